@@ -1,0 +1,140 @@
+"""`recur finetune`: labelled rows to a classifier, from scratch or from a pretrained run."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from recurcli.commands.training import (
+    Event,
+    Prepared,
+    TrainingRequest,
+    ask_to_stop,
+    build_model,
+    describe_split,
+    encode_split,
+    model_config,
+    notes_on,
+    run_training,
+    texts_of,
+)
+from recurcli.data.examples import Split, load_split
+from recurcli.data.tasks import Task, task_named
+from recurcli.data.tokenizer import Tokenizer, Tokens
+from recurcli.errors import UsageError, visible
+from recurcli.evaluation import metrics
+from recurcli.evaluation.inference import Computation, cross_entropy, probabilities, score_rows
+from recurcli.evaluation.trained import TrainedFiles, read_model, write_predictions
+from recurcli.model.models import Classifier
+from recurcli.model.saved import load_weights
+from recurcli.preset import Preset
+from recurcli.preset.strict_yaml import leaves, read_mapping
+from recurcli.training.events import Note
+from recurcli.training.objectives import ClassificationObjective
+from recurcli.training.signals import StopRequest
+
+
+def finetune(request: TrainingRequest) -> Iterator[Event]:
+    """Train a classifier as `request` says; yields notes, progress and the result."""
+    yield from run_training(request, "finetuning", _prepare)
+
+
+def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | Prepared]:
+    preset = request.resolved.preset
+    task = task_named(preset.task)
+    init = None if request.init is None else _read_init(request.init, preset)
+    train, dev = load_split(task, "train", preset.data), load_split(task, "dev", preset.data)
+    tokenizer = init.tokenizer if init else Tokenizer.train(texts_of(train), preset.tokenizer)
+    tokens = {name: encode_split(split, tokenizer, preset.data.max_length) for name, split in _named(train, dev)}
+    for name, split in _named(train, dev):
+        yield from notes_on(name, split, tokens[name], preset.data.max_length)
+    columns = {key: column for key, column in (("text", task.text), ("pair", task.pair)) if column is not None}
+    config = model_config(preset, tokenizer, task.labels, columns)
+    model = yield from build_model(Classifier, config, preset, tokenizer)
+    if init is not None:
+        _take_over(model, init)
+        yield Note(f"starting from {init.path}")
+    number = {label: index for index, label in enumerate(task.labels)}
+    targets = [number[example.label] for example in train.examples if example.label is not None]
+    scoring = _DevScoring(model, dev, tokens["dev"], Computation(device, "fp32"), preset, task)
+    yield Prepared(
+        model=model,
+        objective=ClassificationObjective(
+            tokens["train"], targets, len(task.labels), preset.finetuning, tokenizer.pad_id
+        ),
+        tokenizer=tokenizer,
+        config=config,
+        data={name: describe_split(split, tokens[name]) for name, split in _named(train, dev)},
+        evaluate=scoring.evaluate,
+        finish=scoring.finish,
+    )
+
+
+class _DevScoring:
+    """The dev rows, and what they say of the model as it is. Always in fp32: no neighbour changes a score there."""
+
+    def __init__(
+        self, model: Classifier, dev: Split, tokens: Tokens, computation: Computation, preset: Preset, task: Task
+    ) -> None:
+        self.model, self.dev, self.tokens, self.computation = model, dev, tokens, computation
+        self.metric = preset.finetuning.metric
+        self.task = task
+        self.labels = [str(example.label) for example in dev.examples]
+
+    def evaluate(self, stop: StopRequest) -> float:
+        """The score that decides which model is the best."""
+        scores = score_rows(self.model, self.tokens, self.computation, between=partial(ask_to_stop, stop))
+        return metrics.score(self.metric, self.labels, self._predictions(scores), self.task.labels)
+
+    def finish(self, folder: Path) -> dict[str, Any]:
+        """Write predictions.dev.jsonl; returns the scores of the final model."""
+        scores = score_rows(self.model, self.tokens, self.computation)
+        names = self.task.labels
+        ids = [example.id for example in self.dev.examples]
+        write_predictions(folder, ids, self.labels, names, probabilities(scores).tolist())
+        targets = np.array([names.index(label) for label in self.labels])
+        report = metrics.classification_report(
+            self.labels, self._predictions(scores), names, loss=cross_entropy(scores, targets)
+        )
+        floors = {"floors": dict(self.task.floors)} if self.task.floors else {}
+        return {"metric": self.metric, "dev": report.to_json(), **floors}
+
+    def _predictions(self, scores: np.ndarray) -> list[str]:
+        return [self.task.labels[index] for index in scores.argmax(axis=1)]
+
+
+def _named(train: Split, dev: Split) -> tuple[tuple[str, Split], ...]:
+    return ("train", train), ("dev", dev)
+
+
+def _read_init(path: Path, preset: Preset) -> TrainedFiles:
+    """The pretrained run at `path`, checked to be of the preset's tokenizer, embedding and encoder."""
+    files = read_model(path)
+    stored, _ = read_mapping(path / "preset.yaml")
+    before, now = (_architecture(values) for values in (stored, preset.to_dict()))
+    for key in sorted(before.keys() | now.keys()):
+        if before.get(key) != now.get(key):
+            raise UsageError(
+                f"--init {path}: its {key} is {visible(repr(before.get(key)))}, the preset's is "
+                f"{visible(repr(now.get(key)))}; give both the same"
+            )
+    return files
+
+
+def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a pretrained run and a fine-tuning must share; dropout may differ."""
+    return {
+        ".".join(path): value
+        for path, value in leaves(values)
+        if path[0] in ("tokenizer", "encoder") and path[-1] != "dropout"
+    }
+
+
+def _take_over(model: Classifier, init: TrainedFiles) -> None:
+    """Copy embedding and encoder of a pretrained run; the head starts anew."""
+    own_head = {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
+    shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}
+    load_weights(model, {**shared, **own_head}, init.path / "model.safetensors")

@@ -1,0 +1,150 @@
+"""Bytes to rows, as a stream of constant memory: LF alone ends a row, and what is no UTF-8 text is refused by name."""
+
+import gzip
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from recurcli.errors import DataError, visible
+
+CHUNK = 1 << 16
+LONGEST_ROW = 64 << 20
+BOM = b"\xef\xbb\xbf"
+
+_SIGNATURES = (
+    (b"\x1f\x8b", "a gzip file; end its name in .gz, or unpack it"),
+    (b"PAR1", "a Parquet file; write it as TSV or JSON lines"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel or Word file; save it as TSV in UTF-8"),
+    (b"\xfd7zXZ\x00", "an xz file; unpack it"),
+    (b"BZh", "a bzip2 file; unpack it"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file; unpack it"),
+    (b"%PDF-", "a PDF file"),
+    (b"\xff\xfe", "UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
+    (b"\xfe\xff", "UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
+)
+
+
+class Row(NamedTuple):
+    """One row of a file, without its line end; `whole` is False where it was longer than LONGEST_ROW and is cut."""
+
+    content: bytes
+    whole: bool
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The bytes of a regular file, unpacked where its name ends in .gz; the caller closes it.
+
+    Raises DataError if `path` is missing, a folder, a FIFO or another thing that is no file, or must not be read.
+    """
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise DataError(f"{path}: is a folder, not a file")
+        if not stat.S_ISREG(mode):
+            kind = "a FIFO" if stat.S_ISFIFO(mode) else "a device or socket"
+            raise DataError(f"{path}: is {kind}, not a file; write its contents to a file, or use standard input")
+        return cast(BinaryIO, gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+    except FileNotFoundError:
+        raise DataError(f"{path}: does not exist") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a NUL in the name
+        raise DataError(f"{visible(path)}: cannot be read: {error}") from None
+
+
+def rows_of(stream: BinaryIO, name: str) -> Iterator[Row]:
+    """The rows of a stream as bytes: split at LF, one CR before it dropped, a BOM at the very start dropped.
+
+    The number of rows is the number of LFs, plus one if bytes follow the last. Raises DataError, `name` first, for
+    bytes that are no UTF-8 text file at all (compressed, Parquet, Excel, UTF-16, GBK, CR line ends) or stop with an error.
+    """
+    chunks = _chunks(stream, name)
+    head = _head(chunks)
+    _refuse_what_is_no_text(head, name)
+    pieces: list[bytes] = []
+    size = 0
+    for chunk in chain([head.removeprefix(BOM)], chunks):
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            yield _row([*pieces, piece], size + len(piece))
+            pieces, size = [], 0
+        size += len(rest)
+        if rest and size <= LONGEST_ROW:
+            pieces.append(rest)
+    if size:
+        yield _row(pieces, size)
+
+
+def _row(pieces: list[bytes], size: int) -> Row:
+    whole = size <= LONGEST_ROW
+    return Row(b"".join(pieces if whole else pieces[:-1]).removesuffix(b"\r"), whole)
+
+
+def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """What the stream holds, as it comes: a pipe's bytes are not waited for once there are some."""
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    try:
+        while chunk := read(CHUNK):
+            yield chunk
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{name}: is no complete gzip file: {error}") from None
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
+
+
+def _head(chunks: Iterator[bytes]) -> bytes:
+    """The first chunk, and more while it has no line end: enough to tell what the file is."""
+    head = b""
+    while len(head) < CHUNK and b"\n" not in head and (chunk := next(chunks, b"")):
+        head += chunk
+    return head
+
+
+def _refuse_what_is_no_text(head: bytes, name: str) -> None:
+    """Raise DataError with the name of what the file is, if its first bytes show that it is no UTF-8 text with LFs."""
+    for signature, kind in _SIGNATURES:
+        if head.startswith(signature):
+            raise DataError(f"{name}: is {kind}")
+    if head.startswith(b"PK\x03\x04"):
+        workbook = b"[Content_Types].xml" in head or b"xl/" in head
+        kind = "an Excel workbook (xlsx); save it as TSV in UTF-8" if workbook else "a zip archive; unpack it"
+        raise DataError(f"{name}: is {kind}")
+    if len(head) >= 8 and head.count(0) * 3 >= len(head):
+        raise DataError(f"{name}: is UTF-16 without a byte order mark, or a binary file; UTF-8 text is wanted")
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+        raise DataError(f"{name}: its lines end in CR alone; convert them to LF: tr '\\r' '\\n'")
+    if _looks_like_gbk(head):
+        raise DataError(f"{name}: is not UTF-8 but looks like GBK; convert it: iconv -f GB18030 -t UTF-8")
+
+
+def _looks_like_gbk(head: bytes) -> bool:
+    """Whether several rows go beyond ASCII, none of them is UTF-8, and all are Chinese when read as GB 18030."""
+    rows = [row for row in head[: head.rfind(b"\n") + 1].split(b"\n") if not row.isascii()]
+    if len(rows) < 2 or any(_decodes(row, "utf-8") for row in rows):
+        return False
+    return all(_decodes(row, "gb18030") and _is_chinese(row.decode("gb18030")) for row in rows)
+
+
+def _decodes(row: bytes, encoding: str) -> bool:
+    try:
+        row.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_chinese(text: str) -> bool:
+    """Whether most of what is not ASCII in `text` is common Chinese: what GB 2312, the older and smaller code, has."""
+    foreign = [character for character in text if not character.isascii()]
+    common = [character for character in foreign if _in_gb2312(character)]
+    return len(common) * 2 > len(foreign)
+
+
+def _in_gb2312(character: str) -> bool:
+    try:
+        return len(character.encode("gb2312")) == 2
+    except UnicodeEncodeError:
+        return False

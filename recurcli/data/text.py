@@ -1,0 +1,45 @@
+"""Plain text files for pre-training: one text a line."""
+
+import gzip
+import lzma
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from recurcli.data.examples import Example, Split, judge_bad_rows
+from recurcli.data.rows import open_file, rows_of
+from recurcli.errors import DataError
+from recurcli.files import sha256_of
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether `path` is named like a plain text file: .txt, .txt.gz or .txt.xz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return suffixes[-1:] == [".txt"] or suffixes[-2:] in ([".txt", ".gz"], [".txt", ".xz"])
+
+
+def load_text(path: Path, *, skip_bad_rows: bool = False) -> Split:
+    """The lines of a text file as examples without labels; blank lines separate and are no rows.
+
+    Raises DataError if the file is missing, is no UTF-8 text, or has lines that cannot be read (up to 1 % are forgiven
+    with `skip_bad_rows`).
+    """
+    examples: list[Example] = []
+    bad: list[str] = []
+    number = 0
+    with open_file(path) as raw:
+        stream = cast(BinaryIO, lzma.open(raw)) if path.suffix.lower() == ".xz" else raw
+        try:
+            for number, row in enumerate(rows_of(stream, str(path)), 1):
+                try:
+                    text = row.content.decode()
+                except UnicodeDecodeError as error:
+                    bad.append(f"{path}:{number}: is not UTF-8 at byte {error.start + 1}")
+                    continue
+                if text.strip():
+                    examples.append(Example(str(number - 1), text, None, None))
+        except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
+            raise DataError(f"{path}: is no complete compressed file: {error}") from None
+    judge_bad_rows(bad, rows=number, name=str(path), skip=skip_bad_rows)
+    if not examples:
+        raise DataError(f"{path}: has no lines with text")
+    return Split(examples, path=path, sha256=sha256_of(path), bad=bad)

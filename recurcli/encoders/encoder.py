@@ -1,0 +1,47 @@
+"""What every encoder is: a module from embeddings to hidden states, one frozen `Config` beside it.
+
+Shapes here and in every encoder: B batch, T positions, D hidden size, L layers, H heads, K head size.
+"""
+
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+
+class Encoder(nn.Module):
+    """Turns embeddings (B, T, D) into hidden states (B, T, D).
+
+    `mask` (B, T) is bool and True at real tokens; None means that all are real; padding is on the right. What padded
+    positions hold never changes a real one, and a row with no real token gives finite numbers. Encoders that add
+    positions do so in `forward`. Initial weights come from torch's global generator, which the caller seeds.
+    """
+
+    Config: ClassVar[type[Any]]
+    """The frozen dataclass that this class is made from."""
+    concatenates_positions: ClassVar[bool] = False
+    """Whether the embedding concatenates a position vector instead of leaving positions to the encoder."""
+    layers: nn.ModuleList
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Hidden states (B, T, D) of the embeddings `x` (B, T, D)."""
+        raise NotImplementedError
+
+    def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Weighted scalars that training adds to its loss and logs by name."""
+        return {}
+
+    def project_(self) -> None:
+        """Bring the weights back to where they must be; called without gradients after each optimiser step."""
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise ValueError for the first size below 1, by its name."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, not {size}")
+
+
+def check_dropout(dropout: float) -> None:
+    """Raise ValueError unless `dropout` is a probability below 1."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")

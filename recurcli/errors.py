@@ -1,0 +1,73 @@
+"""Every failure that a user can cause, one class an exit code, and the words that such failures share."""
+
+import difflib
+import signal
+import unicodedata
+from collections.abc import Iterable
+
+
+class RecurError(Exception):
+    """Base of the errors whose message is written for the user; anything else that escapes is a bug (exit 1)."""
+
+    exit_code = 1
+
+
+class UsageError(RecurError):
+    """Wrong usage, preset or configuration."""
+
+    exit_code = 2
+
+
+class DataError(RecurError):
+    """Input data that cannot be read as what it should be."""
+
+    exit_code = 3
+
+
+class ModelError(RecurError):
+    """A model or checkpoint that is damaged, foreign or unsafe."""
+
+    exit_code = 4
+
+
+class StorageError(RecurError):
+    """Input or output that failed: a full disk, a read-only folder, a locked run."""
+
+    exit_code = 5
+
+
+class NumericError(RecurError):
+    """NaN or Inf where a number was needed."""
+
+    exit_code = 6
+
+
+class Interrupted(RecurError):
+    """A signal asked the command to stop; what had to be saved is saved."""
+
+    def __init__(self, signal_number: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+        self.signal = signal.Signals(signal_number)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown `word`: its nearest known name, or all names when none is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    if len(names) > 20:
+        return ""
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+def visible(text: object, limit: int = 120) -> str:
+    """`text` on one line and safe for a terminal: control, bidi and line-separator characters escaped, its end cut."""
+    shown = "".join(
+        character
+        if character == " " or unicodedata.category(character)[0] not in "CZ"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in str(text)[: limit + 1]
+    )
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

@@ -1,0 +1,67 @@
+"""A trained classifier as a function from texts to labels: what `recur predict` and `recurcli.load` share."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from recurcli.data.tokenizer import Tokenizer
+from recurcli.evaluation.inference import Computation, probabilities, score_rows
+from recurcli.evaluation.trained import build_trained_classifier, read_model
+from recurcli.model.device import Precision, choose_device
+from recurcli.model.models import Classifier
+
+Text = str | tuple[str, str | None]
+WINDOW = 4096
+"""Rows that are read, sorted by length and scored at a time: what bounds the memory of a prediction."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A label, its probability, and the probabilities of all labels in the model's order."""
+
+    label: str
+    score: float
+    probabilities: dict[str, float]
+
+
+class Predictor:
+    """A classifier with its tokenizer and labels."""
+
+    def __init__(self, model: Classifier, tokenizer: Tokenizer, computation: Computation) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.computation = computation
+        self.labels = model.config.labels
+        self.truncated = 0
+        """Rows that were longer than the model's `max_length` and lost their end, so far."""
+
+    @classmethod
+    def load(
+        cls, run: str | Path, *, device: str = "auto", precision: Precision = "auto", batch_size: int = 64
+    ) -> "Predictor":
+        """The model of a run directory; raises ModelError if it is damaged, foreign or has no classes."""
+        files = read_model(Path(run))
+        computation = Computation(choose_device(device), precision, batch_size)
+        return cls(build_trained_classifier(files, computation.device), files.tokenizer, computation)
+
+    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
+        """One prediction for each text, or pair of texts, in order."""
+        return list(self.predict_stream(texts))
+
+    def predict_stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
+        """As `predict`, for inputs of any length: reads a window, predicts it, goes on."""
+        source = iter(texts)
+        while window := list(islice(source, WINDOW)):
+            for row in probabilities(self.scores(window)):
+                best = int(row.argmax())
+                yield Prediction(self.labels[best], float(row[best]), dict(zip(self.labels, row.tolist(), strict=True)))
+
+    def scores(self, texts: Sequence[Text]) -> np.ndarray:
+        """The raw class scores (N, C) of `texts`."""
+        pairs = [(text, None) if isinstance(text, str) else text for text in texts]
+        tokens = self.tokenizer.encode(pairs, self.model.config.max_length)
+        self.truncated += tokens.truncated
+        return score_rows(self.model, tokens, self.computation)

@@ -1,0 +1,200 @@
+"""CLUE submissions: a flat zip of prediction files, written byte for byte alike from the same labels, and checked.
+
+The format is that of CLUE's submission guide (CLUEbenchmark/CLUE, update of 2021-09-04): any subset of the tasks, a
+file each. A zip is only ever read member by member into memory, never extracted.
+"""
+
+import copy
+import io
+import json
+import stat
+import struct
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from recurcli.errors import DataError, StorageError, UsageError, visible
+from recurcli.export.clue_file import MAX_BYTES, OTHER_NAMES, name_fault, targets, validate_file
+from recurcli.export.findings import Finding, Findings, by_gravity
+from recurcli.files import write_atomically
+
+__all__ = ["Finding", "submission_bytes", "validate", "validate_file", "validate_zip", "write_submission"]
+
+MAX_ZIP_BYTES = 16 << 20
+MAX_MEMBERS = 32
+"""CLUE reads about 15 names; what is beyond this many members is not looked at."""
+
+_READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_JUNK = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini")
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError),
+    *(OSError, OverflowError),  # a seek to before the file's start, or beyond what an offset can be
+)
+"""What zipfile raises about bytes that are no sound zip."""
+
+
+def submission_bytes(labels: Sequence[str]) -> bytes:
+    """The prediction file for `labels`, which are in the order of the test file: one JSON object a line."""
+    return "".join(json.dumps({"id": row, "label": label}) + "\n" for row, label in enumerate(labels)).encode()
+
+
+def write_submission(path: Path, predictions: Mapping[str, Sequence[str]]) -> None:
+    """Write the zip `path` from {file name: labels in the order of the test file}, once all of it is as CLUE wants it.
+
+    The same predictions give the same bytes on any machine: members are sorted, dated 1980-01-01 and stored, because
+    two builds of zlib compress differently. Raises UsageError for a name that CLUE does not read, DataError for labels.
+    """
+    if path.suffix != ".zip":
+        raise UsageError(f"{visible(path)}: a CLUE submission is a zip; name it {visible(path.name)}.zip")
+    if not predictions:
+        raise UsageError(f"{visible(path)}: there are no predictions to submit")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in sorted(predictions):
+            if name not in targets():
+                raise UsageError(name_fault(name))
+            content = submission_bytes(predictions[name])
+            for finding in validate_file(name, content):
+                if finding.level == "error":
+                    raise DataError(finding.message)
+            archive.writestr(_member(name), content)
+    write_atomically(path, buffer.getvalue())
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    """A member's header with nothing in it that depends on the time or the machine."""
+    member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    member.compress_type = zipfile.ZIP_STORED
+    member.create_system = 3  # Unix, whatever this is written on
+    member.external_attr = (stat.S_IFREG | 0o644) << 16
+    return member
+
+
+def validate(path: Path) -> list[Finding]:
+    """The findings about a prediction file or a zip of them, errors first; its first bytes or its name say which it is.
+
+    Raises DataError where there is no such file, StorageError where it cannot be read.
+    """
+    with _opened(path) as file:
+        if path.suffix.lower() == ".zip" or file.read(4) in (b"PK\x03\x04", b"PK\x05\x06"):
+            return _validate_zip(path.name, file)
+        file.seek(0)
+        return validate_file(path.name, file)
+
+
+def validate_zip(path: Path) -> list[Finding]:
+    """The findings about a zip of prediction files, those about its members too. Raises as `validate` does."""
+    with _opened(path) as file:
+        return _validate_zip(path.name, file)
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        if path.is_file():
+            return path.open("rb")
+        raise DataError(f"{visible(path)}: {'is not a plain file' if path.exists() else 'there is no such file'}")
+    except OSError as error:
+        raise StorageError(f"{visible(path)}: cannot be read: {error.strerror}") from None
+
+
+def _validate_zip(name: str, file: BinaryIO) -> list[Finding]:
+    found = Findings(visible(name))
+    if file.seek(0, io.SEEK_END) > MAX_ZIP_BYTES:
+        found.add("error", "size", f"is larger than {MAX_ZIP_BYTES:,} bytes; a full submission is below 2 million")
+        return found.ordered()
+    try:
+        archive = zipfile.ZipFile(file)
+    except _DAMAGE as error:
+        found.add("error", "zip", f"is not a zip that can be read: {visible(error)}")
+        return found.ordered()
+    inside: list[Finding] = []
+    with archive:
+        members = archive.infolist()
+        _check_names(members, found)
+        checked: set[str] = set()
+        for member in members[:MAX_MEMBERS]:
+            base = _base_name(member)
+            if base in checked or not base.lower().endswith(".json") or _is_junk(member):
+                continue
+            checked.add(base)
+            content = b"" if base in OTHER_NAMES and base not in targets() else _content(archive, member, found)
+            if content is not None:
+                inside += validate_file(base, content)
+    known = targets()
+    missing = {target.task.name for target in known.values()} - {
+        known[name].task.name for name in checked & known.keys()
+    }
+    if missing:
+        what = f"has no predictions for {', '.join(sorted(missing))}: allowed, but a full score needs every task"
+        found.add("information", "missing", what)
+    return by_gravity(found.ordered() + inside)
+
+
+def _check_names(members: list[zipfile.ZipInfo], found: Findings) -> None:
+    """The zip is flat, and holds prediction files only, each once."""
+    if not members:
+        found.add("error", "empty", "is empty")
+    if len(members) > MAX_MEMBERS:
+        found.add("error", "members", f"has {len(members):,} members; only the first {MAX_MEMBERS} were looked at")
+    for member in members[:MAX_MEMBERS]:
+        shown = visible(member.orig_filename)
+        base = _base_name(member)
+        if _is_junk(member):
+            found.add(
+                "error", "junk", f"holds '{shown}', left by a file manager; zip the prediction files alone: zip -X"
+            )
+        elif not base:
+            found.add("error", "folder", f"holds the folder '{shown}'; zip the files and not their folder: zip -j")
+        elif not base.lower().endswith(".json"):
+            found.add("error", "foreign", f"holds '{shown}', which is no prediction file; leave it out")
+        elif base != member.orig_filename:
+            found.add("error", "flat", f"holds '{shown}' in a folder, where CLUE does not look: zip -j")
+    for name, count in Counter(member.orig_filename for member in members[:MAX_MEMBERS]).items():
+        if count > 1:
+            found.add("error", "twice", f"holds '{visible(name)}' {count} times; which one counts is anyone's guess")
+
+
+def _base_name(member: zipfile.ZipInfo) -> str:
+    """A member's name without its folders; "" for a folder's own entry. `filename` would end at a NUL."""
+    return member.orig_filename.replace("\\", "/").rpartition("/")[2]
+
+
+def _is_junk(member: zipfile.ZipInfo) -> bool:
+    parts = member.orig_filename.replace("\\", "/").split("/")
+    return any(part in _JUNK or part.startswith("._") for part in parts)
+
+
+def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings) -> bytes | None:
+    """The bytes of a member, or None and a finding. Neither the declared size nor the real one may pass MAX_BYTES."""
+    shown = visible(member.orig_filename)
+    too_large = f"'{shown}' is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
+    fault = ""
+    if member.flag_bits & 1:
+        fault = f"'{shown}' is encrypted; make the zip without a password"
+    elif stat.S_ISLNK(member.external_attr >> 16):
+        fault = f"'{shown}' is a symbolic link; zip the file that it leads to"
+    elif member.compress_type not in _READABLE:
+        fault = f"'{shown}' is compressed in a way that not every reader knows; use zip's default, deflate"
+    elif member.file_size > MAX_BYTES:
+        fault = too_large
+    if fault:
+        found.add("error", f"member {shown}", fault)
+        return None
+    unbounded = copy.copy(member)
+    unbounded.file_size = 2 * MAX_BYTES  # else zipfile stops at the declared size, and what follows goes unseen
+    try:
+        with archive.open(unbounded) as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except _DAMAGE as error:
+        found.add("error", f"member {shown}", f"'{shown}' is damaged: {visible(error)}")
+        return None
+    if len(content) > MAX_BYTES:
+        found.add("error", f"member {shown}", too_large)
+        return None
+    if len(content) != member.file_size:
+        what = f"'{shown}' holds {len(content):,} bytes but declares {member.file_size:,}; make the zip anew"
+        found.add("error", f"member {shown}", what)
+    return content

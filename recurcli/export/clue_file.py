@@ -1,0 +1,203 @@
+"""One file of CLUE predictions: why it would score 0, and the way out.
+
+CLUE's submission guide (CLUEbenchmark/CLUE, update of 2021-09-04): a file is named `<task><version>_predict.json`, each
+of its lines is one JSON object, and the scorer reads `label` alone, line by line, in the order of the task's test file.
+So name, count, order and label strings are everything. Which names, counts and labels: `recurcli.data.tasks.TASKS`.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import BinaryIO, NamedTuple
+
+from recurcli.data.tasks import TASKS, Submission, Task
+from recurcli.errors import did_you_mean, visible
+from recurcli.export.findings import Finding, Findings
+from recurcli.export.json_rows import Row, read_rows
+
+MAX_BYTES = 8 << 20
+"""The longest test file makes 0.6 MB of predictions (ours: leaves room for keys that CLUE does not read)."""
+
+OTHER_NAMES = (
+    "iflytek_predict.json",
+    "cluewsc11_predict.json",
+    "cluewsc10_predict.json",
+    "csl_predict.json",
+    "c311_predict.json",
+    "c310_predict.json",
+    "chid11_predict.json",
+    "chid10_predict.json",
+    "cmrc2018_predict.json",
+)
+"""Names that CLUE reads whether or not TASKS has a row for them; without a row the contents cannot be judged."""
+
+ALIASES = {"wsc": "cluewsc"}
+"""Names of tasks in file names that CLUE no longer reads (`wsc_predict.json`), and the task's name today."""
+
+
+class Target(NamedTuple):
+    """Where the predictions of a file belong."""
+
+    task: Task
+    submission: Submission
+
+
+def targets() -> dict[str, Target]:
+    """Every file name that TASKS knows how to check."""
+    return {submission.name: Target(task, submission) for task in TASKS.values() for submission in task.submissions}
+
+
+def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
+    """Everything that keeps the file `name` from its score, errors first; [] means that it is as it should be.
+
+    At most MAX_BYTES of `content` are read. Nothing that `content` holds raises.
+    """
+    found = Findings(visible(name))
+    known = targets()
+    if name in OTHER_NAMES and name not in known:
+        found.add("information", "unchecked", "CLUE reads this name, but recur does not know its rows: not checked")
+        return found.ordered()
+    data = content if isinstance(content, bytes) else content.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        found.add("error", "size", f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row")
+        return found.ordered()
+    rows = read_rows(data, found)
+    if name in known:
+        _check_count(known[name], len(rows), found)
+        task: Task | None = known[name].task
+    else:
+        near = _names_of_same_task(name, known)
+        found.add("error", "name", _unknown_name(name, near, known, rows=len(rows)))
+        task = next((known[other].task for other in near if other in known), None)
+    _check_labels(task, rows, found)
+    _check_ids(rows, found)
+    return found.ordered()
+
+
+def name_fault(name: str) -> str:
+    """Why CLUE would not read a file called `name`, and what to call it."""
+    known = targets()
+    return _unknown_name(name, _names_of_same_task(name, known), known, rows=None)
+
+
+def _names_of_same_task(name: str, known: Mapping[str, Target]) -> list[str]:
+    """Names that CLUE reads and whose task `name` begins with: tnews11, tnews10 for `tnews_predict.json`."""
+    return [other for other in dict.fromkeys([*known, *OTHER_NAMES]) if _task_of(other) == _task_of(name)]
+
+
+def _task_of(name: str) -> str:
+    start = re.match("[a-z]*", name.lower())
+    word = start.group() if start else ""
+    return ALIASES.get(word, word)
+
+
+def _unknown_name(name: str, near: list[str], known: Mapping[str, Target], *, rows: int | None) -> str:
+    fault = f"CLUE reads no file named '{visible(name)}': it would score 0"
+    if not near:
+        return fault + did_you_mean(name.lower(), {*known, *OTHER_NAMES})
+    fitting = [other for other in near if other in known and known[other].submission.rows == rows]
+    if len(fitting) == 1:
+        source = known[fitting[0]].submission.test_file
+        return f"{fault}; its {rows:,} rows are those of {source}, so name it {fitting[0]}"
+    choices = [
+        f"{other} (predictions for {known[other].submission.test_file})" if other in known else other for other in near
+    ]
+    reason = "a name must say which version of the test set it is for; " if len(near) > 1 else ""
+    return f"{fault}; {reason}name it {' or '.join(choices)}"
+
+
+def _check_count(target: Target, rows: int, found: Findings) -> None:
+    task, submission = target
+    if rows == submission.rows:
+        return
+    fault = f"has {rows:,} rows; {submission.test_file} has {submission.rows:,}, and each needs its line"
+    for other in task.submissions:
+        if rows == other.rows:
+            fault += f"; {rows:,} rows are those of {other.test_file}, whose predictions are named {other.name}"
+    if rows == task.rows.get("dev"):
+        fault += f"; {rows:,} rows are those of the dev set: predict {submission.test_file}"
+    found.add("error", "count", fault)
+
+
+def _check_labels(task: Task | None, rows: list[Row], found: Findings) -> None:
+    """`label` is there, a string, and one of the task's; `task` is None where nobody can say which."""
+    written = set()
+    as_indexes = task is not None and _look_like_indexes(task, rows)
+    for line, fields in rows:
+        if fields is None:
+            continue
+        if others := fields.keys() - {"id", "label"}:
+            what = f"has the key '{visible(min(others))}'; CLUE reads label alone"
+            found.add("information", "keys", what, line=line)
+        if "label" not in fields:
+            found.add("error", "no label", "has no 'label', the one key that CLUE reads", line=line)
+            continue
+        label = fields["label"]
+        text = _text_of(label)
+        written.add(text)
+        if not isinstance(label, str):
+            way_out = f'; write "{visible(text)}"' if isinstance(label, int | float) else ""
+            found.add("error", "label type", f"label {visible(text)} is no string{way_out}", line=line)
+        if task is None or text in task.labels:
+            continue
+        if as_indexes:
+            what = f"these look like class indexes 0–{len(task.labels) - 1}; {task.name.upper()} wants {_wanted(task)}"
+            found.add("error", "indexes", f"label '{visible(text)}': {what}", line=line)
+        else:
+            near = text.strip().lower()
+            known = " ".join(task.labels) if len(task.labels) <= 20 else _wanted(task)
+            hint = f"; did you mean '{near}'?" if near in task.labels else f": {known}"
+            what = f"label '{visible(text)}' is not one of the {len(task.labels)} labels of {task.name.upper()}{hint}"
+            found.add("error", "label", what, line=line)
+    if len(rows) > 1 and len(written) == 1:
+        found.add("warning", "one class", f"every row has the label '{visible(written.pop())}'; is the model trained?")
+
+
+def _text_of(value: object) -> str:
+    """A string as it is, all else as JSON shows it, though not what a list or an object holds (it may be deep)."""
+    if isinstance(value, list | dict):
+        return "[…]" if isinstance(value, list) else "{…}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _look_like_indexes(task: Task, rows: list[Row]) -> bool:
+    """Whether all labels are numbers below the number of classes, though the task's own are not."""
+    texts = {_text_of(fields["label"]) for _, fields in rows if fields and "label" in fields}
+    indexes = {str(index) for index in range(len(task.labels))}
+    return bool(texts) and texts <= indexes and not texts <= set(task.labels)
+
+
+def _wanted(task: Task) -> str:
+    """The labels of a task in a few words."""
+    if len(task.labels) > 3 and all(label.isdecimal() for label in task.labels):
+        numbers = sorted(task.labels, key=int)
+        return f"{numbers[0]}–{numbers[-1]}"
+    return ", ".join(task.labels)
+
+
+def _check_ids(rows: list[Row], found: Findings) -> None:
+    """Ids are 0 … n-1; lines that are no object stand for any id."""
+    ids: list[int] = []
+    for line, fields in rows:
+        number = len(ids) if fields is None else fields.get("id")
+        if fields is not None and "id" not in fields:
+            found.add("error", "no id", f"has no 'id'; its row number is {len(ids)}", line=line)
+            return
+        if not isinstance(number, int) or isinstance(number, bool):
+            shown = f'"{number}"' if isinstance(number, str) else _text_of(number)
+            what = f"id {visible(shown, limit=40)} is no number; the row number is {len(ids)}"
+            found.add("error", "id type", what, line=line)
+            return
+        ids.append(number)
+    wrong = next((row for row, number in enumerate(ids) if number != row), None)
+    if wrong is None:
+        return
+    if all(number == 0 or number == before + 1 for before, number in zip([-1, *ids], ids, strict=False)):
+        what = f"id is 0 again: ids look counted within each batch; count rows from 0 to {len(ids) - 1:,}"
+    elif all(number == row + ids[0] for row, number in enumerate(ids)):
+        what = f"ids begin at {visible(ids[0], limit=40)}; they begin at 0"
+    elif sorted(ids) == list(range(len(ids))):
+        what = f"id is {ids[wrong]}: the ids are complete but out of order; sort the lines, CLUE pairs them by order"
+    else:
+        what = f"id is {visible(ids[wrong], limit=40)}, the row number is {wrong}"
+    found.add("error", "ids", what, line=rows[wrong].line)

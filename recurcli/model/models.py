@@ -1,0 +1,67 @@
+"""The two models of the tool: an encoder that classifies, and one that says which token stood at each position.
+
+Shapes: B batch, T positions, D hidden, C classes, V vocabulary, N chosen positions.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recurcli.encoders import build_encoder
+from recurcli.encoders.encoder import Encoder
+from recurcli.model.config import ModelConfig
+from recurcli.model.embedding import TokenEmbedding
+from recurcli.model.head import ClassificationHead
+
+
+class Backbone(nn.Module):
+    """Embedding and encoder: what pre-training hands over to fine-tuning."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder: Encoder = build_encoder(config.encoder)
+        self.embedding = TokenEmbedding(
+            config.vocab_size,
+            config.hidden_size,
+            pad_id=config.pad_id,
+            dropout=config.embedding_dropout,
+            concatenate_positions=self.encoder.concatenates_positions,
+        )
+
+    def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """ids, mask (B, T) -> the embeddings and the encoder's states, both (B, T, D)."""
+        x = self.embedding(ids)
+        return x, self.encoder(x, mask)
+
+
+class Classifier(Backbone):
+    """Backbone and classification head."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.head = ClassificationHead(config.hidden_size, len(config.labels), config.pooling)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """ids, mask (B, T) -> scores (B, C), and the encoder's auxiliary losses when training."""
+        x, states = self.encode(ids, mask)
+        return self.head(states, mask), self.encoder.auxiliary_losses(x, mask) if self.training else {}
+
+
+class MaskedTokenModel(Backbone):
+    """Backbone and a head that scores all tokens of the vocabulary with the embedding's own rows.
+
+    An embedding that holds only part of D (concatenated positions) is met by the first columns of the state [ours].
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.token_bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """ids, mask (B, T), positions (N,) into the flattened (B·T,) -> scores (N, V), and auxiliary losses."""
+        x, states = self.encode(ids, mask)
+        chosen = states.flatten(0, 1)[positions]  # (N, D)
+        weight = self.embedding.weight
+        scores = F.linear(chosen[:, : weight.shape[1]], weight, self.token_bias)
+        return scores, self.encoder.auxiliary_losses(x, mask) if self.training else {}

@@ -1,0 +1,243 @@
+"""From a preset's name to one value: later layers win, and every value remembers where it came from.
+
+base.yaml < tasks/<task>.yaml < encoders/<encoder>.yaml < the `extends:` chain < the file's own keys < --data < --set.
+Mappings merge, lists and scalars replace.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recurcli.errors import UsageError, did_you_mean, visible
+from recurcli.preset.schema import Preset
+from recurcli.preset.strict_yaml import KeyPath, leaves, parse_value, read_mapping
+from recurcli.validation import InvalidConfig, parse_config
+
+PRESET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_PATHS: tuple[KeyPath, ...] = (("data", "path"), ("tokenizer", "vocabulary"), ("embedding", "vectors"))
+
+
+class Origin(NamedTuple):
+    """Where a value was written: a file and its line, or an option of the command line."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+class _Layer(NamedTuple):
+    values: dict[str, Any]
+    origins: dict[KeyPath, Origin]
+
+
+@dataclass(frozen=True)
+class ResolvedPreset:
+    """A preset, the name it was asked for by, and the origin of each key that was written somewhere."""
+
+    name: str
+    preset: Preset
+    origins: Mapping[KeyPath, Origin]
+
+    def rows(self) -> Iterator[tuple[str, Any, str]]:
+        """Every key as a dotted path, its value, and where that comes from (`default` when nothing says it)."""
+        for path, value in leaves(self.preset.to_dict()):
+            origin = next((self.origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.origins), None)
+            yield ".".join(path), value, "default" if origin is None else str(origin)
+
+
+def preset_folder() -> Path:
+    """The presets that come with recur: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "presets"
+    return inside if inside.is_dir() else package.parent / "presets"
+
+
+def preset_names() -> dict[str, list[str]]:
+    """Names of the `encoders`, the `tasks` and the `presets` that are files of their own."""
+    folder = preset_folder()
+    return {
+        "encoders": sorted({path.stem for path in folder.glob("encoders/*.yaml")} | _foreign_encoders()),
+        "tasks": sorted(path.stem for path in folder.glob("tasks/*.yaml")),
+        "presets": sorted(path.stem for path in folder.glob("*.yaml") if path.stem != "base"),
+    }
+
+
+def _foreign_encoders() -> set[str]:
+    """Names of encoders that other installed packages bring; none of them is imported for it."""
+    return {point.name for point in entry_points(group="recurcli.encoders")}
+
+
+def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ()) -> ResolvedPreset:
+    """Resolve `--preset name` with `--data` and `--set` on top; UsageError with file and line for any fault."""
+    chain = _chain(name)
+    options = [_data_layer(data)] if data is not None else []
+    options += [_setting_layer(setting) for setting in settings]
+    task, encoder = _choices([*chain, *options], name)
+    folder = preset_folder()
+    layers = [
+        _file_layer(folder / "base.yaml"),
+        _file_layer(folder / "tasks" / f"{task}.yaml"),
+        _encoder_layer(encoder),
+        *chain,
+        *options,
+    ]
+    merged, origins = _merge(layers)
+    known = layers[2].values.get("encoder", {})
+    for key in merged["encoder"]:
+        if known and key not in known:
+            fault = InvalidConfig(("encoder", key), f"the encoder {encoder} has no such key" + did_you_mean(key, known))
+            raise _located(fault, origins)
+    try:
+        preset = parse_config(Preset, merged)
+    except InvalidConfig as fault:
+        raise _located(fault, origins) from None
+    return ResolvedPreset(name=_plain_name(name), preset=preset, origins=origins)
+
+
+def _plain_name(name: str) -> str:
+    return Path(name).stem if _is_file_name(name) else name
+
+
+def _is_file_name(name: str) -> bool:
+    return "/" in name or name.endswith((".yaml", ".yml"))
+
+
+def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
+    """The layers that `name` itself stands for: what it extends first, its own keys last."""
+    if _is_file_name(name):
+        path = Path(name).expanduser()
+    else:
+        if not PRESET_NAME.fullmatch(name):
+            raise UsageError(
+                f"--preset: '{visible(name)}' is no preset name (lower-case letters, digits, '.', '_', '-'); "
+                "a file's name has a '/' or ends in .yaml"
+            )
+        path = preset_folder() / f"{name}.yaml"
+        if not path.is_file() or name == "base":
+            return [_split_name(name)]
+    layer = _file_layer(path, own=True)
+    parent = layer.values.pop("extends", None)
+    if parent is None:
+        return [layer]
+    at = layer.origins.pop(("extends",))
+    if not isinstance(parent, str):
+        raise UsageError(f"{at}: extends: one preset's name or path, not {visible(repr(parent), 40)}")
+    if str(path) in seen or len(seen) > 16:
+        raise UsageError(f"{at}: extends: goes round in a circle: {' > '.join([*seen, str(path)])}")
+    if _is_file_name(parent):
+        parent = str(path.parent / Path(parent).expanduser())
+    try:
+        return [*_chain(parent, (*seen, str(path))), layer]
+    except UsageError as error:
+        raise UsageError(f"{at}: extends: {error}" if parent not in seen else str(error)) from None
+
+
+def _split_name(name: str) -> _Layer:
+    """`<encoder>-<task>`, split at the longest encoder name that fits."""
+    names = preset_names()
+    for encoder in sorted(names["encoders"], key=len, reverse=True):
+        task = name.removeprefix(f"{encoder}-")
+        if task != name and task in names["tasks"]:
+            origin = Origin(f"preset {name}")
+            return _Layer(
+                {"task": task, "encoder": {"name": encoder}}, {("task",): origin, ("encoder", "name"): origin}
+            )
+    known = [*names["presets"], *(f"{encoder}-{task}" for encoder in names["encoders"] for task in names["tasks"])]
+    hint = did_you_mean(name, known)
+    raise UsageError(f"no preset '{name}'{hint}" + ("" if "mean" in hint else "; `recur presets` lists them"))
+
+
+def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:
+    """The task and the encoder that the layers settle on, checked to have files of their own."""
+    merged, origins = _merge(layers)
+    chosen = []
+    for path, kind in ((("task",), "tasks"), (("encoder", "name"), "encoders")):
+        value: Any = merged
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        known = preset_names()[kind]
+        if value is None:
+            raise UsageError(f"preset {visible(name)}: does not say its {'.'.join(path)}; known: {', '.join(known)}")
+        if value not in known:
+            noun = kind.removesuffix("s")
+            fault = InvalidConfig(path, f"no {noun} '{visible(value)}'" + did_you_mean(str(value), known))
+            raise _located(fault, origins)
+        chosen.append(str(value))
+    return chosen[0], chosen[1]
+
+
+def _file_layer(path: Path, own: bool = False) -> _Layer:
+    if own and not path.is_file():
+        siblings = [other.name for other in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+        raise UsageError(f"{visible(path)}: no such preset file" + did_you_mean(path.name, siblings))
+    values, lines = read_mapping(path)
+    folder = preset_folder()
+    shown = f"presets/{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
+    _make_absolute(values, path.parent)
+    return _Layer(values, {key: Origin(shown, line) for key, line in lines.items()})
+
+
+def _encoder_layer(encoder: str) -> _Layer:
+    """The encoder's own file; an encoder of another package may have none, then its Config's defaults hold."""
+    path = preset_folder() / "encoders" / f"{encoder}.yaml"
+    return _file_layer(path) if path.is_file() else _Layer({}, {})
+
+
+def _data_layer(data: str) -> _Layer:
+    values = {"data": {"path": data}}
+    _make_absolute(values, Path.cwd())
+    return _Layer(values, {("data", "path"): Origin("--data")})
+
+
+def _setting_layer(setting: str) -> _Layer:
+    """`--set a.b=value` as a layer."""
+    key, equals, text = setting.partition("=")
+    path = tuple(key.strip().split("."))
+    if not equals or not all(path):
+        raise UsageError(f"--set {visible(setting)}: is not KEY=VALUE, such as finetuning.epochs=3")
+    value = parse_value(text, f"--set {visible(setting)}")
+    values: dict[str, Any] = {path[-1]: value}
+    for part in reversed(path[:-1]):
+        values = {part: values}
+    _make_absolute(values, Path.cwd())
+    return _Layer(values, {path: Origin(f"--set {key.strip()}")})
+
+
+def _make_absolute(values: dict[str, Any], folder: Path) -> None:
+    """Paths in a file are meant from that file, paths on the command line from the current folder."""
+    for section, key in _PATHS:
+        holder = values.get(section)
+        if isinstance(holder, dict) and isinstance(holder.get(key), str):
+            holder[key] = str((folder / Path(holder[key]).expanduser()).absolute())
+
+
+def _merge(layers: Sequence[_Layer]) -> tuple[dict[str, Any], dict[KeyPath, Origin]]:
+    merged: dict[str, Any] = {}
+    origins: dict[KeyPath, Origin] = {}
+    for layer in layers:
+        _merge_into(merged, layer.values)
+        origins.update(layer.origins)
+    return merged, origins
+
+
+def _merge_into(target: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            below = target.get(key)
+            target[key] = below if isinstance(below, dict) else {}
+            _merge_into(target[key], value)
+        else:
+            target[key] = value
+
+
+def _located(fault: InvalidConfig, origins: Mapping[KeyPath, Origin]) -> UsageError:
+    """`fault` with the file and line of its key, or of the nearest section around it."""
+    for length in range(len(fault.path), 0, -1):
+        if origin := origins.get(fault.path[:length]):
+            return UsageError(f"{origin}: {fault}")
+    return UsageError(str(fault))

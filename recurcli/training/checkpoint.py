@@ -1,0 +1,134 @@
+"""Checkpoints: a folder each, complete or absent, the newest that verifies is the one to go on from."""
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from recurcli.errors import ModelError, UsageError, visible
+from recurcli.files import commit_directory, read_limited, to_json, verify_manifest
+from recurcli.model.saved import load_tensors, save_tensors
+from recurcli.training.fit import TrainingState
+from recurcli.validation import parse_config
+
+FORMAT_VERSION = 1
+_NAME = re.compile(r"step-(\d{8,12})")
+_REQUIRED = ("model.safetensors", "optimizer.safetensors", "state.json")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A training at one step."""
+
+    model: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    best: Mapping[str, Tensor] | None
+    """The weights of the best dev score; None when there is none yet, or when they are `model`'s own."""
+    state: TrainingState
+    fixed: Mapping[str, Any]
+    """What a resume must match: another value is refused."""
+    noted: Mapping[str, Any]
+    """What a resume should match: another value costs bit-identity, and a warning."""
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
+    """Commit `folder/step-NNNNNNNN`, then delete the oldest beyond `keep`. A step that is there already is left alone."""
+    folder.mkdir(exist_ok=True)
+    target = folder / f"step-{checkpoint.state.step:08d}"
+    if target.is_dir():
+        return
+    state = {
+        "format_version": FORMAT_VERSION,
+        "state": dataclasses.asdict(checkpoint.state),
+        "fixed": checkpoint.fixed,
+        "noted": checkpoint.noted,
+    }
+    writers: dict[str, Callable[[Path], None]] = {
+        "model.safetensors": partial(save_tensors, checkpoint.model),
+        "optimizer.safetensors": partial(save_tensors, checkpoint.optimizer),
+        "state.json": partial(_write_text, to_json(state)),
+    }
+    if checkpoint.best is not None:
+        writers["best.safetensors"] = partial(save_tensors, checkpoint.best)
+    commit_directory(target, writers)
+    for old in _steps(folder)[keep:]:
+        shutil.rmtree(old)
+
+
+def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that verifies, and a warning for each newer one that does not (those are set aside).
+
+    Raises ModelError if there are checkpoints and none verifies.
+    """
+    for leftover in folder.glob(".step-*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    damaged: list[tuple[Path, str]] = []
+    for path in _steps(folder):
+        try:
+            found = _load(path)
+        except ModelError as error:
+            damaged.append((path, str(error)))
+            continue
+        for bad, _ in damaged:
+            aside = bad.with_name(bad.name + ".damaged")
+            shutil.rmtree(aside, ignore_errors=True)
+            bad.rename(aside)
+        return found, [f"{reason}; going on from {path.name}" for _, reason in damaged]
+    if damaged:
+        raise ModelError(f"{damaged[0][1]}; no checkpoint is left to go on from: start anew with --overwrite")
+    return None, []
+
+
+def compare_facts(stored: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
+    """A sentence about the first fact in which a resume differs from the run that it would go on, or None."""
+    for key in sorted(stored.keys() | current.keys()):
+        before, now = stored.get(key, "nothing"), current.get(key, "nothing")
+        if before != now:
+            return f"{key} was {visible(repr(before), 60)} and is now {visible(repr(now), 60)}"
+    return None
+
+
+def refuse_other_facts(stored: Mapping[str, Any], current: Mapping[str, Any], run: Path) -> None:
+    """UsageError naming what has changed since `run` was started, if anything has."""
+    if difference := compare_facts(stored, current):
+        raise UsageError(f"{run}: cannot be resumed: {difference}; undo that, or start anew with --overwrite")
+
+
+def _steps(folder: Path) -> list[Path]:
+    """Checkpoint folders, the newest first, ordered by their step as a number."""
+    found = [(int(match[1]), path) for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _load(path: Path) -> Checkpoint:
+    verify_manifest(path, _REQUIRED)
+    try:
+        stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
+        if stored["format_version"] != FORMAT_VERSION:
+            raise ModelError(f"{path}: has format version {visible(stored['format_version'])}; wanted {FORMAT_VERSION}")
+        state = parse_config(TrainingState, stored["state"])
+        fixed, noted = dict(stored["fixed"]), dict(stored["noted"])
+    except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
+        raise ModelError(f"{path / 'state.json'}: is damaged: {visible(error)}") from None
+    best = path / "best.safetensors"
+    return Checkpoint(
+        model=load_tensors(path / "model.safetensors"),
+        optimizer=load_tensors(path / "optimizer.safetensors"),
+        best=load_tensors(best) if best.is_file() else None,
+        state=state,
+        fixed=fixed,
+        noted=noted,
+    )
+
+
+def _write_text(text: str, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()

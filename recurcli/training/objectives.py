@@ -1,0 +1,142 @@
+"""What a model is trained for: the loss of a batch, as a sum whose divisor is known before anything is computed.
+
+A batch is cut into parts (gradient accumulation); each part's sum is divided by the weight of the whole batch, so the
+gradient does not depend on the cut. Shapes: B rows, T positions, C classes, V vocabulary, N asked positions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recurcli.data.batching import collate
+from recurcli.data.masking import corrupt
+from recurcli.data.tokenizer import Tokenizer, Tokens
+from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.training.config import FinetuningConfig, PretrainingConfig
+
+IGNORED = -100
+POSITIONS_MULTIPLE = 256  # few distinct shapes: oneDNN prepares a new kernel for each
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a batch, on the CPU."""
+
+    ids: Tensor
+    """(B, T) input ids."""
+    mask: Tensor
+    """(B, T) True at real tokens."""
+    targets: Tensor
+    """(B,) class numbers, or (N,) token ids with IGNORED where nothing is asked."""
+    positions: Tensor | None
+    """(N,) places of the targets in the flattened (B·T,) input; None for classification."""
+    weight: float
+    """The divisor that this part adds to the batch's."""
+
+
+class Objective(Protocol):
+    """How rows become parts, and a part a loss."""
+
+    lengths: np.ndarray
+    """Tokens of each training row."""
+
+    def parts(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[Part]:
+        """The batch of `rows` in at most `count` parts."""
+        ...
+
+    def loss(self, model: nn.Module, part: Part, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """The summed loss of a part, and the encoder's auxiliary losses (means)."""
+        ...
+
+
+def multiclass_hinge(scores: Tensor, targets: Tensor) -> Tensor:
+    """Crammer and Singer's loss of each row: max(0, 1 + largest wrong score - right score). (B, C), (B,) -> (B,).
+
+    The StarSaber paper (section 4) says only "multi-class hinge loss"; taking the largest violation, not their sum, is
+    ours.
+    """
+    right = scores.gather(1, targets.unsqueeze(1)).squeeze(1)
+    wrong = scores.scatter(1, targets.unsqueeze(1), float("-inf")).amax(dim=1)
+    return F.relu(1 + wrong - right)
+
+
+class ClassificationObjective:
+    """Hinge loss or cross-entropy on labelled rows, averaged with the weights of their classes."""
+
+    def __init__(
+        self, tokens: Tokens, targets: Sequence[int], classes: int, config: FinetuningConfig, pad_id: int
+    ) -> None:
+        self.tokens = tokens
+        self.lengths = tokens.lengths
+        self.targets = torch.tensor(targets, dtype=torch.long)
+        self.config = config
+        self.pad_id = pad_id
+        self.class_weights = torch.ones(classes)
+        if config.class_weights == "balanced":
+            counts = torch.bincount(self.targets, minlength=classes)
+            self.class_weights = len(targets) / (classes * counts.clamp_min(1)).float()
+
+    def parts(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[Part]:
+        """The batch of `rows`, as `Objective.parts`; `generator` is not needed."""
+        parts = []
+        for some in np.array_split(rows, min(count, len(rows))):
+            ids, mask = collate(self.tokens, some, pad_id=self.pad_id)
+            targets = self.targets[torch.from_numpy(some)]
+            parts.append(Part(ids, mask, targets, None, float(self.class_weights[targets].sum())))
+        return parts
+
+    def loss(self, model: nn.Module, part: Part, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted sum over the part's rows."""
+        assert isinstance(model, Classifier)
+        scores, auxiliary = model(part.ids.to(device), part.mask.to(device))
+        targets, scores = part.targets.to(device), scores.float()
+        if self.config.loss == "hinge":
+            losses = multiclass_hinge(scores, targets)
+        else:
+            losses = F.cross_entropy(scores, targets, reduction="none", label_smoothing=self.config.label_smoothing)
+        return (losses * self.class_weights.to(device)[targets]).sum(), auxiliary
+
+
+class MaskedTokenObjective:
+    """Cross-entropy of the true token at all real positions, or at the masked ones (StarSaber, section 4; BERT)."""
+
+    def __init__(self, tokens: Tokens, tokenizer: Tokenizer, config: PretrainingConfig) -> None:
+        self.tokens = tokens
+        self.lengths = tokens.lengths
+        self.tokenizer = tokenizer
+        self.word_ids = torch.from_numpy(np.asarray(tokenizer.word_ids, dtype=np.int64))
+        self.config = config
+
+    def parts(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[Part]:
+        """The batch of `rows`, masked anew with `generator`."""
+        parts = []
+        for some in np.array_split(rows, min(count, len(rows))):
+            ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
+            inputs, selected = corrupt(
+                ids,
+                mask,
+                probability=self.config.mask_probability,
+                scheme=self.config.masking,
+                word_ids=self.word_ids,
+                mask_id=self.tokenizer.mask_id,
+                generator=generator,
+            )
+            asked = mask if self.config.loss_on == "all" else selected
+            positions = asked.flatten().nonzero().squeeze(1)
+            filler = -len(positions) % POSITIONS_MULTIPLE
+            targets = F.pad(ids.flatten()[positions], (0, filler), value=IGNORED)
+            parts.append(Part(inputs, mask, targets, F.pad(positions, (0, filler)), float(len(positions))))
+        return parts
+
+    def loss(self, model: nn.Module, part: Part, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum over the part's asked positions."""
+        assert isinstance(model, MaskedTokenModel)
+        assert part.positions is not None
+        scores, auxiliary = model(part.ids.to(device), part.mask.to(device), part.positions.to(device))
+        targets = part.targets.to(device)
+        return F.cross_entropy(scores.float(), targets, ignore_index=IGNORED, reduction="sum"), auxiliary

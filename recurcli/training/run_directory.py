@@ -1,0 +1,121 @@
+"""The folder of one run: who may write to it, what is in it, and its metrics file.
+
+The names are a contract: scripts and other floors find them by the constants here and in `evaluation/trained.py`.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from recurcli.errors import ModelError, StorageError, UsageError
+from recurcli.files import MANIFEST, locked, to_json, write_atomically
+
+CONTENTS = (
+    "preset.yaml",
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    MANIFEST,
+    "metrics.jsonl",
+    "predictions.dev.jsonl",
+    "result.json",
+    "README.md",
+    "checkpoints",
+)
+"""All that a run writes, besides its lock."""
+LOCK = ".lock"
+
+
+class RunDirectory:
+    """One run's folder at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.preset = path / "preset.yaml"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+        self.checkpoints = path / "checkpoints"
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only recur in this folder, made if need be; a folder that stays empty is taken away again.
+
+        Raises StorageError at once when another process is at work here.
+        """
+        created = not self.path.exists()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UsageError(f"{self.path}: is a file, not a folder; choose another --output") from None
+        try:
+            with locked(self.path / LOCK):
+                yield
+        finally:
+            if created and [entry.name for entry in self.path.iterdir()] == [LOCK]:
+                (self.path / LOCK).unlink()
+                self.path.rmdir()
+
+    def admit(self, *, resume: bool, overwrite: bool) -> Literal["new", "resume", "finished"]:
+        """What a training may do here; UsageError when it would destroy something that it was not told to."""
+        if resume and overwrite:
+            raise UsageError("--resume and --overwrite exclude each other")
+        present = {entry.name for entry in self.path.iterdir()} - {LOCK} if self.path.is_dir() else set()
+        if not present:
+            return "new"
+        if "preset.yaml" not in present:
+            raise UsageError(f"{self.path}: holds other things and no run; choose another --output")
+        if overwrite:
+            return "new"
+        if not resume:
+            raise UsageError(f"{self.path}: a run is here already; go on with --resume, or start anew with --overwrite")
+        return "finished" if self.result.is_file() else "resume"
+
+    def begin(self, preset: str) -> None:
+        """Clear what an older run left, and write the resolved preset; from here on the folder is a run."""
+        # The result and the manifest go first, and the preset is replaced last: a kill in between leaves an unfinished run.
+        for name in ("result.json", MANIFEST, *CONTENTS):
+            path = self.path / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif name != "preset.yaml":
+                path.unlink(missing_ok=True)
+        write_atomically(self.preset, preset)
+
+    def read_result(self) -> dict[str, Any]:
+        """The stored result of a finished run."""
+        try:
+            result = json.loads(self.result.read_bytes())
+            if not isinstance(result, dict):
+                raise ValueError("is not a mapping")
+        except ValueError as error:
+            raise ModelError(f"{self.result}: is damaged: {error}") from None
+        return result
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Store the result, which is what makes a run finished."""
+        write_atomically(self.result, to_json(result))
+
+    def cut_metrics(self, last_step: int) -> None:
+        """Drop lines of steps after `last_step`, which a resume will write again, and a line that a kill cut."""
+        if not self.metrics.is_file():
+            return
+        kept = []
+        for line in self.metrics.read_bytes().split(b"\n"):
+            try:
+                if json.loads(line)["step"] <= last_step:
+                    kept.append(line + b"\n")
+            except (ValueError, KeyError, TypeError):
+                continue
+        write_atomically(self.metrics, b"".join(kept))
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """Add one line to metrics.jsonl."""
+        try:
+            with self.metrics.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.flush()
+        except OSError as error:
+            raise StorageError(f"{self.metrics}: cannot be written: {error.strerror}") from None

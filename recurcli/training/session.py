@@ -1,0 +1,132 @@
+"""Fit, and keep its promises on disk: metrics, checkpoints, the best model so far, and a clean stop on a signal."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from recurcli.errors import Interrupted
+from recurcli.model.saved import cpu_state, load_weights
+from recurcli.training.checkpoint import (
+    Checkpoint,
+    compare_facts,
+    newest_checkpoint,
+    refuse_other_facts,
+    save_checkpoint,
+)
+from recurcli.training.events import Note
+from recurcli.training.fit import Fitting, Progress, TrainingState, fit
+from recurcli.training.optimizer import load_optimizer_tensors, optimizer_tensors
+from recurcli.training.run_directory import RunDirectory
+from recurcli.training.signals import StopRequest
+
+
+class StopTraining(Exception):
+    """Raised between two batches of an evaluation when a signal asked for a stop."""
+
+
+@dataclass
+class Session:
+    """A training in its run directory."""
+
+    run: RunDirectory
+    fitting: Fitting
+    fixed: Mapping[str, Any]
+    """What a resume must match."""
+    noted: Mapping[str, Any]
+    """What a resume should match."""
+    publish: Callable[[Mapping[str, Tensor]], None]
+    """Makes the run's model these weights."""
+    stop: StopRequest
+    state: TrainingState
+    best: dict[str, Tensor] | None = None
+    """Weights of the best dev score, once there is one."""
+
+    def restore(self) -> Iterator[Note]:
+        """Go back to where the newest checkpoint stands, or to the start if there is none; says what is notable."""
+        checkpoint, warnings = newest_checkpoint(self.run.checkpoints)
+        for warning in warnings:
+            yield Note(warning, "warning")
+        if checkpoint is None:
+            self.run.cut_metrics(0)
+            return
+        refuse_other_facts(checkpoint.fixed, self.fixed, self.run.path)
+        if difference := compare_facts(checkpoint.noted, self.noted):
+            yield Note(f"{difference}: the run goes on, but not bit for bit as it would have", "warning")
+        source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
+        load_weights(self.fitting.model, checkpoint.model, source)
+        load_optimizer_tensors(self.fitting.model, self.fitting.optimizer, checkpoint.optimizer)
+        self.state = checkpoint.state
+        if checkpoint.state.best_step is not None:
+            self.best = dict(checkpoint.best or checkpoint.model)
+            self.publish(self.best)
+        self.run.cut_metrics(checkpoint.state.logged_step)
+        yield Note(f"resumed at step {checkpoint.state.step:,} of {self.fitting.plan.total_steps:,}")
+
+    def train(self) -> Iterator[Progress]:
+        """Fit to the end. Raises Interrupted, after a checkpoint, when a signal asks for a stop."""
+        config, since = self.fitting.plan.config, (self.state.tokens, time.perf_counter())
+        every = config.checkpoint_every or self.fitting.plan.steps_per_epoch
+        try:
+            for progress in fit(self.fitting, self.state):
+                if progress.improved:
+                    self.best = cpu_state(self.fitting.model)
+                    self.publish(self.best)
+                if progress.score is not None or progress.step % config.log_every == 0 or self._at_end():
+                    now = time.perf_counter()
+                    self._log(progress, (progress.tokens - since[0]) / max(now - since[1], 1e-9))
+                    since = (progress.tokens, now)
+                if self.stop:
+                    break
+                if progress.step % every == 0 or progress.improved or self._at_end():
+                    self.save()
+                yield progress
+        except StopTraining:
+            pass
+        if self.stop:
+            self._leave()
+
+    def save(self) -> None:
+        """Write a checkpoint of this moment."""
+        own_best = self.best is not None and self.state.best_step != self.state.step
+        save_checkpoint(
+            self.run.checkpoints,
+            Checkpoint(
+                model=self.fitting.model.state_dict(),
+                optimizer=optimizer_tensors(self.fitting.model, self.fitting.optimizer),
+                best=self.best if own_best else None,
+                state=self.state,
+                fixed=self.fixed,
+                noted=self.noted,
+            ),
+            keep=self.fitting.plan.config.keep_checkpoints,
+        )
+
+    def _at_end(self) -> bool:
+        return self.fitting.finished(self.state)
+
+    def _log(self, progress: Progress, tokens_per_second: float) -> None:
+        line: dict[str, Any] = {
+            "step": progress.step,
+            "epoch": round(progress.epoch, 4),
+            "loss": progress.loss,
+            "learning_rate": progress.learning_rate,
+            "gradient_norm": progress.gradient_norm,
+            "tokens_per_second": round(tokens_per_second),
+            "seconds": round(progress.seconds, 3),
+            **progress.auxiliary,
+        }
+        if progress.score is not None:
+            line |= {"score": progress.score, "best_score": progress.best_score}
+        self.run.append_metrics(line)
+        self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
+
+    def _leave(self) -> None:
+        assert self.stop.signal is not None
+        self.save()
+        raise Interrupted(
+            self.stop.signal,
+            f"stopped by a signal at step {self.state.step:,}; go on with the same command and --resume",
+        )

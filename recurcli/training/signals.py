@@ -1,0 +1,40 @@
+"""Signals that ask a training to stop: the handler only sets a flag, the training stops where it can be resumed."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class StopRequest:
+    """The signal that asked for a stop, if one did."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Collect SIGTERM, SIGINT and SIGHUP in a StopRequest for the length of the block; a second SIGINT leaves at once."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may set handlers; a caller in another one stops by other means
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and request.signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        request.signal = number
+
+    before = {number: signal.signal(number, note) for number in _STOPPING}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,232 @@
+"""Every row of a file is a record, in order, and a fault stays with its row."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recurcli.data.readers import Format, Record, read_records
+from recurcli.errors import DataError
+
+
+def records(data: bytes, format: Format | None = None, *, header: bool = True) -> list[Record]:
+    return list(read_records(io.BytesIO(data), format, header=header, name="x"))
+
+
+def faults(data: bytes, format: Format | None = None) -> list[str | None]:
+    return [record.fault for record in records(data, format)]
+
+
+def test_tsv_fields_are_strings_as_they_stand() -> None:
+    found = records('text\tlabel\nNA\t001\nnull\t1.0\nNone\t\n"a\t\'b"\n[SEP]\t -\r\n'.encode())
+    assert [tuple(record.fields.values()) for record in found] == [
+        ("NA", "001"),
+        ("null", "1.0"),
+        ("None", ""),
+        ('"a', "'b\""),
+        ("[SEP]", " -"),
+    ]
+    assert all(record.fault is None for record in found)
+
+
+def test_two_stray_quotes_far_apart_lose_no_row() -> None:
+    lines = [f"row {number}" + '"' * (number in (10, 60)) + "\t1" for number in range(100)]
+    found = records(("text\tlabel\n" + "\n".join(lines) + "\n").encode())
+    assert [f"{r.fields['text']}\t{r.fields['label']}" for r in found] == lines
+
+
+def test_a_record_knows_its_line() -> None:
+    assert [record.line for record in records(b"text\n a\nb\n")] == [2, 3]
+    assert [record.line for record in records(b"a\nb\n", header=False)] == [1, 2]
+    assert [record.line for record in records(b'{"a": 1}\n\n{"a": 2}\n')] == [1, 2, 3]
+
+
+def test_rare_line_separators_and_a_lone_cr_are_text() -> None:
+    text = "a\u2028b\u0085c\x0bd\x0ce\rf\x1cg\ufeffh"
+    assert [r.fields for r in records(f"text\tlabel\n{text}\t1\n".encode())] == [{"text": text, "label": "1"}]
+
+
+def test_a_bom_is_dropped_at_the_start_and_text_elsewhere() -> None:
+    assert [r.fields for r in records("\ufefftext\n\ufeffa\n".encode())] == [{"text": "\ufeffa"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        (b"a", "has 1 fields, not 2"),
+        (b"a\tb\tc", "has 3 fields, not 2"),
+        (b"", "is blank"),
+        (b"a\xff\tb", r"is not UTF-8 at byte 2 (0xff)"),
+        (b"a\0\tb", "holds a NUL at character 2"),
+        ("\u4f60\t好".encode("utf-8").replace(b"\xbd", b"", 1), "is not UTF-8 at byte 1 (0xe4)"),
+    ],
+)
+def test_a_bad_tsv_row_is_a_fault_of_its_record_alone(row: bytes, fault: str) -> None:
+    assert faults(b"text\tlabel\nx\ty\n" + row + b"\nx\ty\n") == [None, fault, None]
+
+
+def test_a_faulty_tsv_row_still_shows_what_could_be_read() -> None:
+    assert [r.fields for r in records(b"text\tlabel\na\xff\n")] == [{"text": "a\ufffd", "label": ""}]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "x: is empty; a header is wanted"),
+        (b"\na\tb\n", "x:1: is blank; a header is wanted"),
+        (b"text\tlabel\ttext\n", "x:1: has the column 'text' twice"),
+        (b"text\xff\n", "x:1: is not UTF-8"),
+    ],
+)
+def test_a_header_that_cannot_be_used_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        records(data, "tsv")
+
+
+def test_a_header_alone_gives_columns_and_no_record() -> None:
+    found = read_records(io.BytesIO(b"text\tlabel\n"))
+    assert found.columns == ("text", "label")
+    assert list(found) == []
+
+
+def test_without_a_header_columns_are_numbered_and_the_first_row_is_data() -> None:
+    found = read_records(io.BytesIO(b"a\tb\nc\td\n"), header=False)
+    assert found.columns == ("1", "2")
+    assert [record.fields for record in found] == [{"1": "a", "2": "b"}, {"1": "c", "2": "d"}]
+    assert records(b"", header=False) == []
+
+
+def test_a_blank_row_of_a_single_column_is_an_empty_text() -> None:
+    assert records(b"a\n\nb\n", header=False)[1] == Record(2, {"1": ""}, None)
+
+
+def test_a_column_goes_by_name_or_by_number() -> None:
+    found = read_records(io.BytesIO(b"id\t3\ttext\n"))
+    assert [found.column(name) for name in ("text", "1", "3")] == ["text", "id", "3"]
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        (b"sentense\tlabel\n", "did you mean 'sentense'"),
+        (b"Sentence\tlabel\n", "did you mean 'Sentence'"),
+        (b"sentence \tlabel\n", "did you mean 'sentence '"),
+        (b"a\tb\n", "known: a, b"),
+        (b"sentence,label\n", "separated by ',', not by TAB"),
+        (b"\x1b[31m\tb\n", r"known: \\x1b\[31m, b"),
+    ],
+)
+def test_a_column_that_is_not_there_gets_a_hint(header: bytes, hint: str) -> None:
+    found = read_records(io.BytesIO(header), name="x.tsv")
+    with pytest.raises(DataError, match=f"^x.tsv:1: has no column 'sentence'.*{hint}"):
+        found.column("sentence")
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        (b'{"text": "a", "lab', "(it seems to be cut)"),
+        (b'{"text": "a",', "(it seems to be cut)"),
+        (b"text", "is not JSON"),
+        (b"", "is blank"),
+        (b"  \t", "is blank"),
+        (b'"text"', "holds a string, not an object"),
+        (b"[1, 2]", "holds a list, not an object"),
+        (b"3", "holds a number, not an object"),
+        (b'{"a": 1, "b": 2, "a": 3}', "has the key 'a' twice"),
+        (b'{"a": {"b": 1, "b": 2}}', "has the key 'b' twice"),
+        (b'{"a": NaN}', "holds NaN"),
+        (b'{"a": -Infinity}', "holds -Infinity"),
+        (rb'{"a": "\ud800"}', "holds a lone surrogate"),
+        (rb'{"a": ["\uDC00 b"]}', "holds a lone surrogate"),
+        (rb'{"a": {"\udfff": 1}}', "holds a lone surrogate"),
+        (rb'{"a": "b\u0000"}', "holds an escaped NUL"),
+        (b'{"a": "b\0"}', "holds a NUL"),
+        (b'{"a": "\xff"}', "is not UTF-8 at byte 8 (0xff)"),
+        ('\ufeff{"a": 1}'.encode(), "is not JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "too many digits"),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+    ],
+)
+def test_a_bad_json_row_is_a_fault_of_its_record_alone(row: bytes, fault: str) -> None:
+    good = b'{"text": "a"}\n'
+    first, middle, last = faults(good + row + b"\n" + good, "jsonl")
+    assert first is None and last is None
+    assert middle is not None and fault in middle
+
+
+def test_json_values_keep_their_types_and_escapes() -> None:
+    row = rb'{"text": "\u4f60\ud83d\ude00\\u0000", "n": 1, "x": null, "list": ["a"]}'
+    assert records(row)[0].fields == {"text": "你😀\\u0000", "n": 1, "x": None, "list": ["a"]}
+
+
+@pytest.mark.parametrize("data", [b'[{"a": 1},\n{"a": 2}]', b'[\n{"a": 1}\n]', b"[]"])
+def test_an_array_instead_of_lines_is_named(data: bytes) -> None:
+    with pytest.raises(DataError, match=r"holds one JSON array; one object a line is wanted"):
+        records(data, "jsonl")
+
+
+def test_an_object_spread_over_lines_is_named() -> None:
+    with pytest.raises(DataError, match="JSON spread over lines"):
+        records(json.dumps({"a": 1}, indent=1).encode(), "jsonl")
+
+
+def test_an_empty_json_file_has_no_records() -> None:
+    assert records(b"", "jsonl") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "format"),
+    [
+        ("x.tsv", b"{a\n", "tsv"),
+        ("x.json", b'{"a": 1}\n', "jsonl"),
+        ("x.jsonl", b"a\tb\n", "jsonl"),
+        ("x.JSONL", b'{"a": 1}\n', "jsonl"),
+        ("x", b'{"a": 1}\n', "jsonl"),
+        ("x", b"[MAX 1 2 ]\n", "tsv"),
+        ("x.txt", b"a\n", "tsv"),
+    ],
+)
+def test_the_name_says_the_format_or_else_the_first_byte(tmp_path: Path, name: str, data: bytes, format: str) -> None:
+    for path, content in ((tmp_path / name, data), (tmp_path / f"{name}.gz", gzip.compress(data))):
+        path.write_bytes(content)
+        with read_records(path) as found:
+            assert found.format == format
+
+
+def test_a_format_that_is_not_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match=r"x\.csv: \.csv files are not read; write TSV or JSON lines"):
+        read_records(tmp_path / "x.csv")
+
+
+def test_a_stream_is_left_open_and_a_file_is_closed(tmp_path: Path) -> None:
+    stream = io.BytesIO(b"a\nb\n")
+    with read_records(stream) as found:
+        next(found)
+    assert not stream.closed
+    (tmp_path / "x.tsv").write_bytes(b"a\nb\n")
+    with read_records(tmp_path / "x.tsv") as found:
+        next(found)  # left before the end: an open file would be a warning, hence an error
+
+
+rows = st.lists(st.binary(max_size=12).map(lambda row: row.replace(b"\n", b"").replace(b"\0", b"")), max_size=12)
+
+
+@given(rows=rows)
+def test_there_are_as_many_records_as_rows(rows: list[bytes]) -> None:
+    body = b"".join(row + b"\n" for row in rows)
+    # The é says that the file is UTF-8; without it two rows of chance could pass for GBK.
+    assert len(records("té\tlabel\n".encode() + body)) == len(rows)
+    assert len(records("té\n".encode() + body, header=False)) == len(rows) + 1
+    assert len(records('{"é": 1}\n'.encode() + body, "jsonl")) == len(rows) + 1
+
+
+@given(st.lists(st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\t\n\r\0"))] * 2), max_size=10))
+def test_what_is_written_as_tsv_is_read_back(pairs: list[tuple[str, str]]) -> None:
+    data = "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in pairs)
+    assert [tuple(record.fields.values()) for record in records(data.encode())] == pairs

@@ -1,0 +1,171 @@
+"""Bytes become rows at LF alone, and what is no text is refused by name."""
+
+import gzip
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recurcli.data import rows
+from recurcli.data.rows import open_file, rows_of
+from recurcli.errors import DataError
+
+
+def contents(data: bytes) -> list[bytes]:
+    return [row.content for row in rows_of(io.BytesIO(data), "x")]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", []),
+        (b"a", [b"a"]),
+        (b"a\n", [b"a"]),
+        (b"a\nb", [b"a", b"b"]),
+        (b"a\r\nb\nc\r\n", [b"a", b"b", b"c"]),
+        (b"a\n\nb\n", [b"a", b"", b"b"]),
+        (b"\n\n\n", [b"", b"", b""]),
+        (b"a\rb\nc\r\r\n", [b"a\rb", b"c\r"]),
+        (b"a\n\r", [b"a", b""]),
+        ("a\u2028b\u0085c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\u0085c\x0bd\x0ce\x1cf".encode()]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", [b"a", b"\xef\xbb\xbfb"]),
+        (b"\xef\xbb\xbf", []),
+    ],
+)
+def test_only_lf_ends_a_row_and_one_cr_before_it_goes(data: bytes, expected: list[bytes]) -> None:
+    assert contents(data) == expected
+
+
+class Dripping(io.RawIOBase):
+    """A pipe that hands out a few bytes at a time."""
+
+    def __init__(self, data: bytes, step: int) -> None:
+        self.data, self.step = data, step
+
+    def read(self, size: int = -1) -> bytes:
+        piece, self.data = self.data[: self.step], self.data[self.step :]
+        return piece
+
+
+@given(
+    lines=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), max_size=20), max_size=20),
+    end=st.sampled_from(["\n", "\r\n"]),
+    last=st.booleans(),
+    step=st.integers(1, 50),
+)
+def test_no_row_is_lost_however_the_bytes_arrive(lines: list[str], end: str, last: bool, step: int) -> None:
+    text = end.join(lines) + end * (last and bool(lines))
+    data = text.encode()
+    expected = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    expected = [row.removesuffix(b"\r") for row in expected]
+    assert [row.content for row in rows_of(Dripping(data, step), "x")] == expected  # type: ignore[arg-type]
+
+
+def test_a_row_of_a_megabyte_arrives_whole() -> None:
+    long = b"x" * 1_000_000
+    assert contents(b"a\n" + long + b"\nb") == [b"a", long, b"b"]
+
+
+def test_a_row_without_end_is_cut_and_the_next_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LONGEST_ROW", 100_000)
+    found = list(rows_of(io.BytesIO(b"a\n" + b"x" * 1_000_000 + b"\nb\n"), "x"))
+    assert [row.whole for row in found] == [True, False, True]
+    assert len(found[1].content) <= 100_000
+    assert found[2].content == b"b"
+
+
+def xlsx() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+    return buffer.getvalue()
+
+
+def plain_zip() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.txt", "a")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (gzip.compress(b"a\tb\n"), "a gzip file"),
+        (b"PAR1\x15\x04\x15", "a Parquet file"),
+        (xlsx(), "an Excel workbook"),
+        (plain_zip(), "a zip archive"),
+        ("a\tb\n".encode("utf-16"), "UTF-16"),
+        ("a\tb\nc\td\n".encode("utf-16-le"), "UTF-16 without a byte order mark"),
+        ("句子\t标签\n今天天气很好\t好\n".encode("gbk"), "looks like GBK"),
+        (b"a\tb\rc\td\r", "CR alone"),
+        (b"BZh91AY", "a bzip2 file"),
+        (b"\xfd7zXZ\x00\x00", "an xz file"),
+    ],
+)
+def test_what_is_no_text_is_named(data: bytes, kind: str) -> None:
+    with pytest.raises(DataError, match=f"^x.tsv: .*{kind}"):
+        list(rows_of(io.BytesIO(data), "x.tsv"))
+
+
+@pytest.mark.parametrize("data", [b"caf\xe9\tb\n", b"a\tb\nc\xff\td\n", "好的\n".encode() + b"\xe5\xa5x\n"])
+def test_a_bad_byte_among_good_rows_is_left_to_its_row(data: bytes) -> None:
+    assert len(contents(data)) == data.count(b"\n")
+
+
+def test_a_gzipped_file_is_read_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv.gz"
+    path.write_bytes(gzip.compress(b"a\nb\n"))
+    with open_file(path) as file:
+        assert [row.content for row in rows_of(file, str(path))] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "foreign", "flipped"])
+def test_a_damaged_gzip_file_is_no_traceback(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "x.tsv.gz"
+    whole = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 0xFF
+    path.write_bytes({"cut": whole[: len(whole) // 2], "foreign": b"a\nb\n", "flipped": bytes(flipped)}[damage])
+    with open_file(path) as file, pytest.raises(DataError, match=r"x\.tsv\.gz: is no complete gzip file"):
+        list(rows_of(file, str(path)))
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, reason in {
+        "": "is a folder",
+        "fifo": "is a FIFO",
+        "missing": "does not exist",
+        "loop": "cannot be read",
+        "x" * 300: "cannot be read",
+        "a\0b": "cannot be read",
+    }.items():
+        with pytest.raises(DataError, match=reason):
+            open_file(tmp_path / name)
+    with pytest.raises(DataError, match="is a device"):
+        open_file(Path("/dev/null"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("a\n")
+    (tmp_path / "x").chmod(0)
+    with pytest.raises(DataError, match="Permission denied"):
+        open_file(tmp_path / "x")
+
+
+def test_a_stream_that_fails_in_the_middle_is_bad_data() -> None:
+    class Failing(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(DataError, match="x: cannot be read: Input/output error"):
+        list(rows_of(Failing(), "x"))  # type: ignore[arg-type]

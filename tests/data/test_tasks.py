@@ -1,0 +1,41 @@
+"""The rows of TASKS hold together."""
+
+import pytest
+
+from recurcli.data.tasks import TASKS, task_named
+from recurcli.errors import UsageError
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_every_split_has_a_file_and_a_number_of_rows(name: str) -> None:
+    task = TASKS[name]
+    assert task.name == name
+    assert {"train", "dev", "test"} <= set(task.files)
+    assert set(task.rows) == set(task.files)
+    assert len(set(task.labels)) == len(task.labels) >= 2
+    assert task.dropped_label not in task.labels
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_every_submission_answers_a_test_file_of_the_task(name: str) -> None:
+    task = TASKS[name]
+    for submission in task.submissions:
+        split = next(split for split, file in task.files.items() if file == submission.test_file)
+        assert submission.rows == task.rows[split]
+        assert not task.has_labels(split)
+
+
+def test_tnews_has_its_fifteen_codes_and_no_others() -> None:
+    assert len(task_named("tnews").labels) == 15
+    assert {"105", "111"}.isdisjoint(task_named("tnews").labels)
+
+
+def test_only_a_leaderboard_hides_the_labels_of_its_test_set() -> None:
+    assert task_named("listops-mini").has_labels("test")
+    assert not task_named("afqmc").has_labels("test")
+    assert task_named("afqmc").has_labels("dev")
+
+
+def test_an_unknown_task_gets_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match="there is no task 'tnew'; did you mean 'tnews'"):
+        task_named("tnew")

@@ -1,0 +1,301 @@
+"""A CLUE submission is the same bytes each time, holds what CLUE wants, and a zip that would score 0 says why."""
+
+import hashlib
+import json
+import os
+import random
+import stat
+import struct
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recurcli.data.tasks import TASKS
+from recurcli.errors import DataError, UsageError
+from recurcli.export.clue import Finding, submission_bytes, validate, validate_zip, write_submission
+
+AFQMC, OCNLI = "afqmc_predict.json", "ocnli_50k_predict.json"
+AFQMC_LABELS = ["0", "1", "1"] * 1_287
+OCNLI_LABELS = ["neutral", "entailment", "contradiction"] * 1_000
+GOOD = submission_bytes(AFQMC_LABELS)
+
+
+def errors(found: list[Finding]) -> list[str]:
+    return [finding.message for finding in found if finding.level == "error"]
+
+
+def only_error(path: Path) -> str:
+    messages = errors(validate_zip(path))
+    assert len(messages) == 1, messages
+    return messages[0]
+
+
+def zipped(
+    path: Path, members: Mapping[str, bytes] | list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATED
+) -> Path:
+    pairs = members.items() if isinstance(members, Mapping) else members
+    with zipfile.ZipFile(path, "w", method) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zipfile warns about a name given twice
+        for name, content in pairs:
+            archive.writestr(name, content)
+    return path
+
+
+def test_what_is_written_is_found_good(tmp_path: Path) -> None:
+    write_submission(tmp_path / "a.zip", {OCNLI: OCNLI_LABELS, AFQMC: AFQMC_LABELS})
+    [finding] = validate(tmp_path / "a.zip")
+    assert finding.level == "information"
+    assert "no predictions for cmnli, tnews" in finding.message
+
+
+def test_a_full_set_of_tasks_leaves_nothing_to_say(tmp_path: Path) -> None:
+    predictions = {}
+    for task in TASKS.values():
+        for name, _, rows in task.submissions:
+            predictions[name] = [task.labels[row % len(task.labels)] for row in range(rows)]
+    write_submission(tmp_path / "a.zip", predictions)
+    assert validate_zip(tmp_path / "a.zip") == []
+
+
+def test_the_zip_holds_the_files_flat_sorted_and_dated_alike(tmp_path: Path) -> None:
+    write_submission(tmp_path / "a.zip", {OCNLI: OCNLI_LABELS, AFQMC: AFQMC_LABELS})
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        members = archive.infolist()
+        assert [member.filename for member in members] == [AFQMC, OCNLI]
+        assert archive.read(AFQMC) == GOOD
+    assert {member.date_time for member in members} == {(1980, 1, 1, 0, 0, 0)}
+    assert {stat.filemode(member.external_attr >> 16) for member in members} == {"-rw-r--r--"}
+
+
+def test_the_order_of_the_predictions_does_not_matter(tmp_path: Path) -> None:
+    write_submission(tmp_path / "a.zip", {OCNLI: OCNLI_LABELS, AFQMC: AFQMC_LABELS})
+    write_submission(tmp_path / "b.zip", {AFQMC: AFQMC_LABELS, OCNLI: OCNLI_LABELS})
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from recurcli.export.clue import write_submission\n"
+        f"labels = {{{AFQMC!r}: ['0', '1', '1'] * 1_287, {OCNLI!r}: ['neutral', 'entailment'] * 1_500}}\n"
+        "write_submission(Path(sys.argv[1]), {name: labels[name] for name in set(labels)})"
+    )
+    digests = set()
+    for seed, zone in (("1", "UTC"), ("2", "Asia/Shanghai")):
+        path = tmp_path / f"{seed}.zip"
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": zone}
+        subprocess.run([sys.executable, "-c", code, str(path)], check=True, env=environment)
+        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32))
+def test_labels_come_back_as_they_were_given(tmp_path: Path, seed: int) -> None:
+    labels = random.Random(seed).choices(["0", "1"], k=3_861)
+    write_submission(tmp_path / "a.zip", {AFQMC: labels})
+    assert errors(validate_zip(tmp_path / "a.zip")) == []
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        lines = archive.read(AFQMC).decode().split("\n")
+    assert [json.loads(line) for line in lines[:-1]] == [
+        {"id": row, "label": label} for row, label in enumerate(labels)
+    ]
+    assert lines[-1] == ""
+
+
+def test_nothing_is_written_when_a_label_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^afqmc_predict.json line 2: label '2' is not one of the 2 labels"):
+        write_submission(tmp_path / "a.zip", {AFQMC: ["0", "2", *AFQMC_LABELS[2:]]})
+    with pytest.raises(DataError, match=r"has 1 rows; test\.json has 3,861"):
+        write_submission(tmp_path / "a.zip", {AFQMC: ["0"]})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_zip_stays_when_the_new_one_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"older")
+    with pytest.raises(DataError):
+        write_submission(tmp_path / "a.zip", {AFQMC: ["0"]})
+    assert (tmp_path / "a.zip").read_bytes() == b"older"
+
+
+def test_refuses_to_write_what_is_no_submission(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"name it tnews11_predict\.json"):
+        write_submission(tmp_path / "a.zip", {"tnews_predict.json": ["100"]})
+    with pytest.raises(UsageError, match=r"CLUE reads no file named '\.\./afqmc_predict\.json'"):
+        write_submission(tmp_path / "a.zip", {"../afqmc_predict.json": AFQMC_LABELS})
+    with pytest.raises(UsageError, match="no predictions to submit"):
+        write_submission(tmp_path / "a.zip", {})
+    with pytest.raises(UsageError, match=r"name it a\.json\.zip"):
+        write_submission(tmp_path / "a.json", {AFQMC: AFQMC_LABELS})
+
+
+def test_a_single_class_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    write_submission(tmp_path / "a.zip", {AFQMC: ["0"] * 3_861})
+    assert "warning" in [finding.level for finding in validate_zip(tmp_path / "a.zip")]
+
+
+def test_tells_a_zip_from_a_file_by_its_bytes(tmp_path: Path) -> None:
+    assert errors(validate(zipped(tmp_path / "no-suffix", {AFQMC: GOOD}))) == []
+    (tmp_path / AFQMC).write_bytes(GOOD)
+    assert validate(tmp_path / AFQMC) == []
+    (tmp_path / "text.zip").write_bytes(GOOD)
+    assert "text.zip: is not a zip that can be read" in errors(validate(tmp_path / "text.zip"))[0]
+
+
+def test_a_path_that_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for name, reason in (
+        ("none.zip", "there is no such file"),
+        ("fifo", "not a plain file"),
+        (".", "not a plain file"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            validate(tmp_path / name)
+        with pytest.raises(DataError, match=reason):
+            validate_zip(tmp_path / name)
+
+
+def test_faults_inside_are_told_by_file_and_line(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {AFQMC: GOOD.replace(b'"1"', b'"2"', 1), OCNLI: b""})
+    outside, inside = errors(validate_zip(path))
+    assert outside.startswith("afqmc_predict.json line 2: label '2'")
+    assert inside.startswith("ocnli_50k_predict.json: has 0 rows")
+
+
+@pytest.mark.parametrize("folder", ["submit/", "submit/deep/", "../", "/", "submit\\"])
+def test_a_zip_that_is_not_flat(tmp_path: Path, folder: str) -> None:
+    message = only_error(zipped(tmp_path / "a.zip", {folder + AFQMC: GOOD}))
+    assert message.startswith("a.zip: holds '")
+    assert "in a folder, where CLUE does not look: zip -j" in message
+
+
+def test_an_entry_for_a_folder(tmp_path: Path) -> None:
+    assert "holds the folder 'submit/'" in only_error(zipped(tmp_path / "a.zip", {"submit/": b"", AFQMC: GOOD}))
+
+
+def test_duplicate_members(tmp_path: Path) -> None:
+    message = only_error(zipped(tmp_path / "a.zip", [(AFQMC, GOOD), (AFQMC, GOOD)]))
+    assert message.startswith("a.zip: holds 'afqmc_predict.json' 2 times")
+
+
+@pytest.mark.parametrize("name", ["__MACOSX/._afqmc_predict.json", ".DS_Store", "Thumbs.db", "._afqmc_predict.json"])
+def test_members_left_by_a_file_manager(tmp_path: Path, name: str) -> None:
+    assert "left by a file manager" in only_error(zipped(tmp_path / "a.zip", {AFQMC: GOOD, name: b"\0\5\x16\7"}))
+
+
+@pytest.mark.parametrize("name", ["readme.txt", "afqmc_predict.json.bak", "inner.zip"])
+def test_foreign_members(tmp_path: Path, name: str) -> None:
+    message = only_error(zipped(tmp_path / "a.zip", {AFQMC: GOOD, name: b"hello"}))
+    assert message == f"a.zip: holds '{name}', which is no prediction file; leave it out"
+
+
+def test_a_member_that_clue_does_not_read(tmp_path: Path) -> None:
+    found = errors(validate_zip(zipped(tmp_path / "a.zip", {"afqmc.json": GOOD})))
+    assert found[0].startswith("afqmc.json: CLUE reads no file named 'afqmc.json'")
+
+
+def test_members_of_tasks_outside_the_table_are_left_unread(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {AFQMC: GOOD, "cmrc2018_predict.json": b"\xff"})
+    assert errors(validate_zip(path)) == []
+
+
+def test_hostile_names_are_shown_escaped(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"\x1b[2J\u202etxt.json": GOOD, "\x1b]0;x\x07": b"", AFQMC: GOOD})
+    text = "".join(finding.message for finding in validate_zip(path))
+    assert r"\x1b[2J\u202etxt.json" in text
+    assert not {"\x1b", "\u202e", "\x07"} & set(text)
+
+
+def test_a_name_that_hides_its_end_behind_a_nul(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"afqmc_predict.json_evil": GOOD})
+    path.write_bytes(path.read_bytes().replace(b"json_evil", b"json\0evil"))
+    assert r"holds 'afqmc_predict.json\x00evil', which is no prediction file" in only_error(path)
+
+
+def patched(path: Path, offset: int, value: int, form: str) -> Path:
+    """Change a field of the only member's entry in the central directory, and the same field of its own header."""
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\1\2")
+    struct.pack_into(form, content, entry + offset, value)
+    struct.pack_into(form, content, offset - 2, value)  # the header at the file's start lacks `version made by`
+    path.write_bytes(content)
+    return path
+
+
+def test_an_encrypted_member(tmp_path: Path) -> None:
+    path = patched(zipped(tmp_path / "a.zip", {AFQMC: GOOD}), offset=8, value=1, form="<H")
+    assert only_error(path) == "a.zip: 'afqmc_predict.json' is encrypted; make the zip without a password"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_member_compressed_in_an_unusual_way(tmp_path: Path, method: int) -> None:
+    assert "use zip's default, deflate" in only_error(zipped(tmp_path / "a.zip", {AFQMC: GOOD}, method))
+
+
+def test_a_member_that_declares_too_much(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {AFQMC: b"\n" * (9 << 20)})
+    assert path.stat().st_size < 20_000
+    assert "'afqmc_predict.json' is larger than 8,388,608 bytes" in only_error(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_member_that_is_larger_than_it_declares(tmp_path: Path, method: int) -> None:
+    path = zipped(tmp_path / "a.zip", {AFQMC: b"\n" * (9 << 20)}, method)
+    assert "'afqmc_predict.json' is larger than 8,388,608 bytes" in only_error(patched(path, 24, 100, "<I"))
+    path = patched(zipped(tmp_path / "a.zip", {AFQMC: GOOD}, method), 24, 100, "<I")
+    assert f"holds {len(GOOD):,} bytes but declares 100" in only_error(path)
+
+
+def test_a_symbolic_link(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo(AFQMC)
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    assert "is a symbolic link" in only_error(tmp_path / "a.zip")
+
+
+def test_a_damaged_member(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {AFQMC: GOOD}, zipfile.ZIP_STORED)
+    path.write_bytes(path.read_bytes().replace(b'"id": 7', b'"id": 8', 1))
+    assert "'afqmc_predict.json' is damaged: Bad CRC-32" in only_error(path)
+
+
+def test_an_empty_zip(tmp_path: Path) -> None:
+    assert only_error(zipped(tmp_path / "a.zip", {})) == "a.zip: is empty"
+
+
+def test_a_zip_of_too_many_members(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {f"{row}.txt": b"" for row in range(500)})
+    many, foreign = errors(validate_zip(path))
+    assert many == "a.zip: has 500 members; only the first 32 were looked at"
+    assert foreign == "a.zip: holds '0.txt', which is no prediction file; leave it out (and 31 more)"
+
+
+def test_a_zip_too_large_is_not_opened(tmp_path: Path) -> None:
+    with (tmp_path / "a.zip").open("wb") as file:
+        file.truncate(17 << 20)
+    assert "is larger than 16,777,216 bytes" in only_error(tmp_path / "a.zip")
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_damage_makes_it_raise(tmp_path: Path, data: st.DataObject) -> None:
+    content = bytearray(zipped(tmp_path / "a.zip", {AFQMC: GOOD[:200], "x/y.json": b"{}"}).read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (tmp_path / "b.zip").write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    for finding in validate_zip(tmp_path / "b.zip"):
+        assert finding.message.isprintable()
+
+
+def test_reading_a_zip_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"../outside.json": b"{}", "submit/" + AFQMC: GOOD})
+    before = sorted(tmp_path.parent.rglob("*"))
+    validate_zip(path)
+    assert sorted(tmp_path.parent.rglob("*")) == before

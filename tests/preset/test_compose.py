@@ -1,0 +1,143 @@
+"""A preset is composed of layers, later ones win, and every fault names its file and line."""
+
+from pathlib import Path
+
+import pytest
+
+from recurcli.errors import UsageError
+from recurcli.preset import compose, preset_folder, preset_names
+from recurcli.preset.strict_yaml import read_mapping
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("encoder", preset_names()["encoders"])
+@pytest.mark.parametrize("task", preset_names()["tasks"])
+def test_every_encoder_composes_with_every_task(encoder: str, task: str) -> None:
+    resolved = compose(f"{encoder}-{task}")
+    assert resolved.preset.task == task
+    assert resolved.preset.encoder["name"] == encoder
+
+
+@pytest.mark.parametrize("name", preset_names()["presets"])
+def test_every_preset_file_composes(name: str) -> None:
+    assert compose(name).name == name
+
+
+def test_later_layers_win_and_every_value_knows_where_it_comes_from(tmp_path: Path) -> None:
+    parent = write(tmp_path / "parent.yaml", "extends: starsaber-tnews\nfinetuning:\n  epochs: 7\n  patience: 2\n")
+    child = write(tmp_path / "child.yaml", "extends: parent.yaml\nfinetuning:\n  epochs: 8\n")
+    resolved = compose(child, data="somewhere", settings=["finetuning.patience=1"])
+    assert resolved.preset.finetuning.epochs == 8
+    assert resolved.preset.finetuning.patience == 1
+    assert resolved.preset.data.path == str(Path.cwd() / "somewhere")
+    origins = {key: origin for key, _, origin in resolved.rows()}
+    assert origins["finetuning.epochs"] == f"{child}:3"
+    assert origins["finetuning.patience"] == "--set finetuning.patience"
+    assert origins["data.path"] == "--data"
+    assert origins["data.max_length"].startswith("presets/tasks/tnews.yaml:")
+    assert origins["finetuning.weight_decay"] == "default"
+    assert parent in {str(tmp_path / "parent.yaml")}
+
+
+def test_set_changes_the_encoder_and_its_own_file_is_read() -> None:
+    resolved = compose("starsaber-tnews", settings=["encoder.name=rezero", "task=afqmc"])
+    assert resolved.preset.encoder["num_heads"] > 0
+    assert resolved.preset.task == "afqmc"
+
+
+def test_a_resolved_preset_repeats_itself(tmp_path: Path) -> None:
+    from recurcli.preset.strict_yaml import dump
+
+    first = compose("starsaber-afqmc", settings=["finetuning.learning_rate=1e-4", "tokenizer.vocab_size=77"])
+    path = write(tmp_path / "preset.yaml", dump(first.preset.to_dict()))
+    assert compose(path).preset == first.preset
+
+
+def test_paths_in_a_file_are_meant_from_that_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.yaml", "extends: starsaber-tnews\nembedding: {vectors: words.txt}\n")
+    assert compose(path).preset.embedding.vectors == str(tmp_path / "words.txt")
+
+
+def test_exponents_are_numbers_and_no_is_a_word(tmp_path: Path) -> None:
+    values, lines = read_mapping(Path(write(tmp_path / "x.yaml", "a: 1e-4\nb: no\nc: [3, 0.5, true, ~]\nd:\n  e: 2\n")))
+    assert values == {"a": 1e-4, "b": "no", "c": [3, 0.5, True, None], "d": {"e": 2}}
+    assert lines[("d", "e")] == 5
+
+
+def test_every_key_of_an_encoder_stands_in_its_file() -> None:
+    import dataclasses
+
+    from recurcli.encoders import ENCODERS
+
+    for name, kind in ENCODERS.items():
+        values, _ = read_mapping(preset_folder() / "encoders" / f"{name}.yaml")
+        fields = {field.name for field in dataclasses.fields(kind.Config)}
+        assert set(values["encoder"]) == fields | {"name"}, name
+
+
+def test_the_schema_knows_every_key_and_describes_it() -> None:
+    from recurcli.preset.schema import json_schema
+
+    schema = json_schema()
+    assert schema["additionalProperties"] is False
+    for name, definition in schema["$defs"].items():
+        for key, facts in definition["properties"].items():
+            assert facts.get("description"), f"{name}.{key} has no description"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends: starsaber-tnews\nfinetunning: {epochs: 3}\n", ":2: finetunning: unknown key; did you mean 'finetuning'?"),
+        ("extends: starsaber-tnews\nfinetuning:\n  epoch: 3\n", ":3: finetuning.epoch: unknown key; did you mean 'epochs'?"),
+        ("extends: starsaber-tnews\nencoder:\n  num_head: 3\n", ":3: encoder.num_head: the encoder starsaber has no such key"),
+        ("extends: starsaber-tnews\nfinetuning:\n  epochs: '3'\n", ":3: finetuning.epochs: '3' should be a valid integer"),
+        ("extends: starsaber-tnews\nfinetuning:\n  epochs: true\n", ":3: finetuning.epochs: True should be a valid integer"),
+        ("extends: starsaber-tnews\nfinetuning:\n  epochs: 0\n", ":2: finetuning: epochs must be at least 1, not 0"),
+        ("extends: starsaber-tnews\nfinetuning: {loss: hing}\n", ":2: finetuning.loss: 'hing' should be 'hinge' or 'cross_entropy'"),
+        ("extends: starsaber-tnews\nfinetuning: {epochs: 1}\nfinetuning: {epochs: 2}\n", ":3: the key 'finetuning' stands here and in line 2"),
+        ("extends: starsaber-tnew\n", ":1: extends: no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
+        ("extends: x.yaml\n", "extends: goes round in a circle"),
+        ("encoder: {name: starsaber}\n", "does not say its task"),
+        ("task: tnewz\nencoder: {name: starsaber}\n", ":1: task: no task 'tnewz'; did you mean 'tnews'?"),
+        ("a: &x [1]\nb: *x\n", ":1: anchors and aliases"),
+        ("a: !!python/object/apply:os.system ['true']\n", ":1: tags are not used"),
+        ("a: 1\n---\nb: 2\n", "expected a single document"),
+        ("- 1\n- 2\n", ":1: a preset is a mapping"),
+        ("a: [1\n", "expected ',' or ']'"),
+        ("1: 2\n", ":1: a key is a word"),
+        ("a: " + "[" * 40 + "]" * 40, ":1: is nested deeper than 16 levels"),
+    ],
+)  # fmt: skip
+def test_a_fault_names_file_line_and_way_out(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose(write(tmp_path / "x.yaml", text))
+    assert message in str(caught.value)
+    assert "x.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("starsaber-tnew", "no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
+        ("zzz", "no preset 'zzz'"),
+        ("../etc/passwd", "../etc/passwd: no such preset file"),
+        ("missing.yaml", "missing.yaml: no such preset file"),
+        ("UPPER", "'UPPER' is no preset name"),
+        ("base", "no preset 'base'"),
+    ],
+)
+def test_a_name_that_nobody_has(name: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose(name)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", ["finetuning.epochs", "=3", ".=3", "finetuning..epochs=3"])
+def test_a_setting_that_is_none(setting: str) -> None:
+    with pytest.raises(UsageError, match="is not KEY=VALUE"):
+        compose("starsaber-tnews", settings=[setting])

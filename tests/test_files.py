@@ -1,0 +1,113 @@
+"""Files survive a crash, and what is damaged is found."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recurcli.errors import ModelError, StorageError
+from recurcli.files import commit_directory, locked, verify_manifest, write_atomically, write_manifest
+
+
+def test_an_atomic_write_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    write_atomically(target, "old")
+
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(target, fail)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_written_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "x", b"1")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_directory_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        path.write_text("content")
+
+    def fail(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        commit_directory(tmp_path / "bad", {"a": write, "b": fail})
+    assert not list(tmp_path.iterdir())
+    commit_directory(tmp_path / "good", {"a": write, "b": write})
+    verify_manifest(tmp_path / "good", ["a", "b"])
+
+
+def test_every_single_bit_flip_is_found(tmp_path: Path) -> None:
+    content = bytes(range(64))
+    (tmp_path / "a").write_bytes(content)
+    write_manifest(tmp_path, ["a"])
+    for place in range(len(content) * 8):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        (tmp_path / "a").write_bytes(flipped)
+        with pytest.raises(ModelError, match="a: is damaged"):
+            verify_manifest(tmp_path, ["a"])
+    (tmp_path / "a").write_bytes(content)
+    verify_manifest(tmp_path, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"files": [{"name": "a"}]}', "is damaged"),
+        ('{"files": []}', "does not list a"),
+        ('{"files": [{"name": "a", "size": 1, "sha256": "x"}, {"name": "../b", "size": 1, "sha256": "x"}]}', "damaged"),
+        ("[" * 100_000, "is damaged"),
+        ("1" * (2 << 20), "larger than"),
+    ],
+)
+def test_a_hostile_manifest_is_an_error_and_no_traceback(tmp_path: Path, manifest: str, message: str) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(ModelError, match=message):
+        verify_manifest(tmp_path, ["a"])
+
+
+def test_a_missing_manifest_file_or_a_symlink_is_found(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"has no manifest\.json"):
+        verify_manifest(tmp_path, [])
+    (tmp_path / "a").write_bytes(b"1")
+    write_manifest(tmp_path, ["a"])
+    (tmp_path / "a").rename(tmp_path / "b")
+    with pytest.raises(ModelError, match="a: is missing"):
+        verify_manifest(tmp_path, ["a"])
+    (tmp_path / "a").symlink_to("b")
+    with pytest.raises(ModelError, match="is not a plain file"):
+        verify_manifest(tmp_path, ["a"])
+
+
+def test_a_lock_is_held_by_one_process_and_dies_with_it(tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+from pathlib import Path
+from recurcli.files import locked
+with locked(Path({str(tmp_path / "lock")!r})):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StorageError, match="another recur is at work here"), locked(tmp_path / "lock"):
+            pass
+        holder.kill()
+    with locked(tmp_path / "lock"):
+        pass

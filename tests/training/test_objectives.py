@@ -1,0 +1,103 @@
+"""The losses, against plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from recurcli.data.config import TokenizerConfig
+from recurcli.data.tokenizer import Tokenizer
+from recurcli.model.config import ModelConfig
+from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.training.config import FinetuningConfig, PretrainingConfig
+from recurcli.training.objectives import IGNORED, ClassificationObjective, MaskedTokenObjective, multiclass_hinge
+
+TEXTS = ["ab", "bca", "c", "abcabcabc", "ca"]
+
+
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(TEXTS, TokenizerConfig(kind="char", min_frequency=1))
+
+
+def model_config(words: Tokenizer, labels: tuple[str, ...] = ()) -> ModelConfig:
+    encoder = {"name": "starsaber", "hidden_size": 8, "num_layers": 2}
+    return ModelConfig(
+        encoder=encoder, vocab_size=words.vocab_size, pad_id=words.pad_id, max_length=16, labels=labels
+    )
+
+
+def test_hinge_is_the_largest_violation_of_the_margin() -> None:
+    scores = torch.tensor([[3.0, 1.0, 2.5], [0.0, 5.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 1, 2])
+    expected = []
+    for row, right in zip(scores.tolist(), targets.tolist(), strict=True):
+        worst = max(value for index, value in enumerate(row) if index != right)
+        expected.append(max(0.0, 1 + worst - row[right]))
+    losses = multiclass_hinge(scores, targets)
+    assert losses.tolist() == expected == [0.5, 0.0, 1.0]
+    assert torch.autograd.gradcheck(multiclass_hinge, (scores[:1], targets[:1]))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "cross_entropy"])
+@pytest.mark.parametrize("weights", ["none", "balanced"])
+def test_the_gradient_does_not_depend_on_accumulation(loss: str, weights: str) -> None:
+    words = tokenizer()
+    config = FinetuningConfig(loss=loss, class_weights=weights, batch_size=5)  # type: ignore[arg-type]
+    tokens = words.encode([(text, None) for text in TEXTS], 16)
+    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 0], 2, config, words.pad_id)
+    gradients = []
+    for count in (1, 2, 5):
+        torch.manual_seed(0)
+        model = Classifier(model_config(words, ("x", "y"))).double().eval()
+        parts = objective.parts(np.arange(5), count, torch.Generator())
+        assert len(parts) == count
+        weight = sum(part.weight for part in parts)
+        for part in parts:
+            (objective.loss(model, part, torch.device("cpu"))[0] / weight).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=1e-5)
+
+
+def test_balanced_weights_give_each_class_the_same_say() -> None:
+    words = tokenizer()
+    config = FinetuningConfig(class_weights="balanced")
+    tokens = words.encode([(text, None) for text in TEXTS], 16)
+    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], 2, config, words.pad_id)
+    (part,) = objective.parts(np.arange(5), 1, torch.Generator())
+    shares = objective.class_weights[part.targets]
+    assert shares[part.targets == 0].sum().item() == pytest.approx(shares[part.targets == 1].sum().item())
+
+
+@pytest.mark.parametrize("loss_on", ["all", "masked"])
+def test_masked_token_loss_is_the_mean_over_the_asked_positions(loss_on: str) -> None:
+    words = tokenizer()
+    config = PretrainingConfig(loss_on=loss_on, mask_probability=0.5)  # type: ignore[arg-type]
+    tokens = words.encode([(text, None) for text in TEXTS], 16)
+    objective = MaskedTokenObjective(tokens, words, config)
+    (part,) = objective.parts(np.arange(5), 1, torch.Generator().manual_seed(3))
+    assert part.positions is not None
+    asked = int((part.targets != IGNORED).sum())
+    assert part.weight == asked
+    if loss_on == "all":
+        assert asked == tokens.lengths.sum()
+    model = MaskedTokenModel(model_config(words)).eval()
+    total, _ = objective.loss(model, part, torch.device("cpu"))
+    scores, _ = model(part.ids, part.mask, part.positions)
+    expected = 0.0
+    for row, target in zip(scores.tolist(), part.targets.tolist(), strict=True):
+        if target != IGNORED:
+            expected += math.log(sum(math.exp(value) for value in row)) - row[target]
+    assert total.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_batch_with_nothing_masked_has_the_loss_zero() -> None:
+    words = tokenizer()
+    config = PretrainingConfig(loss_on="masked", mask_probability=1e-9)
+    tokens = words.encode([("a", None)], 16)
+    objective = MaskedTokenObjective(tokens, words, config)
+    (part,) = objective.parts(np.arange(1), 1, torch.Generator())
+    assert part.weight == 0
+    total, _ = objective.loss(MaskedTokenModel(model_config(words)), part, torch.device("cpu"))
+    assert total.item() == 0
