@@ -1,9 +1,14 @@
-"""What tests of every floor share."""
+"""What tests of every floor share: the real data, a task of a few rows, and a model trained on it."""
 
 import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tiny_task import rows, tiny, write_rows
+
+from recurcli.cli import run
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +19,42 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} is no folder (RECUR_DATA names it)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_tnews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with TNEWS' files: 60 rows to train on, 24 of dev, 10 of test."""
+    folder = tmp_path_factory.mktemp("tnews")
+    write_rows(folder / "train.json", rows(60, seed=1, labelled=True))
+    write_rows(folder / "dev.json", rows(24, seed=2, labelled=True))
+    write_rows(folder / "test.json", rows(10, seed=3, labelled=False))
+    write_rows(folder / "test1.0.json", rows(10, seed=4, labelled=False))
+    return folder
+
+
+@pytest.fixture
+def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Run a command line in this process: (exit code, stdout, stderr)."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    yield call
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished finetuning run on the small TNEWS."""
+    path = tmp_path_factory.mktemp("runs") / "trained"
+    options = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path), "--quiet"]
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    assert run(["finetune", *options, *tiny("finetuning.epochs=6", "finetuning.patience=null")]) == 0
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    return path

@@ -51,7 +51,9 @@ def predict(request: PredictRequest) -> Iterator[int]:
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(_open(request.source))
         first = next(records, None)
-        columns = find_columns(records, first, predictor.model.config.columns, request.text, request.pair, request.header)
+        columns = find_columns(
+            records, first, predictor.model.config.columns, request.text, request.pair, request.header
+        )
         rows: Iterator[Record] = records if first is None or columns.header else chain([first], records)
         writer = RowWriter(
             request.format or records.format,
@@ -127,5 +129,3 @@ def _destination(output: Path, stack: contextlib.ExitStack) -> BinaryIO:
     if str(output) == "-":
         return sys.stdout.buffer
     return stack.enter_context(stack.enter_context(replacing(output)).open("wb"))
-
-

@@ -42,7 +42,9 @@ class TextColumns:
         for key in (self.text, self.pair):
             value = "" if key is None else record.fields.get(key)
             if not isinstance(value, str):
-                lack = f"has no '{visible(key)}'" if value is None else f"'{visible(key)}' is {kind_of(value)}, no string"
+                lack = (
+                    f"has no '{visible(key)}'" if value is None else f"'{visible(key)}' is {kind_of(value)}, no string"
+                )
                 fault, value = fault or lack, ""
             found.append(value)
         return Text(found[0], None if self.pair is None else found[1], fault)
@@ -105,7 +107,9 @@ class _Finder:
         if self.header and len(columns) > place + 1 + (0 if place else 1):
             names = ", ".join(visible(name, 40) for name in self.names[:20])
             option = "--pair" if place else "--text"
-            raise DataError(f"{self.records.name}:1: which column is the text? name it with {option}; there are: {names}")
+            raise DataError(
+                f"{self.records.name}:1: which column is the text? name it with {option}; there are: {names}"
+            )
         if place >= len(columns):
             raise DataError(f"{self.records.name}:1: has {len(columns)} columns, and the model wants a pair of texts")
         return columns[place]

@@ -207,7 +207,7 @@ def _finish(
     }
     write_atomically(session.run.path / "README.md", model_card(result))
     session.run.write_result(result)
-    return result
+    return session.run.read_result()
 
 
 def _plan_of(request: TrainingRequest, section: Section, prepared: Prepared, device: torch.device) -> dict[str, Any]:

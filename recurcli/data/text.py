@@ -1,5 +1,6 @@
 """Plain text files for pre-training: one text a line."""
 
+import contextlib
 import gzip
 import lzma
 from pathlib import Path
@@ -26,8 +27,10 @@ def load_text(path: Path, *, skip_bad_rows: bool = False) -> Split:
     examples: list[Example] = []
     bad: list[str] = []
     number = 0
-    with open_file(path) as raw:
-        stream = cast(BinaryIO, lzma.open(raw)) if path.suffix.lower() == ".xz" else raw
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(open_file(path))
+        if path.suffix.lower() == ".xz":
+            stream = cast(BinaryIO, stack.enter_context(lzma.open(stream)))
         try:
             for number, row in enumerate(rows_of(stream, str(path)), 1):
                 try:

@@ -19,11 +19,11 @@ from recurcli.errors import DataError, visible
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
 LONGEST_PIECE = 16
-"""Characters of a bpe or unigram piece at most, as in SentencePiece."""
+"""Characters of a merged piece at most, as in SentencePiece."""
 UNIGRAM_SEED = 2
 """Candidates that unigram training begins with, as a multiple of the vocabulary's size [ours]."""
-UNIGRAM_KEPT = 0.75
-"""Share of the candidates that a round of unigram training keeps (Kudo 2018, section 3.2: 80 %)."""
+UNIGRAM_KEPT = 0.8
+"""Share of the candidates that a round of unigram training keeps (Kudo 2018, section 3.2)."""
 
 Words = Counter[str]
 

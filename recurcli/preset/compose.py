@@ -46,8 +46,7 @@ class ResolvedPreset:
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Every key as a dotted path, its value, and where that comes from (`default` when nothing says it)."""
         for path, value in leaves(self.preset.to_dict()):
-            origin = next((self.origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.origins), None)
-            yield ".".join(path), value, "default" if origin is None else str(origin)
+            yield ".".join(path), value, str(self.origins.get(path, "default"))
 
 
 def preset_folder() -> Path:
@@ -205,7 +204,8 @@ def _setting_layer(setting: str) -> _Layer:
     for part in reversed(path[:-1]):
         values = {part: values}
     _make_absolute(values, Path.cwd())
-    return _Layer(values, {path: Origin(f"--set {key.strip()}")})
+    origin = Origin(f"--set {key.strip()}")
+    return _Layer(values, {path: origin} | {leaf: origin for leaf, _ in leaves(values)})
 
 
 def _make_absolute(values: dict[str, Any], folder: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.model.config import EmbeddingConfig, Pooling
-from recurcli.training.config import FinetuningConfig, PretrainingConfig, RuntimeConfig
+from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
 from recurcli.validation import STRICT
 
 
@@ -48,6 +48,11 @@ def json_schema() -> dict[str, Any]:
     schema.pop("required", None)
     schema["properties"]["extends"] = {
         "type": "string",
-        "description": "The preset, by name or path, that this one changes.",
+        "description": "The preset that this one changes: a name or path.",
     }
+    # pydantic reads the descriptions of a class's own fields only, not those of the fields that it inherits.
+    inherited = TypeAdapter(OptimizationConfig).json_schema()["properties"]
+    for kind in (PretrainingConfig, FinetuningConfig):
+        properties = schema["$defs"][kind.__name__]["properties"]
+        properties |= {key: inherited[key] for key in properties.keys() & inherited.keys()}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -45,7 +45,7 @@ class _Dumper(yaml.SafeDumper):
 
 for _tag, (_pattern, _first) in _SCALARS.items():
     for _side in (_Loader, _Dumper):
-        _side.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), [*_first.replace("\0", ""), ""])  # type: ignore[no-untyped-call]
+        _side.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), [*_first.replace("\0", ""), ""])
 
 
 def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
@@ -102,7 +102,8 @@ def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise UsageError(f"{source}:{line}: {visible(error.problem or error.context or 'is not YAML')}") from None
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise UsageError(f"{source}:{line}: is not YAML: {visible(reason)}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise UsageError(f"{source}: is not YAML: {visible(error)}") from None
     finally:
@@ -119,8 +120,8 @@ def _refuse_surprises(text: str, source: str) -> None:
             raise UsageError(
                 f"{source}:{line}: anchors and aliases (& and *) are not used in presets; write the value out"
             )
-        if getattr(event, "tag", None) is not None:
-            raise UsageError(f"{source}:{line}: tags are not used in presets: {visible(event.tag)}")
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise UsageError(f"{source}:{line}: tags are not used in presets: {visible(tag)}")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise UsageError(f"{source}:{line}: is nested deeper than {MAX_DEPTH} levels")

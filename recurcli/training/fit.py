@@ -168,7 +168,7 @@ def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> tuple[
             total, extra = parts.objective.loss(model, piece, parts.device)
             share = len(piece.ids) / len(rows)
             objective = total / weight + share * sum(extra.values(), torch.zeros((), device=parts.device))
-        objective.backward()
+        objective.backward()  # type: ignore[no-untyped-call]
         loss += objective.item()
         for name, value in extra.items():
             auxiliary[name] = auxiliary.get(name, 0.0) + share * value.item()

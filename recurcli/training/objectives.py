@@ -109,7 +109,7 @@ class MaskedTokenObjective:
         self.tokens = tokens
         self.lengths = tokens.lengths
         self.tokenizer = tokenizer
-        self.word_ids = torch.from_numpy(np.asarray(tokenizer.word_ids, dtype=np.int64))
+        self.word_ids = tokenizer.word_ids
         self.config = config
 
     def parts(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[Part]:

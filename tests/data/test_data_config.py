@@ -40,6 +40,9 @@ def test_a_tokenizer_that_cannot_be_is_refused(values: dict[str, object], reason
         parse_config(TokenizerConfig, values)
 
 
-def test_the_data_configs_come_without_torch() -> None:
-    code = "import sys, recurcli.data.config, recurcli.data.tasks; sys.exit('torch' in sys.modules)"
+def test_reading_data_needs_neither_torch_nor_datasets() -> None:
+    code = (
+        "import sys, recurcli.data.config, recurcli.data.tasks, recurcli.data.examples, recurcli.data.tokenizer\n"
+        "sys.exit('torch' in sys.modules or 'datasets' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

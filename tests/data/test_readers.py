@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def faults(data: bytes, format: Format | None = None) -> list[str | None]:
 
 
 def test_tsv_fields_are_strings_as_they_stand() -> None:
-    found = records('text\tlabel\nNA\t001\nnull\t1.0\nNone\t\n"a\t\'b"\n[SEP]\t -\r\n'.encode())
+    found = records(b'text\tlabel\nNA\t001\nnull\t1.0\nNone\t\n"a\t\'b"\n[SEP]\t -\r\n')
     assert [tuple(record.fields.values()) for record in found] == [
         ("NA", "001"),
         ("null", "1.0"),
@@ -212,6 +213,27 @@ def test_a_stream_is_left_open_and_a_file_is_closed(tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_bytes(b"a\nb\n")
     with read_records(tmp_path / "x.tsv") as found:
         next(found)  # left before the end: an open file would be a warning, hence an error
+
+
+class Long(io.RawIOBase):
+    """A stream of 20 MB that nobody holds."""
+
+    chunks = 320
+
+    def read(self, size: int = -1) -> bytes:
+        self.chunks -= 1
+        return (b"x" * 1000 + b"\ty\n") * 65 if self.chunks >= 0 else b""
+
+
+def test_a_long_stream_takes_no_more_memory_than_a_short_one() -> None:
+    tracemalloc.start()
+    count = 0
+    for record in read_records(Long(), "tsv", header=False):  # type: ignore[arg-type]
+        count = record.line
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 320 * 65
+    assert peak < 2_000_000
 
 
 rows = st.lists(st.binary(max_size=12).map(lambda row: row.replace(b"\n", b"").replace(b"\0", b"")), max_size=12)

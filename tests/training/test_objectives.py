@@ -22,9 +22,7 @@ def tokenizer() -> Tokenizer:
 
 def model_config(words: Tokenizer, labels: tuple[str, ...] = ()) -> ModelConfig:
     encoder = {"name": "starsaber", "hidden_size": 8, "num_layers": 2}
-    return ModelConfig(
-        encoder=encoder, vocab_size=words.vocab_size, pad_id=words.pad_id, max_length=16, labels=labels
-    )
+    return ModelConfig(encoder=encoder, vocab_size=words.vocab_size, pad_id=words.pad_id, max_length=16, labels=labels)
 
 
 def test_hinge_is_the_largest_violation_of_the_margin() -> None:
@@ -54,7 +52,7 @@ def test_the_gradient_does_not_depend_on_accumulation(loss: str, weights: str) -
         assert len(parts) == count
         weight = sum(part.weight for part in parts)
         for part in parts:
-            (objective.loss(model, part, torch.device("cpu"))[0] / weight).backward()
+            (objective.loss(model, part, torch.device("cpu"))[0] / weight).backward()  # type: ignore[no-untyped-call]
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     for other in gradients[1:]:
         torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=1e-5)

@@ -1,0 +1,285 @@
+"""A split is found, read and its labels checked, or the error says which row and what to do."""
+
+import gzip
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import Example, load_split
+from recurcli.data.tasks import TASKS
+from recurcli.errors import DataError, UsageError
+
+TNEWS, AFQMC, OCNLI, LISTOPS = (TASKS[name] for name in ("tnews", "afqmc", "ocnli", "listops-mini"))
+
+
+def write_json(path: Path, *rows: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
+
+
+def tnews_row(label: object = "102", sentence: object = "一句话", **more: object) -> dict[str, object]:
+    return {"sentence": sentence, "label": label, **more}
+
+
+def config(path: Path, **more: object) -> DataConfig:
+    return DataConfig(path=str(path), **more)  # type: ignore[arg-type]
+
+
+def test_a_json_split_is_read_in_order(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "train.json", tnews_row("102", "甲", keywords="x"), tnews_row("116", "乙"))
+    split = load_split(TNEWS, "train", config(tmp_path))
+    assert split.examples == [Example("0", "甲", None, "102"), Example("1", "乙", None, "116")]
+    assert split.path == path
+    assert split.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (split.dropped, split.bad) == (0, [])
+
+
+def test_a_tsv_split_is_read_by_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("label\tsentence2\tid\tsentence1\n1\t乙\ta\t甲\n0\tNA\tb\t001\n")
+    assert load_split(AFQMC, "dev", config(path)).examples == [
+        Example("a", "甲", "乙", "1"),
+        Example("b", "001", "NA", "0"),
+    ]
+
+
+def test_columns_may_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("key\tgold\tone\ttwo\nk\t1\ta\tb\n")
+    named = config(path, text="one", pair="two", label="gold", id="key")
+    assert load_split(AFQMC, "train", named).examples == [Example("k", "a", "b", "1")]
+
+
+def test_a_named_second_text_makes_a_pair_of_a_single_text_task(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "x.json", tnews_row(keywords="k"))
+    assert load_split(TNEWS, "dev", config(path, pair="keywords")).examples[0].pair == "k"
+
+
+@pytest.mark.parametrize("place", ["dev.json", "dev.json.gz", "tnews/dev.json", "tnews/dev.json.gz"])
+def test_a_folder_or_a_parent_of_task_folders_holds_the_file(tmp_path: Path, place: str) -> None:
+    path = write_json(tmp_path / place, tnews_row())
+    if place.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    assert load_split(TNEWS, "dev", config(tmp_path)).path == path
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_one_file_is_whatever_split_is_asked_for(tmp_path: Path, split: str) -> None:
+    path = write_json(tmp_path / "mine.jsonl", tnews_row())
+    assert len(load_split(TNEWS, split, config(path)).examples) == 1
+
+
+@pytest.mark.parametrize("folder", ["", "nothing-here"])
+def test_a_folder_without_the_file_is_told_what_was_looked_for(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(DataError, match=r"--data \(data\.path\)") as caught:
+        load_split(TNEWS, "train", config(tmp_path / folder))
+    if not folder:
+        assert "train.json, train.json.gz, tnews/train.json" in str(caught.value)
+    else:
+        assert "nothing-here: does not exist" in str(caught.value)
+
+
+def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "dev.json")
+    (tmp_path / "train.json").mkdir()
+    with pytest.raises(DataError, match=r"dev\.json: is a FIFO"):
+        load_split(TNEWS, "dev", config(tmp_path))
+    with pytest.raises(DataError, match=r"train\.json: is a folder"):
+        load_split(TNEWS, "train", config(tmp_path))
+    with pytest.raises(DataError, match="cannot be read"):
+        load_split(TNEWS, "train", config(tmp_path / ("x" * 300)))
+
+
+def test_an_unknown_split_gets_the_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="tnews has no split 'tset'; did you mean 'test'"):
+        load_split(TNEWS, "tset", config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("label", "reason"),
+    [
+        ("117", "label '117' is not one of tnews' 15 labels; did you mean '11"),
+        (" 102", "label ' 102' is not one of tnews' 15 labels; did you mean '102'"),
+        (7, "label '7' is not one of tnews' 15 labels"),
+        ("", "its label is empty"),
+        (None, "its label is null, not a string"),
+        (1.5, "its label is a number, not a string"),
+        (True, "its label is true or false, not a string"),
+        (["102"], "its label is a list, not a string"),
+        ("-", "label '-' is not one of tnews' 15 labels"),
+    ],
+)
+def test_a_label_that_the_task_lacks_is_named_with_its_line(tmp_path: Path, label: object, reason: str) -> None:
+    path = write_json(tmp_path / "dev.json", tnews_row(), tnews_row(label))
+    with pytest.raises(DataError) as caught:
+        load_split(TNEWS, "dev", config(tmp_path))
+    assert f"{path}:2: {reason}" in str(caught.value)
+
+
+def test_a_label_of_another_case_gets_the_right_one(tmp_path: Path) -> None:
+    write_json(tmp_path / "dev.json", {"sentence1": "a", "sentence2": "b", "label": "Entailment"})
+    with pytest.raises(DataError, match="'Entailment' is not one of ocnli's 3 labels; did you mean 'entailment'"):
+        load_split(OCNLI, "dev", config(tmp_path))
+
+
+def test_a_whole_number_is_the_label_that_it_spells(tmp_path: Path) -> None:
+    write_json(tmp_path / "dev.json", tnews_row(102))
+    assert load_split(TNEWS, "dev", config(tmp_path)).examples[0].label == "102"
+
+
+def test_rows_without_a_majority_label_are_dropped_and_keep_their_numbers(tmp_path: Path) -> None:
+    pair = {"sentence1": "a", "sentence2": "b"}
+    write_json(tmp_path / "dev.json", {**pair, "label": "-"}, {**pair, "label": "neutral"})
+    split = load_split(OCNLI, "dev", config(tmp_path))
+    assert split.dropped == 1
+    assert split.examples == [Example("1", "a", "b", "neutral")]
+
+
+def test_no_row_of_a_leaderboards_test_file_is_dropped_or_labelled(tmp_path: Path) -> None:
+    pair = {"sentence1": "a", "sentence2": "b"}
+    write_json(tmp_path / "test.json", {**pair, "label": "-"}, {**pair, "label": "neutral"}, pair)
+    split = load_split(OCNLI, "test", config(tmp_path))
+    assert [example.label for example in split.examples] == [None, None, None]
+    assert split.dropped == 0
+
+
+def test_a_leaderboard_may_have_two_test_files(tmp_path: Path) -> None:
+    write_json(tmp_path / "test.json", {"id": 0, "sentence": "new"})
+    write_json(tmp_path / "test1.0.json", {"id": 0, "sentence": "old"})
+    texts = [load_split(TNEWS, split, config(tmp_path)).examples[0].text for split in ("test", "test1.0")]
+    assert texts == ["new", "old"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([7, 3], ["7", "3"]),
+        (["a", "b"], ["a", "b"]),
+        (["a", "a"], ["0", "1"]),
+        ([1, "1"], ["0", "1"]),
+        ([5, None], ["0", "1"]),
+        (["", "b"], ["0", "1"]),
+    ],
+)
+def test_ids_are_the_rows_own_or_else_all_are_numbers(tmp_path: Path, ids: list[object], expected: list[str]) -> None:
+    write_json(tmp_path / "dev.json", *(tnews_row(id=value) for value in ids))
+    assert [example.id for example in load_split(TNEWS, "dev", config(tmp_path)).examples] == expected
+    if expected == ["0", "1"]:
+        with pytest.raises(DataError, match="not every row has an id of its own in 'id'"):
+            load_split(TNEWS, "dev", config(tmp_path, id="id"))
+
+
+def test_an_id_of_another_type_is_a_bad_row(tmp_path: Path) -> None:
+    write_json(tmp_path / "dev.json", tnews_row(id=1.5))
+    with pytest.raises(DataError, match="its id is a number, not a string or a whole number"):
+        load_split(TNEWS, "dev", config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"sentense": "a", "label": "102"}, "has no 'sentence'; did you mean 'sentense'"),
+        ({"sentence": "a", "lable": "102"}, "has no 'label'; did you mean 'lable'"),
+        (tnews_row(sentence=3), "'sentence' is a number, not a string"),
+        (tnews_row(sentence=None), "'sentence' is null, not a string"),
+        (tnews_row(sentence=["a"]), "'sentence' is a list, not a string"),
+        ([1], "holds a list, not an object"),
+    ],
+)
+def test_a_json_row_without_its_text_or_label_is_bad(tmp_path: Path, row: object, reason: str) -> None:
+    write_json(tmp_path / "dev.json", tnews_row(), row)
+    with pytest.raises(DataError, match=f"1 of 2 rows cannot be used: .*dev.json:2: {reason}"):
+        load_split(TNEWS, "dev", config(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\u200b", "\u0007", "NA", "null", "001"])
+def test_any_string_is_a_text(tmp_path: Path, text: str) -> None:
+    write_json(tmp_path / "dev.json", tnews_row(sentence=text))
+    assert load_split(TNEWS, "dev", config(tmp_path)).examples[0].text == text
+
+
+def test_bad_rows_are_counted_and_the_first_five_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "dev.json"
+    path.write_text((json.dumps(tnews_row()) + "\nnonsense\n") * 7)
+    with pytest.raises(DataError) as caught:
+        load_split(TNEWS, "dev", config(tmp_path))
+    message = str(caught.value)
+    assert "7 of 14 rows cannot be used" in message
+    assert [f"{path}:{line}: is not JSON" in message for line in (2, 4, 6, 8, 10, 12)] == [True] * 5 + [False]
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(("good", "fits"), [(199, True), (198, False)])
+def test_skipping_bad_rows_forgives_one_in_a_hundred(tmp_path: Path, good: int, fits: bool) -> None:
+    path = tmp_path / "dev.json"
+    path.write_text(f"{json.dumps(tnews_row())}\n" * (good - 1) + "nonsense\n\n")
+    if not fits:
+        with pytest.raises(DataError, match="more than the 1% that may be skipped"):
+            load_split(TNEWS, "dev", config(tmp_path, skip_bad_rows=True))
+        return
+    split = load_split(TNEWS, "dev", config(tmp_path, skip_bad_rows=True))
+    assert len(split.examples) == good - 1
+    assert [line.split(": ")[0] for line in split.bad] == [f"{path}:{good}", f"{path}:{good + 1}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("x.json", "", "has no rows"),
+        ("x.json", "\n\n", r"2 of 2 rows cannot be used: .*x\.json:1: is blank"),
+        ("x.tsv", "", "is empty; a header is wanted"),
+        ("x.tsv", "sentence\tlabel\n", "has no rows"),
+        ("x.tsv", "\n\n\n", "x.tsv:1: is blank; a header is wanted"),
+        ("x.tsv", "一句话\t102\n又一句\t103\n", "x.tsv:1: has no column 'sentence'; known: 102, 一句话"),
+        ("x.tsv", "sentence\tlabel\na\t102\n\nb\t103\n", "1 of 3 rows cannot be used: .*x.tsv:3: is blank"),
+        ("x.tsv", "sentence\tlabel\na b\t102\textra\n", "x.tsv:2: has 3 fields, not 2"),
+        ("x.tsv", "sentence,label\na,102\n", "separated by ',', not by TAB"),
+        ("x.tsv", "sentence\tlabel\rx\t102\r", "lines end in CR alone"),
+    ],
+)
+def test_a_file_without_usable_rows_says_so(tmp_path: Path, name: str, content: str, reason: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    with pytest.raises(DataError, match=reason):
+        load_split(TNEWS, "train", config(path))
+
+
+def test_a_split_of_only_dropped_rows_says_so(tmp_path: Path) -> None:
+    write_json(tmp_path / "dev.json", {"sentence1": "a", "sentence2": "b", "label": "-"})
+    with pytest.raises(DataError, match="no row is left of 1"):
+        load_split(OCNLI, "dev", config(tmp_path))
+
+
+def test_generated_rows_need_no_file_and_are_always_the_same() -> None:
+    splits = {split: load_split(LISTOPS, split, DataConfig()) for split in ("train", "dev", "test")}
+    assert {name: len(split.examples) for name, split in splits.items()} == dict(LISTOPS.rows)
+    assert splits["dev"].path is None
+    assert splits["dev"].sha256 == load_split(LISTOPS, "dev", DataConfig()).sha256
+    assert splits["dev"].sha256.startswith("d088ff94")
+    assert splits["test"].examples[0].label is not None
+
+
+def test_generated_rows_may_be_replaced_by_files(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("text\tlabel\n[MAX 1 2 ]\t2\n")
+    assert load_split(LISTOPS, "dev", config(tmp_path)).examples == [Example("0", "[MAX 1 2 ]", None, "2")]
+
+
+@pytest.mark.parametrize("name", ["tnews", "afqmc", "cmnli", "ocnli"])
+def test_real_splits_have_their_official_numbers_of_rows(real_data: Path, name: str) -> None:
+    task = TASKS[name]
+    for split, file in task.files.items():
+        if not (real_data / name / file).exists():
+            assert (name, split) == ("cmnli", "train"), "the only file that could not be had"
+            continue
+        found = load_split(task, split, config(real_data))
+        assert len(found.examples) == task.rows[split]
+        assert found.dropped == {("ocnli", "train"): 49, ("ocnli", "dev"): 50}.get((name, split), 0)
+        if split.startswith("test"):
+            assert [example.id for example in found.examples] == [str(number) for number in range(len(found.examples))]
+        else:
+            assert {example.label for example in found.examples} == set(task.labels)

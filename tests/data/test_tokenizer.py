@@ -1,0 +1,350 @@
+"""Texts become ids the same way every time, and nothing in a text can pass for a special token."""
+
+import hashlib
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recurcli.data.config import TokenizerConfig, TokenizerKind
+from recurcli.data.tokenizer import Tokenizer, Tokens
+from recurcli.data.vocabulary import SPECIAL_TOKENS
+from recurcli.errors import DataError, ModelError
+
+KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
+CORPUS = [
+    "今天天气很好，我们去公园吧！",
+    "今天我们去看 the New York Times，天气好。",
+    "hello hello world, the world is new and the park is green",
+    "Hello World: 2023 年的天气 2023",
+    "公园 park 公园 parks parking",
+] * 4
+
+
+def trained(kind: TokenizerKind, texts: list[str] | None = None, **more: object) -> Tokenizer:
+    return Tokenizer.train(texts or CORPUS, TokenizerConfig(kind=kind, vocab_size=300, **more))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return trained(request.param)
+
+
+def words_of(tokenizer: Tokenizer, text: str, max_length: int = 1000) -> list[str]:
+    return [tokenizer.tokens[index] for index in tokenizer.encode([(text, None)], max_length).row(0)]
+
+
+def random_texts(seed: int) -> list[str]:
+    draw = random.Random(seed)
+    letters = "abcdefghij一二三四五六七八九十，。 "
+    return ["".join(draw.choices(letters, k=draw.randrange(40))) for _ in range(400)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_texts_give_the_same_bytes_in_every_process(kind: TokenizerKind) -> None:
+    config = TokenizerConfig(kind=kind, vocab_size=120, min_frequency=1)
+    here = [hashlib.sha256(Tokenizer.train(random_texts(1), config).to_json().encode()).hexdigest() for _ in range(3)]
+    code = (
+        "import hashlib, sys; sys.path.insert(0, sys.argv[1]); import test_tokenizer as t\n"
+        f"config = t.TokenizerConfig(kind={kind!r}, vocab_size=120, min_frequency=1)\n"
+        "print(hashlib.sha256(t.Tokenizer.train(t.random_texts(1), config).to_json().encode()).hexdigest())"
+    )
+    folder = str(Path(__file__).parent)
+    there = subprocess.run([sys.executable, "-c", code, folder], check=True, capture_output=True, text=True).stdout
+    assert {*here, there.strip()} == {here[0]}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "byte"])
+def test_special_tokens_come_first(kind: TokenizerKind) -> None:
+    tokenizer = trained(kind)
+    assert tuple(tokenizer.tokens[:4]) == SPECIAL_TOKENS
+    ids = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.separator_id, tokenizer.mask_id)
+    assert ids == (0, 1, 2, 3)
+    assert tokenizer.word_ids.tolist() == list(range(4, tokenizer.vocab_size))
+    assert len(set(tokenizer.tokens)) == tokenizer.vocab_size <= 300
+
+
+def test_a_byte_is_its_value_plus_one() -> None:
+    tokenizer = trained("byte")
+    text = "<br />É好\0\n  A "
+    assert tokenizer.encode([(text, None)], 100).row(0).tolist() == [byte + 1 for byte in text.encode()]
+    assert (tokenizer.pad_id, tokenizer.separator_id, tokenizer.mask_id) == (0, 257, 258)
+    assert (tokenizer.unknown_id, tokenizer.vocab_size) == (None, 259)
+    assert tokenizer.word_ids.tolist() == list(range(1, 257))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("char", " Ａ今\u3000\n 天鱼 ", ["a", "今", " ", "天", "[UNK]"]),
+        ("wordpiece", "今天 Parkings", ["今", "天", "parking", "##s"]),
+        ("whitespace", "hello  Hello\tWORLD", ["hello", "Hello", "[UNK]"]),
+        ("whitespace", "公园 park", ["公园", "park"]),
+    ],
+)
+def test_a_text_is_split_as_its_kind_says(kind: TokenizerKind, text: str, expected: list[str]) -> None:
+    assert words_of(trained(kind), text) == expected
+
+
+def test_case_is_kept_where_it_is_asked_for() -> None:
+    assert "H" in trained("char", lowercase=False).tokens
+    assert "H" not in trained("char").tokens
+    assert "Hello" in trained("whitespace").tokens
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_frequent_words_become_one_piece(kind: TokenizerKind) -> None:
+    assert words_of(trained(kind), "hello world") == ["▁hello", "▁world"]
+    assert words_of(trained(kind), "今天天气") != list("今天天气")
+
+
+def test_rare_tokens_are_unknown() -> None:
+    tokenizer = trained("char", ["aab"], min_frequency=2)
+    assert tokenizer.tokens == [*SPECIAL_TOKENS, "a"]
+    assert words_of(tokenizer, "ab") == ["a", "[UNK]"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "byte"])
+def test_the_vocabulary_is_never_larger_than_allowed(kind: TokenizerKind) -> None:
+    texts = random_texts(2)
+    for size in (8, 20, 50):
+        assert Tokenizer.train(texts, TokenizerConfig(kind=kind, vocab_size=size)).vocab_size <= size
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["  \n"], ["a"]])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "byte"])
+def test_texts_without_a_frequent_token_are_refused(kind: TokenizerKind, texts: list[str]) -> None:
+    with pytest.raises(DataError, match="gives a vocabulary without a token"):
+        Tokenizer.train(texts, TokenizerConfig(kind=kind))
+
+
+def test_a_pair_has_a_separator_and_a_single_text_none(tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.encode([("今天", None), ("park", None), ("今天", "park")], 100)
+    assert tokens.row(2).tolist() == [*tokens.row(0), tokenizer.separator_id, *tokens.row(1)]
+    assert tokenizer.separator_id not in tokens.row(0)
+    assert [tokens.ids.dtype, tokens.offsets.dtype] == [np.dtype("int32"), np.dtype("int64")]
+    assert tokens.lengths.tolist() == [len(tokens.row(index)) for index in range(len(tokens))]
+
+
+def test_special_tokens_typed_in_a_text_are_text(tokenizer: Tokenizer) -> None:
+    typed = "[PAD] [SEP] [MASK] [CLS] [PAD][SEP]"
+    ids = tokenizer.encode([(typed, None), (typed, typed)], 1000)
+    special = {tokenizer.pad_id, tokenizer.separator_id, tokenizer.mask_id}
+    assert len(ids.row(0)) > 0
+    assert not special & set(ids.row(0).tolist())
+    assert np.count_nonzero(ids.row(1) == tokenizer.separator_id) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_in_the_training_texts_are_text_too(kind: TokenizerKind) -> None:
+    tokenizer = trained(kind, ["[PAD] [SEP] [MASK] [UNK] a"] * 50, lowercase=False)
+    assert len(set(tokenizer.tokens)) == tokenizer.vocab_size
+    ids = tokenizer.encode([("[PAD] [SEP][MASK] a", None)], 100).row(0).tolist()
+    assert not {tokenizer.pad_id, tokenizer.separator_id, tokenizer.mask_id} & set(ids)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\t\u3000"])
+def test_a_text_of_nothing_is_an_empty_row_and_loses_none(tokenizer: Tokenizer, text: str) -> None:
+    tokens = tokenizer.encode([("今天", None), (text, None), (text, text)], 100)
+    assert len(tokens) == 3
+    if tokenizer.unknown_id is not None:
+        assert len(tokens.row(1)) == 0
+        assert tokens.row(2).tolist() == [tokenizer.separator_id]
+
+
+def test_odd_strings_are_encoded_without_an_error(tokenizer: Tokenizer) -> None:
+    odd = ["\ud800", "a\udfffb", "\0", "\u200b", "\ufeff", "\x07\x1b", "\u2028", "e\u0301" * 50, "😀👨‍👩‍👧", "ﷺ" * 10]
+    tokens = tokenizer.encode([(text, None) for text in odd], 30)
+    assert len(tokens) == len(odd)
+    assert tokens.ids.min(initial=0) >= 0 and tokens.ids.max(initial=0) < tokenizer.vocab_size
+
+
+texts = st.text(st.sampled_from("今天a b,[]PADSEP\u3000é\n"), max_size=30)
+
+
+@given(rows=st.lists(st.tuples(texts, st.none() | texts), max_size=8), max_length=st.integers(3, 40))
+def test_truncation_cuts_the_longer_text_and_never_the_separator(
+    rows: list[tuple[str, str | None]], max_length: int
+) -> None:
+    tokenizer = CHARACTERS
+    whole = tokenizer.encode(rows, 10_000)
+    cut = tokenizer.encode(rows, max_length)
+    assert len(cut) == len(whole) == len(rows)
+    assert cut.truncated == sum(bool(length > max_length) for length in whole.lengths)
+    for index, (text, pair) in enumerate(rows):
+        row, full = cut.row(index).tolist(), whole.row(index).tolist()
+        assert len(row) == min(len(full), max_length)
+        if pair is None:
+            assert row == full[:max_length]
+            continue
+        first, second = (tokenizer.encode([(part, None)], 10_000).row(0).tolist() for part in (text, pair))
+        split = row.index(tokenizer.separator_id)
+        assert row.count(tokenizer.separator_id) == 1
+        assert row[:split] == first[:split] and row[split + 1 :] == second[: len(row) - split - 1]
+        room = max_length - 1
+        assert split >= min(len(first), room // 2)
+        assert len(row) - split - 1 >= min(len(second), room // 2)
+
+
+CHARACTERS = trained("char")
+
+
+@given(rows=st.lists(st.tuples(texts, texts), min_size=1, max_size=5), max_length=st.integers(4, 40))
+def test_other_users_of_the_file_get_the_same_ids(rows: list[tuple[str, str]], max_length: int) -> None:
+    backend = tokenizers.Tokenizer.from_str(CHARACTERS.to_json())
+    backend.encode_special_tokens = True
+    backend.enable_truncation(max_length, strategy="longest_first")
+    theirs = [encoding.ids for encoding in backend.encode_batch(rows)]
+    ours = CHARACTERS.encode(list(rows), max_length)
+    assert [ours.row(index).tolist() for index in range(len(rows))] == theirs
+
+
+def test_rows_do_not_depend_on_the_block_they_are_encoded_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(text, text[::-1] if index % 2 else None) for index, text in enumerate(random_texts(3))]
+    whole = CHARACTERS.encode(rows, 20)
+    monkeypatch.setattr("recurcli.data.tokenizer.ROWS_AT_ONCE", 7)
+    blocks = CHARACTERS.encode(rows, 20)
+    assert np.array_equal(whole.ids, blocks.ids) and np.array_equal(whole.offsets, blocks.offsets)
+    assert whole.truncated == blocks.truncated > 0
+
+
+def test_no_rows_give_no_tokens() -> None:
+    tokens = CHARACTERS.encode([], 10)
+    assert (len(tokens), len(tokens.ids), tokens.truncated) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("huge", ["a" * 1_000_000, "今" * 1_000_000, " " * 1_000_000, "a " * 500_000])
+def test_a_huge_text_is_cut_before_it_is_tokenised(tokenizer: Tokenizer, huge: str) -> None:
+    seen = Watched(huge)
+    tokens = tokenizer.encode([(seen, None), (huge, huge)], 16)
+    assert seen.longest <= 16 * 64
+    assert tokens.truncated == 2
+    assert tokens.lengths.max() <= 16
+    if not huge.isspace():
+        assert np.count_nonzero(tokens.row(1) == tokenizer.separator_id) == 1
+
+
+class Watched(str):
+    """A string that remembers the longest part of it that was taken."""
+
+    longest = 0
+
+    def __getitem__(self, index: object) -> str:
+        part = super().__getitem__(index)  # type: ignore[index]
+        self.longest = max(self.longest, len(part))
+        return part
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("the whole text was walked through")
+
+
+def test_a_saved_tokenizer_is_loaded_as_it_was(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer.to_json())
+    loaded = Tokenizer.load(path)
+    assert loaded.to_json() == tokenizer.to_json()
+    rows: list[tuple[str, str | None]] = [("Hello 今天 [SEP]", "the  park"), ("天气", None)]
+    assert np.array_equal(loaded.encode(rows, 7).ids, tokenizer.encode(rows, 7).ids)
+    assert loaded.tokens == tokenizer.tokens and np.array_equal(loaded.word_ids, tokenizer.word_ids)
+
+
+def foreign() -> str:
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    return backend.to_str()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is damaged or no tokenizer"),
+        (b"{}", "is damaged or no tokenizer"),
+        (b"\xff\xfe", "is damaged"),
+        (b"[" * 100_000, "is damaged or no tokenizer"),
+        (b'{"version": "1.0", "model": 3}', "is damaged or no tokenizer"),
+        (foreign().encode(), r"its vocabulary has no \[PAD\]; it is not a tokenizer of recur"),
+        (CHARACTERS.to_json()[:-200].encode(), "is damaged or no tokenizer"),
+        (CHARACTERS.to_json().replace('"今": ', '"今": 9').encode(), "its ids do not run from 0 without a gap"),
+        (CHARACTERS.to_json().replace('"unk_token": "[UNK]"', '"unk_token": "[UNX]"').encode(), "is damaged"),
+    ],
+)
+def test_what_is_no_tokenizer_of_ours_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=f"{path}: {reason}"):
+        Tokenizer.load(path)
+
+
+def test_a_tokenizer_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be read: No such file"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def with_vocabulary(tmp_path: Path, *lines: str, kind: TokenizerKind = "char") -> Tokenizer:
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return Tokenizer.train([], TokenizerConfig(kind=kind, vocabulary=str(path)))
+
+
+def test_a_vocabulary_file_gives_ids_by_line_after_the_special_tokens(tmp_path: Path) -> None:
+    tokenizer = with_vocabulary(tmp_path, "今", "天", "##天")
+    assert tokenizer.tokens == [*SPECIAL_TOKENS, "今", "天", "##天"]
+    assert words_of(tokenizer, "今天气") == ["今", "天", "[UNK]"]
+
+
+def test_a_vocabulary_with_special_tokens_of_its_own_keeps_their_lines(tmp_path: Path) -> None:
+    tokenizer = with_vocabulary(tmp_path, "a", "[unused1]", "[PAD]", "[CLS]", "[SEP]", "b")
+    assert tokenizer.tokens == ["a", "[unused1]", "[PAD]", "[CLS]", "[SEP]", "b", "[UNK]", "[MASK]"]
+    assert (tokenizer.pad_id, tokenizer.separator_id, tokenizer.unknown_id, tokenizer.mask_id) == (2, 4, 6, 7)
+    assert tokenizer.word_ids.tolist() == [0, 5]
+    assert tokenizer.encode([("ab", "[PAD]")], 20).row(0).tolist() == [0, 5, 4, *[6, 6, 0, 6, 6]]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"a\n\nb\n", ":2: is blank"),
+        (b"a\nb\na\n", ":3: repeats the token 'a'"),
+        (b"a\n\xff\n", ":2: is not UTF-8"),
+        (b"", ": is empty"),
+        (b"[PAD]\n[UNK]\n", ": gives a vocabulary without a token"),
+    ],
+)
+def test_a_vocabulary_that_is_none_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"vocab.txt{reason}"):
+        Tokenizer.train([], TokenizerConfig(vocabulary=str(path)))
+
+
+def test_the_chinese_bert_vocabulary_works_for_characters_and_word_pieces(real_data: Path) -> None:
+    path = str(real_data / "bert_zh_vocab.txt")
+    for kind, expected in (("char", list("今天ai")), ("wordpiece", ["今", "天", "ai"])):
+        tokenizer = Tokenizer.train([], TokenizerConfig(kind=kind, vocabulary=path))  # type: ignore[arg-type]
+        assert tokenizer.vocab_size == 21_128
+        assert (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.separator_id, tokenizer.mask_id) == (0, 100, 102, 103)
+        assert words_of(tokenizer, "今天AI") == expected
+        assert len(tokenizer.word_ids) == 21_128 - 5 - 99
+
+
+def test_word_pieces_are_those_of_bert(real_data: Path) -> None:
+    path = str(real_data / "bert_zh_vocab.txt")
+    ours = Tokenizer.train([], TokenizerConfig(kind="wordpiece", vocabulary=path))
+    theirs = tokenizers.BertWordPieceTokenizer(vocab=path, lowercase=True)
+    for text in [*CORPUS[:5], "Crème brûlée，３８％", "unaffable\u2003x\u200b"]:
+        expected = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode([(text, None)], 100).row(0).tolist() == expected
+
+
+def test_tokens_know_their_rows() -> None:
+    tokens = Tokens(np.arange(5, dtype=np.int32), np.array([0, 2, 2, 5]))
+    assert len(tokens) == 3
+    assert tokens.lengths.tolist() == [2, 0, 3]
+    assert [tokens.row(index).tolist() for index in range(3)] == [[0, 1], [], [2, 3, 4]]
