@@ -41,6 +41,9 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             raise InvalidConfig(path, "unknown key" + did_you_mean(path[-1], _fields_at(kind, path[:-1]))) from None
         if isinstance(cause := fault.get("ctx", {}).get("error"), RecurError | ValueError):
+            key, _, rest = str(cause).partition(" ")  # a config's own checks name the key first
+            if key in _fields_at(kind, path):
+                raise InvalidConfig((*path, key), rest) from None
             raise InvalidConfig(path, str(cause)) from None
         if fault["type"] in ("missing", "missing_argument"):
             raise InvalidConfig(path, "is required") from None

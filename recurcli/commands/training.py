@@ -18,6 +18,7 @@ from recurcli.data.examples import Split
 from recurcli.data.tokenizer import Tokenizer, Tokens
 from recurcli.data.vectors import read_vectors
 from recurcli.diagnostics.flops import forward_flops_per_token
+from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError
 from recurcli.evaluation.model_card import model_card
 from recurcli.evaluation.trained import write_model
@@ -38,6 +39,7 @@ from recurcli.training.run_directory import RunDirectory
 from recurcli.training.seeding import seed_weights
 from recurcli.training.session import Session, StopTraining
 from recurcli.training.signals import StopRequest, stop_requests
+from recurcli.validation import InvalidConfig, parse_config
 
 Event = Note | Progress | Finished
 Model = TypeVar("Model", Classifier, MaskedTokenModel)
@@ -82,6 +84,7 @@ Prepare = Callable[[TrainingRequest, torch.device], Iterator[Note | Prepared]]
 def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -> Iterator[Event]:
     """Admit, prepare, train, finish: yields notes and progress, and the result at last."""
     preset = request.resolved.preset
+    _check_encoder(request.resolved)
     device = choose_device(preset.runtime.device)
     if preset.runtime.threads is not None:
         torch.set_num_threads(preset.runtime.threads)
@@ -108,6 +111,15 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
             yield from session.restore()
             yield from session.train()
             yield Finished(_finish(session, request, section, prepared, device))
+
+
+def _check_encoder(resolved: ResolvedPreset) -> None:
+    """Refuse values that the encoder's own Config refuses, before any data are read."""
+    values = {key: value for key, value in resolved.preset.encoder.items() if key != "name"}
+    try:
+        parse_config(encoder_class(resolved.preset.encoder["name"]).Config, values)
+    except InvalidConfig as fault:
+        raise resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason)) from None
 
 
 def _prepared(steps: Iterator[Note | Prepared]) -> Generator[Note, None, Prepared]:

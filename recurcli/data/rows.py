@@ -1,6 +1,7 @@
 """Bytes to rows, as a stream of constant memory: LF alone ends a row, and what is no UTF-8 text is refused by name."""
 
 import gzip
+import lzma
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -89,8 +90,8 @@ def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
     try:
         while chunk := read(CHUNK):
             yield chunk
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{name}: is no complete gzip file: {error}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(f"{name}: is no complete compressed file: {error}") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
 

@@ -1,7 +1,6 @@
 """Plain text files for pre-training: one text a line."""
 
 import contextlib
-import gzip
 import lzma
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -31,17 +30,17 @@ def load_text(path: Path, *, skip_bad_rows: bool = False) -> Split:
         stream = stack.enter_context(open_file(path))
         if path.suffix.lower() == ".xz":
             stream = cast(BinaryIO, stack.enter_context(lzma.open(stream)))
-        try:
-            for number, row in enumerate(rows_of(stream, str(path)), 1):
-                try:
-                    text = row.content.decode()
-                except UnicodeDecodeError as error:
-                    bad.append(f"{path}:{number}: is not UTF-8 at byte {error.start + 1}")
-                    continue
-                if text.strip():
-                    examples.append(Example(str(number - 1), text, None, None))
-        except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
-            raise DataError(f"{path}: is no complete compressed file: {error}") from None
+        for number, row in enumerate(rows_of(stream, str(path)), 1):
+            if not row.whole:
+                bad.append(f"{path}:{number}: is too long")
+                continue
+            try:
+                text = row.content.decode()
+            except UnicodeDecodeError as error:
+                bad.append(f"{path}:{number}: is not UTF-8 at byte {error.start + 1}")
+                continue
+            if text.strip():
+                examples.append(Example(str(number - 1), text, None, None))
     judge_bad_rows(bad, rows=number, name=str(path), skip=skip_bad_rows)
     if not examples:
         raise DataError(f"{path}: has no lines with text")

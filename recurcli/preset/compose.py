@@ -48,6 +48,10 @@ class ResolvedPreset:
         for path, value in leaves(self.preset.to_dict()):
             yield ".".join(path), value, str(self.origins.get(path, "default"))
 
+    def located(self, fault: InvalidConfig) -> UsageError:
+        """`fault` as the user meets it: with the file and line, or the option, that its key was written in."""
+        return _located(fault, self.origins)
+
 
 def preset_folder() -> Path:
     """The presets that come with recur: inside an installed package, beside it in a checkout."""

@@ -1,0 +1,193 @@
+"""`recur finetune` and `recur pretrain` from the command line: what they write, and what bad input does."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_task import tiny, write_rows
+
+from recurcli.evaluation.trained import read_model
+from recurcli.files import sha256_of
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+def options(data: Path, output: Path, *more: str) -> list[object]:
+    return ["--preset", "starsaber-tnews", "--data", data, "--output", output, *tiny(*more)]
+
+
+def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
+    present = {path.name for path in trained.iterdir()}
+    assert present == {
+        *("preset.yaml", "config.json", "model.safetensors", "tokenizer.json", "manifest.json", "metrics.jsonl"),
+        *("predictions.dev.jsonl", "result.json", "README.md", "checkpoints", ".lock"),
+    }
+    result = json.loads((trained / "result.json").read_text())
+    assert result["dev"]["accuracy"] > 0.9
+    lines = [json.loads(line) for line in (trained / "predictions.dev.jsonl").read_text().splitlines()]
+    assert len(lines) == result["data"]["dev"]["rows"] == 24
+    right = sum(line["label"] == line["prediction"] for line in lines) / len(lines)
+    assert right == pytest.approx(result["dev"]["accuracy"])
+    assert all(sum(line["probabilities"].values()) == pytest.approx(1) for line in lines)
+    assert "recur predict" in (trained / "README.md").read_text()
+    assert len(list((trained / "checkpoints").iterdir())) == 2
+
+
+def test_the_resolved_preset_repeats_the_run(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", tmp_path / "again", "--quiet")
+    assert code == 0, err
+    assert sha256_of(tmp_path / "again" / "model.safetensors") == sha256_of(trained / "model.safetensors")
+
+
+def test_finetuning_starts_from_a_pretrained_run(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    pretrained = tmp_path / "pretrained"
+    code, out, err = recur("pretrain", *options(tiny_tnews, pretrained), "--json")
+    assert code == 0, err
+    assert set(json.loads(out)["data"]) == {"train", "dev", "test"}
+    code, out, err = recur(
+        "finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.max_steps=1"), "--init", pretrained, "--json"
+    )
+    assert code == 0, err
+    before, after = read_model(pretrained), read_model(tmp_path / "x")
+    assert before.tokenizer.to_json() == after.tokenizer.to_json()
+    difference = (before.tensors["embedding.weight"] - after.tensors["embedding.weight"]).abs().max()
+    assert 0 < difference < 0.011, "one step of 1e-2 away from where pre-training ended"
+
+
+def test_a_pretrained_run_of_another_encoder_is_refused(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    pretrained = tmp_path / "pretrained"
+    assert recur("pretrain", *options(tiny_tnews, pretrained, "pretraining.max_steps=1"), "--quiet")[0] == 0
+    other = options(tiny_tnews, tmp_path / "x", "encoder.num_layers=3")
+    code, _, err = recur("finetune", *other, "--init", pretrained)
+    assert code == 2
+    assert "encoder.num_layers is 2, the preset's is 3" in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_pretraining_reads_a_text_file(recur: Recur, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("天地玄黄\n宇宙洪荒\n" * 20, encoding="utf-8")
+    code, out, err = recur("pretrain", *options(tmp_path / "text.txt", tmp_path / "x"), "--json", "--quiet")
+    assert code == 0, err
+    assert json.loads(out)["data"]["text"]["rows"] == 40
+
+
+def test_word_vectors_are_used_and_frozen(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("2 16\n" + "".join(f"{word} {' '.join(['0.25'] * 16)}\n" for word in "鼠龙"), encoding="utf-8")
+    more = (f"embedding.vectors={words}", "embedding.freeze=true", "finetuning.epochs=1")
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x", *more))
+    assert code == 0, err
+    assert "vectors for 2 of" in err
+    trained = read_model(tmp_path / "x")
+    place = [trained.tokenizer.tokens.index(word) for word in "鼠龙"]
+    rows = trained.tensors["embedding.weight"][place]
+    assert rows.std(dim=1).max() < 1e-6, "a frozen vector is still what it was, but for its length"
+
+
+def test_a_dry_run_tells_what_would_run_and_writes_nothing(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--dry-run", "--json", "--quiet")
+    assert code == 0, err
+    plan = json.loads(out)
+    assert plan["steps"] == 16
+    assert plan["parameters"]["encoder"] == 2 * (4 * 16 * 16 + 1)
+    assert plan["forward_flops_per_token"] > 2 * 2 * 4 * 16 * 16
+    assert not (tmp_path / "x").exists()
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--quiet")
+    assert code == 0, err
+    checkpoint = max((tmp_path / "x" / "checkpoints").iterdir())
+    size = sum(path.stat().st_size for path in checkpoint.glob("*.safetensors"))
+    assert size == pytest.approx(plan["checkpoint_bytes"], rel=0.35)
+
+
+def test_an_existing_run_is_refused_and_overwritten_only_when_told(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    command = ["finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.epochs=1"), "--quiet"]
+    assert recur(*command)[0] == 0
+    before = (tmp_path / "x" / "result.json").read_bytes()
+    code, _, err = recur(*command)
+    assert code == 2
+    assert "go on with --resume, or start anew with --overwrite" in err
+    assert (tmp_path / "x" / "result.json").read_bytes() == before
+    assert recur(*command, "--overwrite", "--resume")[0] == 2
+    (tmp_path / "x" / "notes.md").write_text("mine")
+    assert recur(*command, "--overwrite")[0] == 0
+    assert (tmp_path / "x" / "notes.md").read_text() == "mine"
+
+
+def test_a_folder_with_other_things_is_never_written_to(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path), "--overwrite", "--quiet")
+    assert code == 2
+    assert "holds other things and no run" in err
+    assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {"thesis.tex"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--preset", "starsaber-tnew"], 2, "did you mean 'starsaber-tnews'?"),
+        (["--preset", "starsaber-tnews", "--set", "finetuning.epoch=3"], 2, "did you mean 'epochs'?"),
+        (["--preset", "starsaber-tnews", "--set", "encoder.num_heads=3"], 2, "the encoder starsaber has no such key"),
+        (["--preset", "starsaber-tnews", "--set", "encoder.hidden_size=-1"], 2, "--set encoder.hidden_size: encoder.hidden_size: must be"),
+        (["--preset", "bilstm-tnews", "--set", "encoder.hidden_size=7"], 2, "hidden_size"),
+        (["--preset", "starsaber-tnews", "--device", "cuda:99"], 2, "is not here"),
+        (["--preset", "starsaber-tnews", "--device", "tpu"], 2, "is unknown"),
+        (["--preset", "starsaber-tnews", "--data", "nowhere"], 3, "does not exist; --data"),
+        (["--preset", "starsaber-tnews", "--data", "empty"], 3, "has none of train.json"),
+        (["--preset", "starsaber-tnews", "--data", "label"], 3, "train.json:2: label '117' is not one of tnews' 15 labels"),
+        (["--preset", "starsaber-tnews", "--data", "column"], 3, "train.json:1: has no 'sentence'; did you mean 'sentense'?"),
+        (["--preset", "starsaber-tnews", "--init", "nowhere"], 4, "nowhere: is no run directory"),
+        (["--preset", "starsaber-tnews", "--set", "embedding.vectors=nowhere.txt"], 3, "nowhere.txt: does not exist"),
+        (["--preset", "starsaber-tnews", "--set", "tokenizer.vocabulary=nowhere.txt"], 3, "nowhere.txt: does not exist"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_with_the_way_out(
+    arguments: list[str],
+    code: int,
+    message: str,
+    recur: Recur,
+    tiny_tnews: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name, row in (("label", {"sentence": "a", "label": "117"}), ("column", {"sentense": "a", "label": "100"})):
+        (tmp_path / name).mkdir()
+        good: dict[str, object] = {"sentence": "a", "label": "100"}
+        write_rows(tmp_path / name / "train.json", [good, row] if name == "label" else [row, row])  # type: ignore[list-item]
+        write_rows(tmp_path / name / "dev.json", [good])
+    data = [] if "--data" in arguments else ["--data", tiny_tnews]
+    found, out, err = recur("finetune", *arguments, *data, "--output", "x")
+    assert (found, out) == (code, ""), err
+    assert message in err
+    assert err.splitlines()[-1].startswith("recur: error: ")
+    assert not (tmp_path / "x").exists(), "nothing is left behind"
+
+
+def test_a_loss_that_is_not_finite_takes_no_step(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from recurcli.training.objectives import ClassificationObjective
+
+    steps = 0
+    honest = ClassificationObjective.loss
+
+    def poisoned(self: ClassificationObjective, *arguments: object) -> object:
+        nonlocal steps
+        steps += 1
+        total, auxiliary = honest(self, *arguments)  # type: ignore[arg-type]
+        return (total * torch.nan if steps == 11 else total), auxiliary
+
+    monkeypatch.setattr(ClassificationObjective, "loss", poisoned)
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.checkpoint_every=2"), "--quiet")
+    assert code == 6
+    assert "step 11: loss nan" in err
+    assert max((tmp_path / "x" / "checkpoints").iterdir()).name == "step-00000010"
+    monkeypatch.undo()
+    code, _, err = recur(
+        "finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.checkpoint_every=2"), "--quiet", "--resume"
+    )
+    assert code == 0, err
