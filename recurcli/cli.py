@@ -18,7 +18,8 @@ import typer
 from recurcli.errors import Interrupted, RecurError, UsageError, visible
 
 if TYPE_CHECKING:
-    from recurcli.commands.training import Event, TrainingRequest
+    from recurcli.commands.parts import TrainingRequest
+    from recurcli.commands.training import Event
 
 app = typer.Typer(
     name="recur",
@@ -316,7 +317,7 @@ def _training_request(
     resolved = compose(preset, data=None if data is None else str(data), settings=settings)
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
-    from recurcli.commands.training import TrainingRequest
+    from recurcli.commands.parts import TrainingRequest
 
     return TrainingRequest(
         resolved=resolved,

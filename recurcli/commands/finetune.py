@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recurcli.commands.training import (
-    Event,
+from recurcli.commands.parts import (
     Prepared,
     TrainingRequest,
     ask_to_stop,
@@ -18,9 +17,9 @@ from recurcli.commands.training import (
     encode_split,
     model_config,
     notes_on,
-    run_training,
     texts_of,
 )
+from recurcli.commands.training import Event, run_training
 from recurcli.data.examples import Split, load_split
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.tokenizer import Tokenizer, Tokens
@@ -28,6 +27,7 @@ from recurcli.errors import UsageError, visible
 from recurcli.evaluation import metrics
 from recurcli.evaluation.inference import Computation, cross_entropy, probabilities, score_rows
 from recurcli.evaluation.trained import TrainedFiles, read_model, write_predictions
+from recurcli.files import sha256_of
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
@@ -69,6 +69,7 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
         config=config,
         data={name: describe_split(split, tokens[name]) for name, split in _named(train, dev)},
         evaluate=scoring.evaluate,
+        init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
         finish=scoring.finish,
     )
 

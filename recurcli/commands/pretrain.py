@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 
-from recurcli.commands.training import (
-    Event,
+from recurcli.commands.parts import (
     Prepared,
     TrainingRequest,
     build_model,
@@ -14,9 +13,9 @@ from recurcli.commands.training import (
     encode_split,
     model_config,
     notes_on,
-    run_training,
     texts_of,
 )
+from recurcli.commands.training import Event, run_training
 from recurcli.data.examples import Split, load_split
 from recurcli.data.tasks import task_named
 from recurcli.data.text import is_text_file, load_text

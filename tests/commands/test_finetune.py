@@ -100,7 +100,9 @@ def test_a_dry_run_tells_what_would_run_and_writes_nothing(recur: Recur, tiny_tn
     assert size == pytest.approx(plan["checkpoint_bytes"], rel=0.35)
 
 
-def test_an_existing_run_is_refused_and_overwritten_only_when_told(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+def test_an_existing_run_is_refused_and_overwritten_only_when_told(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
     command = ["finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.epochs=1"), "--quiet"]
     assert recur(*command)[0] == 0
     before = (tmp_path / "x" / "result.json").read_bytes()

@@ -1,0 +1,98 @@
+"""What a training tells of itself: the plan of a dry run, and the result at the end."""
+
+import math
+import platform
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import safetensors
+import tokenizers
+import torch
+
+from recurcli import __version__
+from recurcli.commands.parts import Prepared, Section, TrainingRequest
+from recurcli.diagnostics.flops import forward_flops_per_token
+from recurcli.model.device import choose_precision
+from recurcli.model.saved import count_parameters, total_bytes
+from recurcli.preset import Preset
+from recurcli.training.config import OptimizationConfig
+from recurcli.training.fit import Plan
+from recurcli.training.session import Session
+
+COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "finetune"}
+
+
+def plan_of(request: TrainingRequest, section: Section, prepared: Prepared, device: torch.device) -> dict[str, Any]:
+    """What a dry run tells: what would be read, built and done."""
+    preset = request.resolved.preset
+    config: OptimizationConfig = getattr(preset, section)
+    plan = Plan(prepared.objective.lengths, config, preset.runtime.seed)
+    weights = total_bytes(prepared.model.state_dict())
+    learning = sum(p.numel() * p.element_size() for p in prepared.model.parameters() if p.requires_grad)
+    mean_length = max(1, math.ceil(prepared.objective.lengths.mean()))
+    return {
+        "command": COMMANDS[section],
+        "preset": request.resolved.name,
+        "output": str(request.output),
+        "values": preset.to_dict(),
+        "data": prepared.data,
+        "vocabulary": prepared.tokenizer.vocab_size,
+        "mean_length": round(float(prepared.objective.lengths.mean()), 1),
+        "parameters": count_parameters(prepared.model),
+        "forward_flops_per_token": round(forward_flops_per_token(prepared.config, mean_length)),
+        "steps_per_epoch": plan.steps_per_epoch,
+        "steps": plan.total_steps,
+        "checkpoint_bytes": weights + 2 * learning + (weights if section == "finetuning" else 0),
+        "machine": machine_facts(device, preset),
+    }
+
+
+def result_of(
+    request: TrainingRequest, section: Section, prepared: Prepared, session: Session, scores: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The contents of result.json: what was done, on what, how fast, and `scores`."""
+    preset, state = request.resolved.preset, session.state
+    return {
+        "command": COMMANDS[section],
+        "preset": request.resolved.name,
+        "task": preset.task,
+        "encoder": preset.encoder["name"],
+        "seed": preset.runtime.seed,
+        **scores,
+        "steps": state.step,
+        "best_step": state.best_step or state.step,
+        "epochs": round(state.step / session.fitting.plan.steps_per_epoch, 2),
+        "seconds": round(state.seconds, 2),
+        "tokens": state.tokens,
+        "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
+        "parameters": count_parameters(prepared.model),
+        "init": None if request.init is None else str(request.init.absolute()),
+        "data": prepared.data,
+        "machine": machine_facts(session.fitting.device, preset),
+        "versions": versions(),
+        "command_line": sys.argv,
+    }
+
+
+def machine_facts(device: torch.device, preset: Preset) -> dict[str, Any]:
+    """What a run's bits depend on besides preset and data."""
+    return {
+        "torch": torch.__version__,
+        "device": device.type,
+        "precision": choose_precision(preset.runtime.precision, device),
+        "threads": torch.get_num_threads(),
+        "compile": preset.runtime.compile,
+        "world size": 1,
+    }
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on."""
+    return {
+        "recurcli": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "tokenizers": tokenizers.__version__,
+        "safetensors": safetensors.__version__,
+    }
