@@ -1,0 +1,49 @@
+"""An installed wheel works in an empty folder: it carries the presets, and neither tests nor data."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_the_wheel_holds_the_presets_and_no_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    shipped = {name.removeprefix("recurcli/presets/") for name in names if name.startswith("recurcli/presets/")}
+    assert shipped == {str(path.relative_to(ROOT / "presets")) for path in (ROOT / "presets").rglob("*.yaml")}
+    tops = {name.split("/")[0] for name in names}
+    assert tops == {"recurcli", next(top for top in tops if top.endswith(".dist-info"))}
+
+
+def test_an_installed_wheel_finds_its_presets(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code = "import sys, recurcli; assert 'site/recurcli' in recurcli.__file__; from recurcli.cli import run; sys.exit(run(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "presets", "starsaber-tnews"],
+        cwd=empty,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "presets/encoders/starsaber.yaml:" in done.stdout
+    assert not list(empty.iterdir())
