@@ -44,6 +44,7 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
         yield Finished(plan_of(request, section, prepared, device))
         return
     run = RunDirectory(request.output)
+    run.admit(resume=request.resume, overwrite=request.overwrite)  # before a lock file is made; and again under the lock
     facts = preset_facts(preset.to_dict(), section)
     with run.lock():
         standing = run.admit(resume=request.resume, overwrite=request.overwrite)
@@ -56,7 +57,8 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
             return
         prepared = yield from _prepared(prepare(request, device))
         if standing == "new":
-            run.begin(dump(preset.to_dict()))
+            run.clear()
+        write_atomically(run.preset, dump(preset.to_dict()))  # from here on the folder is a run
         with stop_requests() as stop:
             session = _session(run, preset, section, prepared, device, stop, facts)
             yield from session.restore()

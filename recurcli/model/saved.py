@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from recurcli.errors import ModelError, UsageError, visible
+from recurcli.errors import ModelError, StorageError, UsageError, visible
 from recurcli.files import read_limited
 from recurcli.model.config import FORMAT_VERSION, ModelConfig
 from recurcli.validation import parse_config
@@ -22,7 +22,10 @@ MAX_TENSORS = 10_000
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write named tensors as safetensors."""
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # how safetensors tells of a full disk
+        raise StorageError(f"{path}: cannot be written: {visible(error)}") from None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

@@ -40,6 +40,8 @@ class TrainingState:
     """and their number."""
     logged_step: int = 0
     """The step of the last line of the metrics file."""
+    measures: dict[str, float] = field(default_factory=dict)
+    """Learning rate, gradient norm and auxiliary losses of the last step."""
     tokens: int = 0
     """Real tokens trained on, over the whole run."""
     seconds: float = 0.0
@@ -55,8 +57,8 @@ class Progress:
     epoch: float
     loss: float
     """Mean of the steps since the last line of the metrics file."""
-    learning_rate: float
-    gradient_norm: float
+    measures: dict[str, float]
+    """Learning rate, gradient norm and auxiliary losses of the step."""
     tokens: int
     seconds: float
     score: float | None = None
@@ -64,7 +66,6 @@ class Progress:
     best_score: float | None = None
     improved: bool = False
     """This step's score is the best so far."""
-    auxiliary: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,10 @@ def fit(parts: Fitting, state: TrainingState) -> Iterator[Progress]:
     Raises NumericError, with nothing changed by that step, when the loss or the gradient is not finite.
     """
     batches = parts.plan.batches(state.step)
-    rate, norm, auxiliary = 0.0, 0.0, dict[str, float]()
     while not parts.finished(state):
         if not parts.pending_evaluation(state):
             started = time.perf_counter()
-            rate, norm, auxiliary = _take_step(parts, state, next(batches))
+            _take_step(parts, state, next(batches))
             state.seconds += time.perf_counter() - started
         score, improved = None, False
         if parts.pending_evaluation(state):
@@ -141,19 +141,17 @@ def fit(parts: Fitting, state: TrainingState) -> Iterator[Progress]:
             total_steps=parts.plan.total_steps,
             epoch=state.step / parts.plan.steps_per_epoch,
             loss=state.loss_sum / max(1, state.loss_steps),
-            learning_rate=rate,
-            gradient_norm=norm,
+            measures=dict(state.measures),
             tokens=state.tokens,
             seconds=state.seconds,
             score=score,
             best_score=state.best_score,
             improved=improved,
-            auxiliary=auxiliary,
         )
 
 
-def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> tuple[float, float, dict[str, float]]:
-    """One optimiser step on the batch of `rows`; returns learning rate, gradient norm and auxiliary losses."""
+def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> None:
+    """One optimiser step on the batch of `rows`."""
     config, model = parts.plan.config, parts.model
     generator = seed_step(parts.plan.seed, state.step)
     rate = learning_rate(state.step, parts.plan.total_steps, config)
@@ -186,8 +184,8 @@ def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> tuple[
     state.step += 1
     state.loss_sum += loss
     state.loss_steps += 1
+    state.measures = {"learning_rate": rate, "gradient_norm": norm, **auxiliary}
     state.tokens += int(parts.plan.lengths[rows].sum())
-    return rate, norm, auxiliary
 
 
 def _clip(model: nn.Module, largest: float | None) -> float:

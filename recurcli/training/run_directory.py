@@ -29,6 +29,11 @@ CONTENTS = (
 LOCK = ".lock"
 
 
+def _is_leftover(name: str) -> bool:
+    """Whether `name` is that of a half-written file of ours, which a kill left behind."""
+    return name.endswith(".tmp") and name.startswith(tuple(f".{own}." for own in CONTENTS))
+
+
 class RunDirectory:
     """One run's folder at `path`."""
 
@@ -62,7 +67,8 @@ class RunDirectory:
         """What a training may do here; UsageError when it would destroy something that it was not told to."""
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other")
-        present = {entry.name for entry in self.path.iterdir()} - {LOCK} if self.path.is_dir() else set()
+        entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
+        present = [name for name in entries if name != LOCK and not _is_leftover(name)]
         if not present:
             return "new"
         if "preset.yaml" not in present:
@@ -73,16 +79,15 @@ class RunDirectory:
             raise UsageError(f"{self.path}: a run is here already; go on with --resume, or start anew with --overwrite")
         return "finished" if self.result.is_file() else "resume"
 
-    def begin(self, preset: str) -> None:
-        """Clear what an older run left, and write the resolved preset; from here on the folder is a run."""
-        # The result and the manifest go first, and the preset is replaced last: a kill in between leaves an unfinished run.
-        for name in ("result.json", MANIFEST, *CONTENTS):
+    def clear(self) -> None:
+        """Take away what an older run left, but for its preset: a kill in between leaves an unfinished run."""
+        leftovers = [entry.name for entry in self.path.iterdir() if _is_leftover(entry.name)]
+        for name in ("result.json", MANIFEST, *CONTENTS, *leftovers):
             path = self.path / name
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             elif name != "preset.yaml":
                 path.unlink(missing_ok=True)
-        write_atomically(self.preset, preset)
 
     def read_result(self) -> dict[str, Any]:
         """The stored result of a finished run."""

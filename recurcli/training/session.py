@@ -112,11 +112,9 @@ class Session:
             "step": progress.step,
             "epoch": round(progress.epoch, 4),
             "loss": progress.loss,
-            "learning_rate": progress.learning_rate,
-            "gradient_norm": progress.gradient_norm,
+            **progress.measures,
             "tokens_per_second": round(tokens_per_second),
             "seconds": round(progress.seconds, 3),
-            **progress.auxiliary,
         }
         if progress.score is not None:
             line |= {"score": progress.score, "best_score": progress.best_score}

@@ -121,7 +121,16 @@ def test_a_folder_with_other_things_is_never_written_to(recur: Recur, tiny_tnews
     code, _, err = recur("finetune", *options(tiny_tnews, tmp_path), "--overwrite", "--quiet")
     assert code == 2
     assert "holds other things and no run" in err
-    assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {"thesis.tex"}
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_what_a_kill_left_half_written_is_no_obstacle(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    run = tmp_path / "x"
+    (run / ".checkpoints.a1b2.tmp").mkdir(parents=True)
+    (run / ".preset.yaml.a1b2.tmp").write_text("half")
+    code, _, err = recur("finetune", *options(tiny_tnews, run, "finetuning.epochs=1"), "--quiet", "--resume")
+    assert code == 0, err
+    assert not list(run.glob(".*.tmp"))
 
 
 @pytest.mark.parametrize(
