@@ -1,0 +1,218 @@
+"""What every encoder keeps, whatever it computes: one body, a row for each name in ENCODERS.
+
+Padding in these tests is large finite garbage (1e4), which a sloppy mask lets through and NaN would not show.
+"""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from recurcli.encoders import ENCODERS, Encoder, build_encoder
+from recurcli.errors import UsageError
+
+SIZE = 16
+GARBAGE = 1e4
+
+SMALL: dict[str, dict[str, Any]] = {
+    "transformer": {"num_heads": 2},
+    "rezero": {"num_heads": 2},
+}
+"""Keys that a small encoder needs besides hidden_size and num_layers."""
+
+ENCODER = pytest.mark.parametrize("name", sorted(ENCODERS))
+
+
+def config_of(name: str) -> dict[str, Any]:
+    return {"name": name, "hidden_size": SIZE, "num_layers": 2, **SMALL.get(name, {})}
+
+
+def moved(name: str, dtype: torch.dtype = torch.float64) -> Encoder:
+    """An encoder whose every parameter was moved by N(0, 0.1²): at an identity start nothing would be tested."""
+    torch.manual_seed(0)
+    encoder = build_encoder(config_of(name)).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        encoder.project_()
+    return encoder
+
+
+def batch(lengths: list[int], dtype: torch.dtype = torch.float64, filler: float = GARBAGE) -> tuple[Tensor, Tensor]:
+    """Random embeddings (B, T, D) with `filler` behind each row's length, and their mask (B, T)."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(len(lengths), max(lengths), SIZE, generator=generator, dtype=torch.float64).to(dtype)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return torch.where(mask[..., None], x, torch.tensor(filler, dtype=dtype)), mask
+
+
+@ENCODER
+def test_gives_one_tensor_of_the_shape_of_its_input(name: str) -> None:
+    x, mask = batch([5, 3])
+    assert moved(name)(x, mask).shape == x.shape
+
+
+@ENCODER
+def test_ignores_what_the_padding_holds(name: str) -> None:
+    encoder = moved(name, torch.float32)
+    mask = batch([7, 4, 1])[1]
+    outputs = [encoder(batch([7, 4, 1], torch.float32, filler)[0], mask)[mask] for filler in (0.0, GARBAGE, -GARBAGE)]
+    for other in outputs[1:]:
+        torch.testing.assert_close(other, outputs[0], atol=1e-5, rtol=0)
+
+
+@ENCODER
+def test_gives_a_row_the_same_states_alone_and_among_others(name: str) -> None:
+    encoder = moved(name, torch.float32)
+    lengths = [9, 4, 1, 6]
+    x, mask = batch(lengths, torch.float32)
+    together = encoder(x, mask)
+    for row, length in enumerate(lengths):
+        alone = encoder(x[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(together[row : row + 1, :length], alone, atol=1e-5, rtol=0)
+
+
+@ENCODER
+def test_more_padding_changes_nothing(name: str) -> None:
+    encoder = moved(name, torch.float32)
+    x, mask = batch([5, 3], torch.float32)
+    longer = torch.cat([x, torch.full((2, 11, SIZE), GARBAGE)], dim=1)
+    wider = torch.cat([mask, torch.zeros(2, 11, dtype=torch.bool)], dim=1)
+    torch.testing.assert_close(encoder(longer, wider)[:, :5][mask], encoder(x, mask)[mask], atol=1e-5, rtol=0)
+
+
+@ENCODER
+def test_no_mask_means_that_all_tokens_are_real(name: str) -> None:
+    encoder = moved(name)
+    x, mask = batch([6, 6])
+    torch.testing.assert_close(encoder(x), encoder(x, mask), atol=1e-12, rtol=0)
+
+
+@ENCODER
+def test_a_real_token_matters(name: str) -> None:
+    encoder = moved(name)
+    x, mask = batch([5, 5])
+    changed = x.clone()
+    changed[:, 2] += 1
+    assert (encoder(changed, mask)[:, 2] - encoder(x, mask)[:, 2]).abs().max() > 1e-3
+
+
+@ENCODER
+def test_one_token_is_enough(name: str) -> None:
+    x, mask = batch([1, 1])
+    assert torch.isfinite(moved(name)(x, mask)).all()
+
+
+@ENCODER
+@pytest.mark.parametrize("filler", [0.0, GARBAGE])
+def test_a_row_without_a_real_token_is_finite_and_so_are_its_gradients(name: str, filler: float) -> None:
+    encoder = moved(name, torch.float32)
+    x, mask = batch([4, 2], torch.float32, filler)
+    mask[1] = False
+    output = encoder(x.requires_grad_(), mask)
+    assert torch.isfinite(output).all()
+    output[mask].sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None
+    assert torch.isfinite(x.grad).all()
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in encoder.parameters())
+
+
+@ENCODER
+def test_gradients_reach_every_parameter_and_every_real_input(name: str) -> None:
+    encoder = moved(name).train()
+    x, mask = batch([6, 4])
+    x = x.requires_grad_()
+    weights = torch.randn(6, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    losses = encoder.auxiliary_losses(x, mask)
+    total = (encoder(x, mask) * weights)[mask].sum() + sum(losses.values(), torch.zeros((), dtype=torch.float64))
+    total.backward()
+    for key, parameter in encoder.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.abs().max() > 0, key
+    assert x.grad is not None
+    assert (x.grad[mask].abs().amax(dim=-1) > 0).all()
+    assert (x.grad[~mask] == 0).all()
+
+
+@ENCODER
+def test_evaluation_is_deterministic(name: str) -> None:
+    encoder = moved(name)
+    x, mask = batch([6, 4])
+    assert torch.equal(encoder(x, mask), encoder(x, mask))
+
+
+@ENCODER
+def test_the_same_seed_gives_the_same_weights(name: str) -> None:
+    states = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        states.append(build_encoder(config_of(name)).state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+@ENCODER
+def test_a_state_dict_carries_the_whole_encoder(name: str) -> None:
+    encoder = moved(name)
+    other = build_encoder(config_of(name)).double().eval()
+    other.load_state_dict(encoder.state_dict())
+    x, mask = batch([6, 4])
+    assert torch.equal(encoder(x, mask), other(x, mask))
+
+
+@ENCODER
+def test_no_two_parameters_share_their_memory(name: str) -> None:
+    pointers = [parameter.data_ptr() for parameter in build_encoder(config_of(name)).parameters()]
+    assert len(set(pointers)) == len(pointers), "safetensors drops the twin"
+
+
+@ENCODER
+def test_runs_in_bf16_autocast_close_to_fp32(name: str) -> None:
+    encoder = moved(name, torch.float32)
+    x, mask = batch([6, 4], torch.float32, filler=0.0)
+    exact = encoder(x, mask)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fast = encoder(x, mask).float()
+    assert torch.isfinite(fast).all()
+    difference = (fast - exact)[mask].norm() / exact[mask].norm()
+    assert difference < 0.05
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        encoder.train()(x, mask).float()[mask].sum().backward()
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in encoder.parameters())
+
+
+@ENCODER
+def test_auxiliary_losses_are_finite_scalars(name: str) -> None:
+    x, mask = batch([6, 4])
+    for key, loss in moved(name).auxiliary_losses(x, mask).items():
+        assert key.isidentifier()
+        assert loss.shape == ()
+        assert torch.isfinite(loss)
+
+
+@ENCODER
+def test_has_a_layer_for_each_that_was_asked_for(name: str) -> None:
+    assert len(moved(name).layers) == 2
+
+
+@ENCODER
+def test_every_key_but_the_sizes_has_a_default(name: str) -> None:
+    fields = dataclasses.fields(ENCODERS[name].Config)
+    required = {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
+    assert required <= {"hidden_size", "num_layers"}
+
+
+@ENCODER
+def test_an_unknown_or_unfit_key_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="hiden_size: unknown key; did you mean 'hidden_size'"):
+        build_encoder({**config_of(name), "hiden_size": 3})
+    with pytest.raises(UsageError, match="hidden_size"):
+        build_encoder({**config_of(name), "hidden_size": "16"})
+    with pytest.raises(UsageError, match="hidden_size"):
+        build_encoder({**config_of(name), "hidden_size": 0})
+
+
+def test_an_unknown_encoder_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="'starsabre' is unknown; did you mean 'starsaber'"):
+        build_encoder({"name": "starsabre", "hidden_size": 16, "num_layers": 1})
