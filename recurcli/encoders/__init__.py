@@ -6,6 +6,7 @@ from typing import Any
 
 from recurcli.encoders.bilstm import BiLSTM
 from recurcli.encoders.encoder import Encoder
+from recurcli.encoders.gated_starsaber import GatedStarSaber
 from recurcli.encoders.rezero import ReZero
 from recurcli.encoders.starsaber import StarSaber
 from recurcli.encoders.transformer import Transformer
@@ -16,6 +17,7 @@ __all__ = ["ENCODERS", "Encoder", "build_encoder", "encoder_class"]
 
 ENCODERS: dict[str, type[Encoder]] = {
     "starsaber": StarSaber,
+    "gated-starsaber": GatedStarSaber,
     "transformer": Transformer,
     "rezero": ReZero,
     "bilstm": BiLSTM,

@@ -1,0 +1,103 @@
+"""Gated StarSaber: fixed-point equations of a gated RNN, untied and stacked (Xu, Hu & Tang, 2021, sections 2 and 5.1).
+
+The paper's appendix with the equations is lost. What it says of them: the highway connection is the fixed-point
+generalisation of the GRU (section 2), and a gated layer has as many parameters as two plain ones (section 5.1). The
+equations below are ours. With A_n of StarSaber's eq. 5, over one softmax G, and σ the sigmoid:
+
+    gru_light   z = σ(W_z h + V_z x)      r = σ(W_r h + V_r x)                                           8 D²
+    gru         z = σ(A^z + V_z x)        r = σ(A^r + V_r x)                                            10 D²
+                h' = (1 - z) ∘ h + z ∘ tanh(r ∘ A + V x)
+    lstm        f, i, o = σ(A^f + V_f x), σ(A^i + V_i x), σ(A^o + V_o x)      u = tanh(A + V x)          13 D²
+                s' = f ∘ s + i ∘ u        h' = o ∘ tanh(s')        s^0 = h^0 = x
+
+A^g has past and future matrices of its own and the same G. Shapes: B batch, T positions, D hidden size, g gates.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
+from recurcli.ops.attention import directional_attention
+from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
+from recurcli.validation import STRICT
+
+Gate = Literal["gru_light", "gru", "lstm"]
+GATES: dict[Gate, int] = {"gru_light": 2, "gru": 2, "lstm": 3}
+"""How many gates each form has."""
+
+
+class GatedStarSaberLayer(nn.Module):
+    """One gated update. `relation` (D, D) is W; the first D rows of the others are A's and V, D more a gate follow.
+
+    `past` and `future` are (D, D) in gru_light, whose gates have `gate` (2 D, D) instead, and ((1 + g) D, D) otherwise;
+    `input` is ((1 + g) D, D).
+    """
+
+    def __init__(self, config: "GatedStarSaber.Config") -> None:
+        super().__init__()
+        size, gates = config.hidden_size, GATES[config.gate]
+        self.kind = config.gate
+        attended = 1 if config.gate == "gru_light" else 1 + gates
+        self.relation = nn.Parameter(torch.empty(size, size))
+        self.past = nn.Parameter(torch.empty(attended * size, size))
+        self.future = nn.Parameter(torch.empty(attended * size, size))
+        self.input = nn.Parameter(torch.empty((1 + gates) * size, size))
+        self.gate = nn.Parameter(torch.empty(gates * size, size)) if config.gate == "gru_light" else None
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """h', s' of h, s and x, all (B, T, D); s is the LSTM's state, and goes unused through the other forms."""
+        size = h.shape[-1]
+        key, past, future = (F.linear(h, weight) for weight in (self.relation, self.past, self.future))
+        attended = directional_attention(h.to(key.dtype), key, past, future, mask)  # (B, T, D) or (B, T, (1 + g) D)
+        direct = F.linear(x, self.input)  # (B, T, (1 + g) D)
+        content = attended[..., :size]
+        raw = F.linear(h, self.gate) if self.gate is not None else attended[..., size:]
+        gates = torch.sigmoid(raw + direct[..., size:]).chunk(GATES[self.kind], dim=-1)  # g of (B, T, D)
+        if self.kind == "lstm":
+            forget, admit, output = gates
+            candidate = self.dropout(torch.tanh(content + direct[..., :size]))
+            s = lstm_state(s, candidate, forget, admit)
+            return lstm_output(s, output), s
+        update, reset = gates
+        candidate = self.dropout(gru_candidate(content, direct[..., :size], reset))
+        return gru_update(h, candidate.to(h.dtype), update.to(h.dtype)), s
+
+
+class GatedStarSaber(Encoder):
+    """L untied gated layers. Dropout acts on the new content, before the gates take it in (ours)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        __pydantic_config__ = STRICT
+        hidden_size: int
+        """D, the size of embeddings and hidden states."""
+        num_layers: int
+        """L, the number of layers."""
+        gate: Gate = "gru_light"
+        """gru_light: gates of a position's own state, 8 D² parameters; gru, lstm: gates that attend, 10 D² and 13 D²."""
+        dropout: float = 0.0
+        """Probability to drop a unit of a layer's new content."""
+
+        def __post_init__(self) -> None:
+            check_sizes(hidden_size=self.hidden_size, num_layers=self.num_layers)
+            check_dropout(self.dropout)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(GatedStarSaberLayer(config) for _ in range(config.num_layers))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=config.hidden_size**-0.5)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is not None:
+            x = x.masked_fill(~mask[..., None], 0.0)
+        h = s = x
+        for layer in self.layers:
+            h, s = layer(h, s, x, mask)
+        return h

@@ -1,0 +1,104 @@
+"""Gated StarSaber reduces to what it generalises, and is what its equations say."""
+
+from typing import cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from recurcli.encoders import build_encoder
+from recurcli.encoders.gated_starsaber import GATES, Gate, GatedStarSaber, GatedStarSaberLayer
+from recurcli.ops.attention import directional_attention_loop
+from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
+
+KINDS = pytest.mark.parametrize("kind", GATES)
+SIZE = 6
+
+
+def encoder_of(kind: Gate, layers: int = 1) -> GatedStarSaber:
+    torch.manual_seed(3)
+    config = {"name": "gated-starsaber", "hidden_size": SIZE, "num_layers": layers, "gate": kind}
+    return cast(GatedStarSaber, build_encoder(config).double().eval())
+
+
+def inputs(count: int = 2, length: int = 5) -> Tensor:
+    return torch.randn(count, length, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+
+
+@KINDS
+def test_has_the_parameters_that_it_says(kind: Gate) -> None:
+    multiple = {"gru_light": 8, "gru": 10, "lstm": 13}[kind]
+    assert sum(parameter.numel() for parameter in encoder_of(kind, layers=3).parameters()) == 3 * multiple * SIZE**2
+
+
+def slow_layer(layer: GatedStarSaberLayer, h: Tensor, s: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The module's equations, a matrix and a position at a time."""
+    past, future, direct = (w.chunk(len(w) // SIZE) for w in (layer.past, layer.future, layer.input))
+
+    def attended(number: int) -> Tensor:
+        return directional_attention_loop(h, h @ layer.relation.T, h @ past[number].T, h @ future[number].T, mask)
+
+    content, own = attended(0), x @ direct[0].T
+    if layer.kind == "gru_light":
+        assert layer.gate is not None
+        raw = [h @ weight.T for weight in layer.gate.chunk(2)]
+    else:
+        raw = [attended(number) for number in range(1, len(past))]
+    gates = [torch.sigmoid(value + x @ weight.T) for value, weight in zip(raw, direct[1:], strict=True)]
+    if layer.kind == "lstm":
+        s = gates[0] * s + gates[1] * torch.tanh(content + own)
+        return gates[2] * torch.tanh(s), s
+    update, reset = gates
+    return (1 - update) * h + update * torch.tanh(reset * content + own), s
+
+
+@KINDS
+def test_a_layer_is_its_equations_and_so_are_its_gradients(kind: Gate) -> None:
+    encoder = encoder_of(kind, layers=2)
+    x = inputs().requires_grad_()
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    weights = torch.randn(2, 5, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    fast = encoder(x, mask)
+    h = s = x * mask[..., None]
+    for layer in encoder.layers:
+        h, s = slow_layer(cast(GatedStarSaberLayer, layer), h, s, x * mask[..., None], mask)
+    torch.testing.assert_close(fast[mask], h[mask], atol=1e-12, rtol=0)
+    wanted = [x, *encoder.parameters()]
+    gradients = [torch.autograd.grad((out * weights)[mask].sum(), wanted) for out in (fast, h)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+def test_an_update_gate_of_zero_is_the_identity() -> None:
+    h, c = inputs(), inputs().flip(0)
+    assert torch.equal(gru_update(h, c, torch.zeros_like(h)), h)
+
+
+def test_open_gates_give_starsaber_without_its_residual_path() -> None:
+    h, attended, direct = inputs(), inputs().flip(0), inputs().flip(1)
+    ones = torch.ones_like(h)
+    updated = gru_update(h, gru_candidate(attended, direct, ones), ones)
+    torch.testing.assert_close(updated, torch.tanh(attended + direct), atol=1e-15, rtol=0)
+
+
+def test_an_lstm_that_forgets_nothing_and_admits_alpha_is_equation_5() -> None:
+    h, attended, direct, alpha = inputs(), inputs().flip(0), inputs().flip(1), 0.7
+    candidate = torch.tanh(attended + direct)
+    state = lstm_state(h, candidate, torch.ones_like(h), torch.full_like(h, alpha))
+    torch.testing.assert_close(state, h + alpha * candidate, atol=1e-15, rtol=0)
+    torch.testing.assert_close(lstm_output(state, torch.ones_like(h)), torch.tanh(state), atol=0, rtol=0)
+
+
+@KINDS
+def test_order_matters_to_every_form(kind: Gate) -> None:
+    encoder, x = encoder_of(kind), inputs(1)
+    assert (encoder(x.flip(1)).flip(1) - encoder(x)).abs().max() > 1e-3
+
+
+def test_order_matters_to_no_form_whose_past_is_its_future() -> None:
+    for kind in GATES:
+        encoder, x = encoder_of(kind, layers=2), inputs(1)
+        with torch.no_grad():
+            for layer in encoder.layers:
+                cast(GatedStarSaberLayer, layer).past.copy_(cast(GatedStarSaberLayer, layer).future)
+        torch.testing.assert_close(encoder(x.flip(1)).flip(1), encoder(x), atol=1e-12, rtol=0)
