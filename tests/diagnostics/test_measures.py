@@ -1,0 +1,85 @@
+"""The diagnostics, on states whose answers are known."""
+
+import math
+
+import pytest
+import torch
+
+from recurcli.diagnostics.entropy import attention_entropy, differential_entropy
+from recurcli.diagnostics.geometry import activation_factor, distance_preservation, movement
+from recurcli.diagnostics.gradients import gradient_norm_by_distance
+from recurcli.encoders import Encoder, build_encoder
+
+STATES = torch.randn(3, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+MASK = torch.arange(6) < torch.tensor([6, 3, 2])[:, None]
+
+
+def orthogonal() -> torch.Tensor:
+    return torch.linalg.qr(STATES[0, :5]).Q
+
+
+def test_an_orthogonal_map_has_the_activation_factor_one() -> None:
+    assert activation_factor(STATES, STATES @ orthogonal() + 3, MASK) == pytest.approx(1)
+    assert distance_preservation(STATES, STATES @ orthogonal(), MASK) == pytest.approx(1)
+
+
+def test_a_stretch_has_its_own_factor_and_keeps_proportions() -> None:
+    assert activation_factor(STATES, 2.5 * STATES, MASK) == pytest.approx(2.5)
+    assert distance_preservation(STATES, 2.5 * STATES, MASK) == pytest.approx(1)
+
+
+def test_the_factor_is_the_mean_over_pairs_of_real_tokens() -> None:
+    after = STATES**3
+    ratios = []
+    for row, real in enumerate(MASK.sum(dim=1).tolist()):
+        for i in range(real):
+            for j in range(i):
+                before = (STATES[row, i] - STATES[row, j]).norm()
+                ratios.append(((after[row, i] - after[row, j]).norm() / before).item())
+    garbage = torch.where(MASK[..., None], after, torch.tensor(1e4, dtype=torch.float64))
+    assert activation_factor(STATES, garbage, MASK) == pytest.approx(sum(ratios) / len(ratios))
+
+
+def test_tokens_that_are_the_same_do_not_count() -> None:
+    before = torch.zeros(1, 3, 2)
+    before[0, 2] = 1
+    assert activation_factor(before, 2 * before, torch.ones(1, 3, dtype=torch.bool)) == pytest.approx(2)
+
+
+def test_movement_is_the_mean_length_of_the_step() -> None:
+    step = torch.zeros_like(STATES)
+    step[..., 0] = 2
+    assert movement(STATES, STATES + step, MASK) == pytest.approx(2)
+
+
+def test_the_entropy_of_a_normal_density_is_known() -> None:
+    states = 3 * torch.randn(50, 20, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    mask = torch.ones(50, 20, dtype=torch.bool)
+    assert differential_entropy(states, mask) == pytest.approx(0.5 * math.log(2 * math.pi * math.e * 9), abs=0.02)
+
+
+def test_attention_entropy_runs_from_zero_to_log_length() -> None:
+    mask = torch.tensor([[True] * 4])
+    assert attention_entropy(torch.eye(4)[None], mask) == pytest.approx(0, abs=1e-6)
+    assert attention_entropy(torch.full((1, 2, 4, 4), 0.25), mask) == pytest.approx(math.log(4))
+
+
+class Averaging(Encoder):
+    """h_t = sum over k of 2^-k x_{t-k}."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        length = x.shape[1]
+        lag = torch.arange(length)[:, None] - torch.arange(length)
+        return torch.where(lag >= 0, 0.5 ** lag.clamp_min(0), 0.0) @ x
+
+
+def test_the_gradient_falls_as_the_memory_of_the_encoder_does() -> None:
+    norms = gradient_norm_by_distance(Averaging(), torch.randn(2, 5, 3))
+    assert norms == pytest.approx([1, 0.5, 0.25, 0.125, 0.0625])
+
+
+def test_the_gradient_of_a_real_encoder_reaches_every_distance() -> None:
+    encoder = build_encoder({"name": "starsaber", "hidden_size": 8, "num_layers": 2})
+    norms = gradient_norm_by_distance(encoder, torch.randn(2, 7, 8))
+    assert len(norms) == 7
+    assert min(norms) > 0
