@@ -4,11 +4,12 @@
     A_n  = sum_{i<n} G_ni U h_i + sum_{i>=n} G_ni Q h_i
     h'_n = h_n + alpha tanh(A_n + V x_n)                         eq. 5;  h^0 = x
 
-Shapes: B batch, T positions, D hidden size, L layers. 8 D² + 6 T D multiply-adds' FLOPs a token and layer.
+Shapes: B batch, T positions, D hidden size, L layers. 8 D² + 6 T D FLOPs a token and layer in matrix products.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,48 +17,50 @@ from torch import Tensor, nn
 
 from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
 from recurcli.layers.positions import sinusoidal_positions
+from recurcli.layers.precision import compute_dtype
 from recurcli.ops.attention import directional_attention
 from recurcli.validation import STRICT
 
 
 class StarSaberLayer(nn.Module):
-    """One application of eq. 5. `weight` (3, D, D) holds W, U and Q; (2, D, D) where U and Q are one matrix."""
+    """One application of eq. 5. W, U, Q and V are `relation`, `past`, `future` and `input`: U h_i is past @ h_i.
+
+    Without the direct path `input` is None. With sinusoidal positions `future` is another name of `past`. A layer of
+    the tied form has no `alpha`.
+    """
 
     def __init__(self, config: "StarSaber.Config") -> None:
         super().__init__()
         size = config.hidden_size
-        self.weight = nn.Parameter(torch.empty(3 if config.position == "directional" else 2, size, size))
+        self.relation = nn.Parameter(torch.empty(size, size))
+        self.one_side = config.position == "sinusoidal"
+        if not self.one_side:
+            self.future = nn.Parameter(torch.empty(size, size))
+        self.past = nn.Parameter(torch.empty(size, size))
         self.input = nn.Parameter(torch.empty(size, size)) if config.direct_path else None
         self.bias = nn.Parameter(torch.zeros(size)) if config.bias else None
         self.alpha = None if config.tied else nn.Parameter(torch.tensor(config.alpha_init))
         self.dropout = nn.Dropout(config.dropout)
 
-    @property
-    def relation(self) -> Tensor:
-        """W (D, D), a view to read and write in place."""
-        return self.weight[0]
-
-    @property
-    def past(self) -> Tensor:
-        """U (D, D), a view to read and write in place."""
-        return self.weight[1]
-
-    @property
-    def future(self) -> Tensor:
-        """Q (D, D), a view to read and write in place; with sinusoidal positions the same memory as `past`."""
-        return self.weight[-1]
+    def __getattr__(self, name: str) -> Any:
+        # The parameter is registered once, because a checkpoint refuses two names for one tensor.
+        return super().__getattr__("past" if name == "future" and self.__dict__.get("one_side") else name)
 
     def forward(self, h: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        """h' of eq. 5: (B, T, D) -> (B, T, D)."""
-        return h + self.alpha * self.dropout(self.update(h, x, mask))
+        """h' of eq. 5, or without `alpha` the update alone: (B, T, D) -> (B, T, D)."""
+        update = self.update(h, x, mask)
+        return update if self.alpha is None else torch.addcmul(h, self.alpha, self.dropout(update))
 
     def update(self, h: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        """tanh(A + V x + b): (B, T, D) -> (B, T, D)."""
-        projected = F.linear(h, self.weight.flatten(0, 1)).chunk(len(self.weight), dim=-1)  # (B, T, D) each
-        attended = directional_attention(h.to(projected[0].dtype), projected[0], projected[1], projected[-1], mask)
-        if self.input is not None:
-            attended = attended + F.linear(x, self.input)
-        return torch.tanh(attended if self.bias is None else attended + self.bias)
+        """tanh(A + V x + b): (B, T, D) -> (B, T, D), in the type of matrix products."""
+        h = h.to(compute_dtype(h))
+        key, past = F.linear(h, self.relation), F.linear(h, self.past)
+        future = past if self.one_side else F.linear(h, self.future)
+        direct = None if self.input is None else F.linear(x, self.input)
+        update = directional_attention(h, key, past, future, mask, onto=direct)
+        if self.bias is not None:
+            update += self.bias
+        return update.tanh_()
 
 
 class StarSaber(Encoder):
@@ -112,38 +115,58 @@ class StarSaber(Encoder):
         self.initial = nn.Linear(size, size, bias=False) if config.initial == "linear" else None
         self.iterations: Tensor | None = None
         """Tied form: how many iterations each row (B,) of the last batch took."""
-        for layer in self.layers:
-            deviation = (size * len(self.layers)) ** -0.5
-            nn.init.normal_(layer.weight, std=deviation)
+        self._reset(config)
+
+    def _reset(self, config: Config) -> None:
+        """Draw the matrices; ours, because the paper says nothing of it.
+
+        Stack: all N(0, 1 / (D L)). The L updates are then together as large as one of N(0, 1 / D), so that with alpha 1
+        and inputs of any scale up to 1 a unit, states and gradients keep their size through 24 layers.
+        Tied: U and Q have a 2-norm near 0.4 and W one near 1 / (2 sqrt(D)), so that K (1 + 2 sqrt(D) |W|) is near 0.8
+        with K = max(|U|, |Q|): below 1 the iteration is a contraction from h^1 on, where |h_ni| <= 1.
+        """
+        size = config.hidden_size
+        side = relation = direct = (size * len(self.layers)) ** -0.5
+        if config.tied:
+            side, relation, direct = 0.2 * size**-0.5, 0.25 / size, size**-0.5
+        for layer in cast(Iterable[StarSaberLayer], self.layers):
+            nn.init.normal_(layer.relation, std=relation)
+            nn.init.normal_(layer.past, std=side)
+            if not layer.one_side:
+                nn.init.normal_(layer.future, std=side)
             if layer.input is not None:
-                nn.init.normal_(layer.input, std=deviation)
+                nn.init.normal_(layer.input, std=direct)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)
         if self.config.position == "sinusoidal":
             x = x + sinusoidal_positions(x)
-        h = self._first(x)
         if self.config.tied:
-            return self._fixed_point(h, x, mask)
+            with torch.autocast(x.device.type, enabled=False):  # no narrower type reaches the tolerance
+                return self._fixed_point(x, mask)
+        h = self._first(x)
+        x = x.to(compute_dtype(x))  # here once, not in every layer
         for layer in self.layers:
             h = layer(h, x, mask)
         return h
 
     def _first(self, x: Tensor) -> Tensor:
-        """h^0 (B, T, D)."""
+        """h^0 (B, T, D); under autocast it is float32, and so is the residual path."""
+        dtype = torch.promote_types(x.dtype, torch.float32) if compute_dtype(x) != x.dtype else x.dtype
         if self.initial is not None:
-            return self.initial(x)
-        return torch.zeros_like(x) if self.config.initial == "zero" else x
+            return self.initial(x).to(dtype)
+        return torch.zeros_like(x, dtype=dtype) if self.config.initial == "zero" else x.to(dtype)
 
-    def _fixed_point(self, h: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+    def _fixed_point(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Iterate h' = tanh(A + V x) until every sequence has converged, each frozen at its own convergence."""
-        layer = self.layers[0]
+        layer = cast(StarSaberLayer, self.layers[0])
         kept = layer.dropout(torch.ones_like(x))
+        h = self._first(x)
         active = torch.ones(len(x), dtype=torch.bool, device=x.device)  # (B,)
         iterations = torch.zeros_like(active, dtype=torch.int64)
         for _ in range(self.config.max_iterations):
-            updated = kept * layer.update(h, x, mask)
+            updated = kept * layer(h, x, mask)
             moved = torch.linalg.vector_norm((updated - h).detach(), dim=-1)  # (B, T)
             if mask is not None:
                 moved = moved.masked_fill(~mask, 0.0)

@@ -1,5 +1,6 @@
 """The position-wise feed-forward network (Vaswani et al., 2017, section 3.3)."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ class FeedForward(nn.Module):
     def __init__(self, hidden_size: int, inner_size: int, activation: Activation, dropout: float) -> None:
         super().__init__()
         self.inner = nn.Linear(hidden_size, inner_size)
-        self.activation = {"gelu": F.gelu, "relu": F.relu}[activation]
+        self.activation: Callable[[Tensor], Tensor] = F.gelu if activation == "gelu" else F.relu
         self.dropout = nn.Dropout(dropout)
         self.outer = nn.Linear(inner_size, hidden_size)
 

@@ -1,0 +1,139 @@
+"""The baselines equal torch's own modules with the same weights, and their parts do what they say."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from recurcli.encoders import build_encoder
+from recurcli.encoders.bilstm import BiLSTM
+from recurcli.encoders.rezero import ReZero, ReZeroLayer
+from recurcli.encoders.transformer import Transformer, TransformerLayer
+from recurcli.errors import UsageError
+from recurcli.layers.positions import sinusoidal_positions
+
+SIZE = 12
+
+
+def build(name: str, **keys: Any) -> Any:
+    """A float64 encoder of two layers whose parameters have all moved from their start."""
+    torch.manual_seed(1)
+    encoder = build_encoder({"name": name, "hidden_size": SIZE, "num_layers": 2, **keys}).double().eval()
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return encoder
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    x = torch.randn(3, 7, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    return x, torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
+
+
+def torch_layer(layer: TransformerLayer, activation: str) -> nn.TransformerEncoderLayer:
+    """Torch's encoder layer with the weights of ours."""
+    theirs = nn.TransformerEncoderLayer(SIZE, 3, 4 * SIZE, 0.1, activation, batch_first=True).double()
+    attention, feed_forward = layer.attention, layer.feed_forward
+    theirs.load_state_dict(
+        {
+            "self_attn.in_proj_weight": attention.query_key_value.weight,
+            "self_attn.in_proj_bias": attention.query_key_value.bias,
+            "self_attn.out_proj.weight": attention.output.weight,
+            "self_attn.out_proj.bias": attention.output.bias,
+            "linear1.weight": feed_forward.inner.weight,
+            "linear1.bias": feed_forward.inner.bias,
+            "linear2.weight": feed_forward.outer.weight,
+            "linear2.bias": feed_forward.outer.bias,
+            "norm1.weight": layer.attention_norm.weight,
+            "norm1.bias": layer.attention_norm.bias,
+            "norm2.weight": layer.feed_forward_norm.weight,
+            "norm2.bias": layer.feed_forward_norm.bias,
+        }
+    )
+    return theirs.eval()
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_the_transformer_is_torchs_encoder_after_sine_positions(activation: str) -> None:
+    encoder, (x, mask) = cast(Transformer, build("transformer", num_heads=3, activation=activation)), batch()
+    h = x + sinusoidal_positions(x)
+    for layer in encoder.layers:
+        h = torch_layer(cast(TransformerLayer, layer), activation)(h, src_key_padding_mask=~mask)
+    torch.testing.assert_close(encoder(x, mask)[mask], h[mask], atol=1e-12, rtol=0)
+
+
+def test_sine_positions_are_the_papers() -> None:
+    for size in (8, 7):
+        table = sinusoidal_positions(torch.zeros(1, 30, size, dtype=torch.float64))
+        for t in (0, 1, 29):
+            for k in range(size):
+                angle = torch.tensor(t / 10_000 ** (2 * (k // 2) / size), dtype=torch.float64)
+                torch.testing.assert_close(table[t, k], angle.cos() if k % 2 else angle.sin(), atol=1e-12, rtol=0)
+
+
+def test_rezero_starts_as_the_identity_of_its_input_with_positions() -> None:
+    encoder = build_encoder({"name": "rezero", "hidden_size": SIZE, "num_layers": 3, "num_heads": 3}).double().eval()
+    x, mask = batch()
+    assert torch.equal(encoder(x, mask), x + sinusoidal_positions(x))
+
+
+def test_a_rezero_layer_weighs_both_sublayers_by_one_alpha() -> None:
+    layer = cast(ReZeroLayer, cast(ReZero, build("rezero", num_heads=3)).layers[0])
+    x = batch()[0]
+    middle = x + layer.alpha * layer.attention(x, None)
+    torch.testing.assert_close(layer(x, None), middle + layer.alpha * layer.feed_forward(middle), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "extra"), [("transformer", 13 * SIZE), ("rezero", 9 * SIZE + 1)])
+def test_a_layer_has_twelve_matrices_and_its_biases(name: str, extra: int) -> None:
+    encoder = build(name, num_heads=3)
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 2 * (12 * SIZE**2 + extra)
+
+
+@pytest.mark.parametrize("name", ["transformer", "rezero"])
+def test_a_width_that_heads_do_not_divide_needs_a_head_size(name: str) -> None:
+    with pytest.raises(UsageError, match="300 is not a multiple of num_heads 8; give head_size too, such as 38"):
+        build_encoder({"name": name, "hidden_size": 300, "num_layers": 1})
+    encoder = build(name, num_heads=5, head_size=3, feed_forward_size=7)
+    x, mask = batch()
+    assert encoder(x, mask).shape == x.shape
+    assert encoder.layers[0].attention.query_key_value.weight.shape == (3 * 15, SIZE)
+    assert encoder.layers[0].feed_forward.inner.weight.shape == (7, SIZE)
+
+
+def test_the_bilstm_is_torchs_and_reads_each_row_alone() -> None:
+    encoder, (x, mask) = cast(BiLSTM, build("bilstm")), batch()
+    theirs = nn.LSTM(SIZE, SIZE // 2, num_layers=2, batch_first=True, bidirectional=True).double()
+    theirs.load_state_dict(
+        {
+            key.replace("_l0", f"_l{index}"): value
+            for index, layer in enumerate(encoder.layers)
+            for key, value in layer.state_dict().items()
+        }
+    )
+    output = encoder(x, mask)
+    for row, length in enumerate((7, 4, 1)):
+        expected = theirs(x[row : row + 1, :length])[0]
+        torch.testing.assert_close(output[row : row + 1, :length], expected, atol=1e-12, rtol=0)
+    assert (output[~mask] == 0).all()
+
+
+def test_the_bilstm_refuses_an_odd_size() -> None:
+    with pytest.raises(UsageError, match="must be even, half for each direction, not 7"):
+        build_encoder({"name": "bilstm", "hidden_size": 7, "num_layers": 1})
+
+
+@pytest.mark.parametrize("name", ["transformer", "rezero", "bilstm"])
+def test_dropout_acts_in_training_alone(name: str) -> None:
+    encoder = build(name, dropout=0.5, **({} if name == "bilstm" else {"num_heads": 3}))
+    x, mask = batch()
+    assert torch.equal(encoder(x, mask), encoder(x, mask))
+    encoder.train()
+    assert not torch.equal(encoder(x, mask), encoder(x, mask))
+
+
+@pytest.mark.parametrize("name", ["starsaber", "transformer", "rezero", "bilstm"])
+def test_a_dropout_of_one_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"at least 0 and below 1, not 1\.0"):
+        build_encoder({"name": name, "hidden_size": 16, "num_layers": 1, "dropout": 1.0})

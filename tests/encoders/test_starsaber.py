@@ -1,0 +1,239 @@
+"""StarSaber is its equations, and has the properties that follow from them; all in float64, nothing is trained."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from recurcli.encoders import build_encoder
+from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
+from recurcli.errors import UsageError
+from recurcli.layers.positions import sinusoidal_positions
+
+SIZE = 6
+LENGTHS = [5, 3, 1]
+
+
+def starsaber(num_layers: int | None = 2, **keys: Any) -> StarSaber:
+    """A float64 encoder whose matrices are large enough for every term to count."""
+    torch.manual_seed(3)
+    keys = {"hidden_size": SIZE, "num_layers": num_layers, **keys}
+    encoder = cast(StarSaber, build_encoder({"name": "starsaber", **keys}).double().eval())
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return encoder
+
+
+def layers_of(encoder: StarSaber) -> list[StarSaberLayer]:
+    return [cast(StarSaberLayer, layer) for layer in encoder.layers]
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """Embeddings (3, 5, D) and their mask: rows of 5, 3 and 1 tokens."""
+    x = torch.randn(3, 5, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    return x, torch.arange(5) < torch.tensor(LENGTHS)[:, None]
+
+
+def equation_5(layer: StarSaberLayer, h: Tensor, x: Tensor) -> Tensor:
+    """h' (T, D) of one row without padding: the paper's sums over n and i, a vector at a time."""
+    assert layer.input is not None and layer.alpha is not None
+    rows = []
+    for n in range(len(h)):
+        scores = torch.stack([h[n] @ layer.relation @ h[i] / SIZE**0.5 for i in range(len(h))])
+        weights = scores.exp() / scores.exp().sum()
+        attended = torch.zeros(SIZE, dtype=h.dtype)
+        for i in range(len(h)):
+            attended = attended + weights[i] * ((layer.past if i < n else layer.future) @ h[i])
+        rows.append(h[n] + layer.alpha * torch.tanh(attended + layer.input @ x[n]))
+    return torch.stack(rows)
+
+
+def test_each_layer_is_equation_5_and_so_are_its_gradients() -> None:
+    encoder = starsaber()
+    x, mask = batch()
+    x.requires_grad_()
+    rows = []
+    for row, length in enumerate(LENGTHS):
+        h = x[row, :length]
+        for layer in layers_of(encoder):
+            h = equation_5(layer, h, x[row, :length])
+        rows.append(h)
+    fast, slow = encoder(x, mask)[mask], torch.cat(rows)
+    torch.testing.assert_close(fast, slow, atol=1e-12, rtol=0)
+    weights = torch.randn_like(slow)
+    wanted = [x, *encoder.parameters()]
+    gradients = [torch.autograd.grad((output * weights).sum(), wanted) for output in (fast, slow)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+def test_order_lives_in_the_difference_of_past_and_future() -> None:
+    encoder, x = starsaber(), batch()[0]
+    order = torch.tensor([3, 0, 4, 2, 1])
+    assert (encoder(x[:, order]) - encoder(x)[:, order]).abs().max() > 1e-2
+    with torch.no_grad():
+        for layer in layers_of(encoder):
+            layer.past.copy_(layer.future)
+    torch.testing.assert_close(encoder(x[:, order]), encoder(x)[:, order], atol=1e-12, rtol=0)
+
+
+def test_alpha_zero_is_the_identity() -> None:
+    x, mask = batch()
+    encoder = starsaber(num_layers=3, alpha_init=0.0)
+    with torch.no_grad():
+        for layer in layers_of(encoder):
+            assert layer.alpha is not None
+            layer.alpha.zero_()
+    assert torch.equal(encoder(x, mask)[mask], x[mask])
+
+
+def test_without_a_relation_every_layer_averages() -> None:
+    encoder, x = starsaber(num_layers=1), batch()[0]
+    layer = layers_of(encoder)[0]
+    with torch.no_grad():
+        layer.relation.zero_()
+        layer.past.copy_(layer.future)
+    attended = (x @ layer.future.T).mean(dim=1, keepdim=True)
+    expected = x + cast(Tensor, layer.alpha) * torch.tanh(attended + x @ cast(Tensor, layer.input).T)
+    torch.testing.assert_close(encoder(x), expected, atol=1e-12, rtol=0)
+
+
+def test_the_first_position_uses_the_future_alone_and_the_last_the_past_but_for_itself() -> None:
+    encoder, x = starsaber(num_layers=1), batch()[0]
+    layer = layers_of(encoder)[0]
+    gradient_of_past, gradient_of_future = torch.autograd.grad(encoder(x)[:, 0].sum(), [layer.past, layer.future])
+    assert (gradient_of_past == 0).all()
+    assert (gradient_of_future != 0).any()
+    with torch.no_grad():
+        layer.past.zero_()
+        layer.relation.zero_()
+    alone = torch.tanh(x[:, -1] @ layer.future.T / 5 + x[:, -1] @ cast(Tensor, layer.input).T)
+    torch.testing.assert_close(encoder(x)[:, -1], x[:, -1] + cast(Tensor, layer.alpha) * alone, atol=1e-12, rtol=0)
+
+
+def test_the_last_token_reaches_the_first_state_and_the_first_token_the_last() -> None:
+    encoder, x = starsaber(num_layers=1), batch()[0]
+    for changed, seen in ((-1, 0), (0, -1)):
+        other = x.clone()
+        other[:, changed] += 1
+        assert (encoder(other)[:, seen] - encoder(x)[:, seen]).abs().max() > 1e-3
+
+
+def test_no_layer_moves_a_state_further_than_alpha() -> None:
+    x, mask = batch()
+    for alpha in (1.0, -0.25):
+        encoder = starsaber(num_layers=1)
+        with torch.no_grad():
+            cast(Tensor, layers_of(encoder)[0].alpha).fill_(alpha)
+        moved = (encoder(20 * x, mask) - 20 * x).abs()
+        assert moved[mask].max() <= abs(alpha) + 1e-12
+        assert moved[mask].max() > 0.9 * abs(alpha)
+
+
+@pytest.mark.parametrize(
+    ("keys", "parameters"),
+    [
+        ({}, 4 * SIZE**2 + 1),
+        ({"bias": True}, 4 * SIZE**2 + SIZE + 1),
+        ({"direct_path": False}, 3 * SIZE**2 + 1),
+        ({"position": "sinusoidal"}, 3 * SIZE**2 + 1),
+        ({"position": "sinusoidal", "direct_path": False}, 2 * SIZE**2 + 1),
+    ],
+)
+def test_a_layer_has_the_parameters_that_the_paper_counts(keys: dict[str, Any], parameters: int) -> None:
+    encoder = starsaber(num_layers=3, **keys)
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 3 * parameters
+
+
+def test_matrices_are_read_and_written_in_place() -> None:
+    encoder, (x, mask) = starsaber(num_layers=1), batch()
+    layer = layers_of(encoder)[0]
+    before = encoder(x, mask)
+    for matrix in (layer.relation, layer.past, layer.future, layer.input, layer.alpha):
+        assert matrix is not None
+        with torch.no_grad():
+            matrix.add_(0.5)
+        after = encoder(x, mask)
+        assert (after - before)[mask].abs().max() > 1e-3
+        before = after
+
+
+def test_alpha_starts_where_the_config_says() -> None:
+    for alpha in (1.0, 0.0):
+        encoder = build_encoder({"name": "starsaber", "hidden_size": SIZE, "num_layers": 2, "alpha_init": alpha})
+        assert all(layer.alpha == alpha for layer in layers_of(cast(StarSaber, encoder)))
+
+
+def test_sinusoidal_positions_have_one_matrix_for_both_sides() -> None:
+    encoder, (x, mask) = starsaber(position="sinusoidal"), batch()
+    layer = layers_of(encoder)[0]
+    assert layer.past is layer.future
+    assert [name for name in layer.state_dict() if name in ("past", "future")] == ["past"]
+    directional = starsaber()
+    with torch.no_grad():
+        for ours, theirs in zip(layers_of(directional), layers_of(encoder), strict=True):
+            for name in ("relation", "past", "future", "input", "alpha"):
+                getattr(ours, name).copy_(getattr(theirs, name))
+    shifted = x + sinusoidal_positions(x)
+    torch.testing.assert_close(encoder(x, mask)[mask], directional(shifted, mask)[mask], atol=1e-12, rtol=0)
+
+
+def test_without_the_direct_path_the_input_matrix_counts_as_zero() -> None:
+    encoder, (x, mask) = starsaber(direct_path=False), batch()
+    assert all(layer.input is None for layer in layers_of(encoder))
+    full = starsaber()
+    full.load_state_dict(encoder.state_dict(), strict=False)
+    with torch.no_grad():
+        for layer in layers_of(full):
+            cast(Tensor, layer.input).zero_()
+    torch.testing.assert_close(encoder(x, mask)[mask], full(x, mask)[mask], atol=1e-12, rtol=0)
+
+
+def test_the_first_states_may_be_zero_or_a_linear_map() -> None:
+    x, mask = batch()
+    zero = starsaber(num_layers=1, initial="zero")
+    expected = cast(Tensor, layers_of(zero)[0].alpha) * torch.tanh(x @ cast(Tensor, layers_of(zero)[0].input).T)
+    torch.testing.assert_close(zero(x, mask)[mask], expected[mask], atol=1e-12, rtol=0)
+    linear, plain = starsaber(initial="linear"), starsaber()
+    plain.load_state_dict(linear.state_dict(), strict=False)
+    assert linear.initial is not None
+    with torch.no_grad():
+        linear.initial.weight.copy_(torch.eye(SIZE))
+    torch.testing.assert_close(linear(x, mask)[mask], plain(x, mask)[mask], atol=1e-12, rtol=0)
+
+
+def test_the_residual_path_stays_in_float32_under_autocast() -> None:
+    encoder, (x, mask) = starsaber(num_layers=1).float(), batch()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        cast(Tensor, layers_of(encoder)[0].alpha).fill_(1e-4)
+        moved = encoder(1 + x.float(), mask) - (1 + x.float())
+    assert moved.dtype == torch.float32
+    assert 1e-5 < moved[mask].abs().max() < 1.1e-4
+
+
+def test_dropout_acts_on_the_update_alone() -> None:
+    encoder, (x, mask) = starsaber(num_layers=1, dropout=0.5), batch()
+    still = encoder(x, mask) - x
+    moving = encoder.train()(x, mask) - x
+    dropped = moving == 0
+    assert 0.2 < dropped[mask].double().mean() < 0.8
+    torch.testing.assert_close(moving[mask][~dropped[mask]], 2 * still[mask][~dropped[mask]], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("num_layers", [12, 24])
+def test_a_deep_stack_starts_with_states_and_gradients_of_one_size(num_layers: int) -> None:
+    torch.manual_seed(0)
+    encoder = build_encoder({"name": "starsaber", "hidden_size": 64, "num_layers": num_layers})
+    x = torch.randn(4, 20, 64, requires_grad=True)
+    output = encoder(x)
+    output.backward(torch.randn_like(output))
+    assert x.grad is not None
+    assert 0.5 < output.pow(2).mean().sqrt() < 4
+    assert 0.5 < x.grad.pow(2).mean().sqrt() < 8
+
+
+def test_a_stack_needs_a_number_of_layers() -> None:
+    with pytest.raises(UsageError, match="num_layers: is required unless"):
+        build_encoder({"name": "starsaber", "hidden_size": SIZE})
