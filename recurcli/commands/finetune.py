@@ -51,7 +51,8 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
     tokens = {name: encode_split(split, tokenizer, preset.data.max_length) for name, split in _named(train, dev)}
     for name, split in _named(train, dev):
         yield from notes_on(name, split, tokens[name], preset.data.max_length)
-    columns = {key: column for key, column in (("text", task.text), ("pair", task.pair)) if column is not None}
+    named = (("text", preset.data.text or task.text), ("pair", preset.data.pair or task.pair))
+    columns = {key: column for key, column in named if column is not None}
     config = model_config(preset, tokenizer, task.labels, columns)
     model = yield from build_model(Classifier, config, preset, tokenizer)
     if init is not None:
@@ -130,7 +131,8 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         ".".join(path): value
         for path, value in leaves(values)
-        if path[0] in ("tokenizer", "encoder") and path[-1] != "dropout"
+        if (path[0] in ("tokenizer", "encoder") and path[-1] != "dropout")
+        or (path == ("embedding", "orthonormal") and value)
     }
 
 

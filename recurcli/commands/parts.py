@@ -110,6 +110,7 @@ def model_config(preset: Preset, tokenizer: Tokenizer, labels: tuple[str, ...], 
         pad_id=tokenizer.pad_id,
         max_length=preset.data.max_length,
         embedding_dropout=preset.embedding.dropout,
+        embedding_orthonormal=preset.embedding.orthonormal,
         pooling=preset.pooling,
         labels=labels,
         task=preset.task,
@@ -127,10 +128,9 @@ def build_model(
         path = Path(preset.embedding.vectors)
         vectors = read_vectors(path, tokenizer.tokens)
         width = vectors.matrix.shape[1]
-        if width != model.embedding.weight.shape[1]:
-            raise UsageError(
-                f"{path}: has vectors of {width} numbers; encoder.hidden_size asks for {config.hidden_size}"
-            )
+        if width != (wanted := model.embedding.weight.shape[1]):
+            half = ", half of it beside positions" if wanted < config.hidden_size else ""
+            raise UsageError(f"{path}: has vectors of {width} numbers; encoder.hidden_size asks for {wanted}{half}")
         model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known))
         yield Note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
         model.embedding.weight.requires_grad_(not preset.embedding.freeze)

@@ -44,7 +44,9 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
         yield Finished(plan_of(request, section, prepared, device))
         return
     run = RunDirectory(request.output)
-    run.admit(resume=request.resume, overwrite=request.overwrite)  # before a lock file is made; and again under the lock
+    run.admit(
+        resume=request.resume, overwrite=request.overwrite
+    )  # before a lock file is made; and again under the lock
     facts = preset_facts(preset.to_dict(), section)
     with run.lock():
         standing = run.admit(resume=request.resume, overwrite=request.overwrite)

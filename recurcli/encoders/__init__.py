@@ -7,9 +7,14 @@ from typing import Any
 from recurcli.encoders.bilstm import BiLSTM
 from recurcli.encoders.encoder import Encoder
 from recurcli.encoders.gated_starsaber import GatedStarSaber
+from recurcli.encoders.linear_transformer import LinearTransformer
+from recurcli.encoders.orthogonal_transformer import OrthogonalTransformer
 from recurcli.encoders.rezero import ReZero
+from recurcli.encoders.rsa import RSA
 from recurcli.encoders.starsaber import StarSaber
 from recurcli.encoders.transformer import Transformer
+from recurcli.encoders.transject import RandomTransJect, TransJect
+from recurcli.encoders.truncated import TruncatedLSTM, TruncatedRNN
 from recurcli.errors import UsageError, did_you_mean, visible
 from recurcli.validation import parse_config
 
@@ -18,9 +23,16 @@ __all__ = ["ENCODERS", "Encoder", "build_encoder", "encoder_class"]
 ENCODERS: dict[str, type[Encoder]] = {
     "starsaber": StarSaber,
     "gated-starsaber": GatedStarSaber,
+    "rsa": RSA,
+    "transject": TransJect,
+    "random-transject": RandomTransJect,
     "transformer": Transformer,
+    "orthogonal-transformer": OrthogonalTransformer,
     "rezero": ReZero,
     "bilstm": BiLSTM,
+    "linear-transformer": LinearTransformer,
+    "truncated-rnn": TruncatedRNN,
+    "truncated-lstm": TruncatedLSTM,
 }
 
 

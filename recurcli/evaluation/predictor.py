@@ -1,6 +1,6 @@
 """A trained classifier as a function from texts to labels: what `recur predict` and `recurcli.load` share."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from recurcli.data.tokenizer import Tokenizer
-from recurcli.evaluation.inference import Computation, probabilities, score_rows
+from recurcli.evaluation.inference import Computation, probabilities, score_batches
 from recurcli.evaluation.trained import build_trained_classifier, read_model
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Classifier
@@ -47,21 +47,42 @@ class Predictor:
         computation = Computation(choose_device(device), precision, batch_size)
         return cls(build_trained_classifier(files, computation.device), files.tokenizer, computation)
 
-    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
+    def predict(self, texts: Iterable[Text]) -> list[Prediction]:
         """One prediction for each text, or pair of texts, in order."""
+        if isinstance(texts, str):
+            raise TypeError("texts is one string; put it in a list")
         return list(self.predict_stream(texts))
 
     def predict_stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
         """As `predict`, for inputs of any length: reads a window, predicts it, goes on."""
         source = iter(texts)
         while window := list(islice(source, WINDOW)):
-            for row in probabilities(self.scores(window)):
-                best = int(row.argmax())
-                yield Prediction(self.labels[best], float(row[best]), dict(zip(self.labels, row.tolist(), strict=True)))
+            yield from self.predictions(self.scores(window))
+
+    def predictions(self, scores: np.ndarray) -> Iterator[Prediction]:
+        """What the class scores (N, C) say, a Prediction a row."""
+        for row in probabilities(scores):
+            best = int(row.argmax())
+            yield Prediction(self.labels[best], float(row[best]), dict(zip(self.labels, row.tolist(), strict=True)))
 
     def scores(self, texts: Sequence[Text]) -> np.ndarray:
         """The raw class scores (N, C) of `texts`."""
+        steps = self.scoring(texts)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def scoring(self, texts: Sequence[Text]) -> Generator[int, None, np.ndarray]:
+        """As `scores`, as a generator that yields how many rows are done after each batch."""
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
         tokens = self.tokenizer.encode(pairs, self.model.config.max_length)
         self.truncated += tokens.truncated
-        return score_rows(self.model, tokens, self.computation)
+        scores = np.zeros((len(texts), len(self.labels)))
+        done = 0
+        for rows, batch in score_batches(self.model, tokens, self.computation):
+            scores[rows] = batch
+            done += len(rows)
+            yield done
+        return scores

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recurcli.data.tokenizer import Tokenizer
-from recurcli.errors import ModelError
+from recurcli.errors import ModelError, UsageError, visible
 from recurcli.files import MANIFEST, to_json, verify_manifest, write_atomically, write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
@@ -74,6 +74,9 @@ def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Class
         raise ModelError(
             f"{files.path}: is a pretrained run without classes; `recur finetune --init` makes a classifier"
         )
-    model = Classifier(files.config)
+    try:
+        model = Classifier(files.config)
+    except (UsageError, RuntimeError, MemoryError) as error:  # RuntimeError: sizes beyond all memory
+        raise ModelError(f"{files.path / 'config.json'}: encoder: {visible(error, limit=1000)}") from None
     load_weights(model, files.tensors, files.path / "model.safetensors")
     return model.to(device).eval()

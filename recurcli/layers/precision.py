@@ -7,4 +7,5 @@ from torch import Tensor
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The autocast type on the device of `x` where autocast is on, else the type of `x`."""
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    enabled = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # not so on the meta device
+    return torch.get_autocast_dtype(kind) if enabled else x.dtype

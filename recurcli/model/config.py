@@ -16,9 +16,12 @@ class EmbeddingConfig:
     __pydantic_config__ = STRICT
 
     vectors: str | None = None
-    """Pre-trained word vectors: a word2vec text file whose vectors are as long as encoder.hidden_size; null = learned."""
+    """Pre-trained word vectors: a word2vec text file whose vectors are as long as encoder.hidden_size (half as long for an
+    encoder that wants positions beside them); null = learned."""
     freeze: bool = False
     """Keep the embedding as it is, for training on pre-trained vectors."""
+    orthonormal: bool = False
+    """Make the columns of the embedding orthonormal, scaled by sqrt(vocabulary / 2) (TransJect); distinct tokens stay so."""
     dropout: float = 0.0
     """Share of the embedding's values set to 0 in training."""
 
@@ -45,6 +48,8 @@ class ModelConfig:
     """Longest row in tokens that the model was made for."""
     embedding_dropout: float = 0.0
     """Dropout on the embedding."""
+    embedding_orthonormal: bool = False
+    """Whether the embedding's columns are made orthonormal."""
     pooling: Pooling = "mean"
     """How the states of a row become one vector."""
     labels: tuple[str, ...] = ()

@@ -1,23 +1,33 @@
 """Token ids to vectors.
 
-Shapes: B batch, T positions, D hidden, V vocabulary.
+Shapes: B batch, T positions, D hidden, V vocabulary, W columns of the token embedding.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recurcli.layers.cached import CachedMap
 from recurcli.layers.positions import sinusoidal_positions
+from recurcli.ops.orthogonal import orthonormal
+
+
+def _orthonormal_table(parameters: Sequence[Tensor]) -> list[Tensor]:
+    (weight,) = parameters
+    return [orthonormal(weight) * math.sqrt(max(weight.shape) / 2)]
 
 
 class TokenEmbedding(nn.Module):
-    """One row of `weight` (V, D) for each token, dropout after it.
+    """One row of `table()` (V, W) for each token, dropout after it.
 
-    Rows start as N(0, 1/D) [ours], so that a row has a norm near 1 and a masked-token head that uses them as output
-    weights starts with small logits. With `concatenate_positions` a token has D/2 columns, and Vaswani's sine and
-    cosine of the position are the other half (TransJect, section 3).
+    W is D. With `concatenate_positions` it is D/2, and Vaswani's sine and cosine of the position are the other half
+    (TransJect, section 3). The table is `weight`, whose rows start as N(0, 1/W) [ours]: a row has a norm near 1, and a
+    masked-token head that uses them as output weights starts with small logits. With `orthonormal` the table has
+    orthonormal columns, made of `weight`, and is scaled by sqrt(V/2) (TransJect): so a row has the norm sqrt(W/2) of
+    the position beside it. A vocabulary smaller than W gets orthonormal rows, scaled to the same norm [ours].
     """
 
     def __init__(
@@ -28,25 +38,35 @@ class TokenEmbedding(nn.Module):
         pad_id: int = 0,
         dropout: float = 0.0,
         concatenate_positions: bool = False,
+        orthonormal: bool = False,
     ) -> None:
         super().__init__()
         self.hidden_size = hidden_size
         self.concatenate_positions = concatenate_positions
         width = hidden_size // 2 if concatenate_positions else hidden_size
         self.weight = nn.Parameter(torch.randn(vocab_size, width) / math.sqrt(width))
+        self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None
         self.pad_id = pad_id
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (B, T) -> (B, T, D)."""
-        x = F.embedding(ids, self.weight)
+        x = F.embedding(ids, self.table())
         if self.concatenate_positions:
             positions = sinusoidal_positions(x.new_empty(1, ids.shape[1], self.hidden_size - x.shape[-1]))
             x = torch.cat([x, positions.expand(len(ids), -1, -1)], dim=-1)  # (B, T, D)
         return self.dropout(x)
 
+    def table(self) -> Tensor:
+        """The vectors (V, W) of all tokens."""
+        return self.weight if self.orthonormal_table is None else self.orthonormal_table([self.weight])[0]
+
+    def output_weight(self) -> Tensor:
+        """The same (V, W), brought to rows of a norm near 1 [ours]: what a masked-token head scores with."""
+        return self.weight if self.orthonormal_table is None else self.table() * (self.weight.shape[1] / 2) ** -0.5
+
     def use_vectors(self, vectors: Tensor, known: Tensor) -> None:
-        """Take over pre-trained `vectors` (V, D) where `known` (V,) is True, brought to the mean norm of our rows."""
+        """Take over pre-trained `vectors` (V, W) where `known` (V,) is True, brought to the mean norm of our rows."""
         with torch.no_grad():
             scale = self.weight.norm(dim=1).mean() / vectors[known].norm(dim=1).mean().clamp_min(1e-12)
             self.weight[known] = vectors[known].to(self.weight) * scale

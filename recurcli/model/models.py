@@ -26,6 +26,7 @@ class Backbone(nn.Module):
             config.hidden_size,
             pad_id=config.pad_id,
             dropout=config.embedding_dropout,
+            orthonormal=config.embedding_orthonormal,
             concatenate_positions=self.encoder.concatenates_positions,
         )
 
@@ -62,6 +63,6 @@ class MaskedTokenModel(Backbone):
         """ids, mask (B, T), positions (N,) into the flattened (B·T,) -> scores (N, V), and auxiliary losses."""
         x, states = self.encode(ids, mask)
         chosen = states.flatten(0, 1)[positions]  # (N, D)
-        weight = self.embedding.weight
+        weight = self.embedding.output_weight()
         scores = F.linear(chosen[:, : weight.shape[1]], weight, self.token_bias)
         return scores, self.encoder.auxiliary_losses(x, mask) if self.training else {}

@@ -58,6 +58,8 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) 
         if own[name].shape != tensors[name].shape:
             wanted, found = tuple(own[name].shape), tuple(tensors[name].shape)
             raise ModelError(f"{source}: {name} has the shape {found}, and {wanted} is wanted")
+        if not tensors[name].isfinite().all():
+            raise ModelError(f"{source}: {name} holds numbers that are not finite")
     model.load_state_dict(dict(tensors))
 
 

@@ -94,9 +94,9 @@ def leaves(values: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyP
 
 def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
     lines: dict[KeyPath, int] = {}
-    loader: Any = _Loader(text)
     try:
         _refuse_surprises(text, source)
+        loader: Any = _Loader(text)  # refuses control characters
         node = loader.get_single_node()
         value = None if node is None else _construct(loader, node, source, (), lines)
     except yaml.MarkedYAMLError as error:
@@ -106,8 +106,7 @@ def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
         raise UsageError(f"{source}:{line}: is not YAML: {visible(reason)}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise UsageError(f"{source}: is not YAML: {visible(error)}") from None
-    finally:
-        loader.dispose()
+    loader.dispose()
     return value, lines
 
 

@@ -32,7 +32,9 @@ def stop_requests() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.signal = number
 
-    before = {number: signal.signal(number, note) for number in _STOPPING}
+    # What is ignored already, as under nohup, stays ignored.
+    wanted = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in wanted}
     try:
         yield request
     finally:

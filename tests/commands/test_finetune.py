@@ -139,7 +139,7 @@ def test_what_a_kill_left_half_written_is_no_obstacle(recur: Recur, tiny_tnews: 
         (["--preset", "starsaber-tnew"], 2, "did you mean 'starsaber-tnews'?"),
         (["--preset", "starsaber-tnews", "--set", "finetuning.epoch=3"], 2, "did you mean 'epochs'?"),
         (["--preset", "starsaber-tnews", "--set", "encoder.num_heads=3"], 2, "the encoder starsaber has no such key"),
-        (["--preset", "starsaber-tnews", "--set", "encoder.hidden_size=-1"], 2, "--set encoder.hidden_size: encoder.hidden_size: must be"),
+        (["--preset", "starsaber-tnews", "--set", "encoder.hidden_size=-1"], 2, "encoder.hidden_size: must be at least 1"),
         (["--preset", "bilstm-tnews", "--set", "encoder.hidden_size=7"], 2, "hidden_size"),
         (["--preset", "starsaber-tnews", "--device", "cuda:99"], 2, "is not here"),
         (["--preset", "starsaber-tnews", "--device", "tpu"], 2, "is unknown"),

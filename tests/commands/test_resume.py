@@ -14,8 +14,8 @@ import pytest
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.pretrain import pretrain
 from recurcli.commands.parts import TrainingRequest
+from recurcli.commands.pretrain import pretrain
 from recurcli.files import sha256_of
 from recurcli.preset import compose
 from recurcli.training.fit import Progress

@@ -1,0 +1,93 @@
+"""A trained encoder, layer by layer: what each does to distances, spread and attention, and how far back it looks."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from recurcli.diagnostics.entropy import differential_entropy
+from recurcli.diagnostics.geometry import activation_factor, distance_preservation, movement
+from recurcli.diagnostics.gradients import gradient_norm_by_distance
+from recurcli.diagnostics.readings import Reading, readings
+from recurcli.model.models import Backbone
+
+
+@dataclass(frozen=True)
+class LayerDiagnosis:
+    """One layer; see `recurcli.diagnostics.geometry` and `entropy` for what each number means."""
+
+    layer: int
+    activation_factor: float
+    distance_preservation: float
+    """Correlation of the pairs' distances after this layer with those of the embeddings."""
+    movement: float
+    entropy: float
+    readings: dict[str, Reading] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All layers (none of an encoder whose layers are not modules of their own), and the gradient norm by distance."""
+
+    rows: int
+    embedding_entropy: float
+    layers: list[LayerDiagnosis]
+    gradient_norm_by_distance: list[float]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `recur eval --diagnose --json` has it."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
+    """Run `ids`, `mask` (B, T) through a model in fp32 and measure. Rows of a single token have no pairs to measure."""
+    model.eval()
+    calls: list[tuple[nn.Module, tuple[Any, ...], Tensor]] = []
+
+    def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        calls.append((module, given, _as_states(output, ids.shape[1])))
+
+    hooks = [layer.register_forward_hook(note) for layer in model.encoder.layers]
+    try:
+        x, _ = model.encode(ids, mask)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    layers = []
+    for number, (layer, given, after) in enumerate(calls, 1):
+        before = calls[number - 2][2] if number > 1 else _first_states(given, x)
+        layers.append(
+            LayerDiagnosis(
+                layer=number,
+                activation_factor=activation_factor(before, after, mask),
+                distance_preservation=distance_preservation(x, after, mask),
+                movement=movement(before, after, mask),
+                entropy=differential_entropy(after, mask),
+                readings=readings(layer, given, mask),
+            )
+        )
+    return Diagnosis(len(ids), differential_entropy(x, mask), layers, _gradient_norms(model, ids, mask))
+
+
+def _as_states(output: Any, length: int) -> Tensor:
+    """A layer's output as states (B, T, D): itself, the first of several, or unpacked."""
+    first = output[0] if isinstance(output, tuple) and not isinstance(output, PackedSequence) else output
+    if isinstance(first, PackedSequence):
+        return pad_packed_sequence(first, batch_first=True, total_length=length)[0]
+    return first
+
+
+def _first_states(given: tuple[Any, ...], x: Tensor) -> Tensor:
+    """What the first layer was given: with positions added, it is not the embedding itself."""
+    return given[0] if isinstance(given[0], Tensor) and given[0].shape == x.shape else x
+
+
+def _gradient_norms(model: Backbone, ids: Tensor, mask: Tensor) -> list[float]:
+    """Gradient norm by distance over the rows of at least median length, each cut to it."""
+    lengths = mask.sum(dim=1)
+    length = max(1, int(lengths.median()))
+    rows = ids[lengths >= length][:, :length]
+    return gradient_norm_by_distance(model.encoder, model.embedding(rows))

@@ -1,0 +1,80 @@
+"""The report of `recur eval`: scores, classes, and which of them are taken for each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from recurcli.display.tables import cell, console, heading, show, table, words
+from recurcli.errors import visible
+
+SCORES = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "mcc", "loss")
+LONGEST_LABEL = 24
+"""Columns that a label may take beside its confusions."""
+MOST_CONFUSIONS = 12
+"""Pairs that are listed where the whole table does not fit."""
+
+
+def print_evaluation(result: Mapping[str, Any]) -> None:
+    """Everything that an evaluation found, in the width of the terminal."""
+    report = result["report"]
+    summary = table("", "")
+    for name in SCORES:
+        summary.add_row(words(name), f"{report[name]:.4f}")
+    for name, value in result.get("floors", {}).items():
+        summary.add_row(f"floor: {words(name)}", f"{value:.4f}", style="dim")
+    classes = table("label", "precision", "recall", "F1", "rows", numbers=True)
+    for name, scores in report["per_class"].items():
+        row = [f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")]
+        classes.add_row(cell(name), *row, f"{scores['support']:,}")
+    title = heading(result["run"], result["split"], f"{result['rows']:,} rows")
+    show(title, summary, classes, *_confusions(report["names"], report["confusion"], console().width))
+
+
+def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> tuple[Text, Table]:
+    """The whole table if it fits into `width` columns, with numbers for labels if need be; else its largest entries."""
+    labels = [visible(name) for name in names]
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    numbered = [f"{number} {label}" for number, label in zip(numbers, labels, strict=True)]
+    for rows, columns in ((labels, labels), (numbered, numbers)):
+        if _width(rows, columns, counts) <= width:
+            title = heading("confusion", "right label in the row, prediction in the column")
+            return title, _matrix(rows, columns, counts)
+    return heading("confusion", "the most frequent; --json has all"), _largest(names, counts)
+
+
+def _width(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> int:
+    first = 2 + min(LONGEST_LABEL, max(map(cell_len, rows)))
+    return first + sum(
+        1 + max(cell_len(name), *(len(str(row[place])) for row in counts)) for place, name in enumerate(columns)
+    )
+
+
+def _matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
+    made = table("", *columns, numbers=True, narrow=True)
+    made.columns[0].max_width = LONGEST_LABEL + 2
+    for place, (name, row) in enumerate(zip(rows, counts, strict=True)):
+        shown = [
+            Text(str(count) if count else "·", style="bold" if column == place else "" if count else "dim")
+            for column, count in enumerate(row)
+        ]
+        made.add_row(Text(f" {name}", overflow="ellipsis", no_wrap=True), *shown)
+    return made
+
+
+def _largest(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
+    made = table("right label", "prediction", "rows", "share of the label")
+    for column in made.columns[2:]:
+        column.justify = "right"
+    pairs = [
+        (count, right, predicted)
+        for right, row in enumerate(counts)
+        for predicted, count in enumerate(row)
+        if count and right != predicted
+    ]
+    for count, right, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:MOST_CONFUSIONS]:
+        share = count / sum(counts[right])
+        made.add_row(cell(names[right]), cell(names[predicted]), f"{count:,}", f"{share:.1%}")
+    return made

@@ -1,0 +1,141 @@
+"""What a command tells while it works, on stderr: a bar where that is a terminal, else a line every few seconds."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from recurcli.commands.events import RowsDone
+from recurcli.errors import visible
+from recurcli.training.events import Finished, Note
+
+if TYPE_CHECKING:
+    from recurcli.training.fit import Progress
+
+SECONDS_BETWEEN_LINES = 5.0
+"""How often progress is told where no terminal shows a bar."""
+SECONDS_BETWEEN_FRAMES = 0.1
+SECONDS_BEFORE_BAR = 0.5
+"""What is done sooner shows no bar."""
+WIDE = 100
+"""Columns from which a bar has room for the epoch."""
+
+
+def follow(events: Iterable[Any], *, quiet: bool, bar: bool = True, count: bool = False) -> dict[str, Any]:
+    """Show the notes and the progress of a command as they come; returns the result that it ends with.
+
+    Without `bar` a terminal gets lines too; with `count` the last line says how many rows were done, and how fast.
+    """
+    progress = _Progress(quiet=quiet, bar=bar)
+    result: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        if isinstance(events, Generator):
+            # Not some time later: a note that cannot be shown must not leave half a file behind.
+            stack.enter_context(contextlib.closing(events))
+        stack.enter_context(progress)
+        for event in events:
+            if isinstance(event, Finished):
+                result = event.result
+            elif isinstance(event, Note):
+                progress.note(event.text, warning=event.level == "warning")
+            elif isinstance(event, RowsDone):
+                progress.rows(event)
+            else:
+                progress.steps(event)
+    if count:
+        progress.summary()
+    return result
+
+
+class _Progress:
+    """A bar that goes away at the end, or lines that stay."""
+
+    def __init__(self, *, quiet: bool, bar: bool) -> None:
+        self.quiet = quiet
+        self.console = Console(stderr=True, highlight=False)
+        self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
+        self.bar: Any = None
+        self.task: Any = None
+        self.started = self.told = time.monotonic()
+        self.done = 0
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def note(self, text: str, *, warning: bool = False) -> None:
+        """A sentence that stays on the screen."""
+        if self.quiet:
+            return
+        text = visible(f"warning: {text}" if warning else text, limit=2000)
+        if self.bar is not None:
+            self.console.print(Text(f"recur: {text}"), soft_wrap=True)
+        else:
+            print(f"recur: {text}", file=sys.stderr, flush=True)
+
+    def steps(self, progress: "Progress") -> None:
+        """Where a training stands."""
+        rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
+        best = "" if progress.best_score is None else f"  best {progress.best_score:.4f}"
+        if not self.has_bar:
+            score = "" if progress.score is None else f"  score {progress.score:.4f}"
+            text = f"step {progress.step:,}/{progress.total_steps:,}  epoch {progress.epoch:.2f}"
+            text += f"  loss {progress.loss:.4f}{best}  {rate}{score}"
+            self._line(text, now=progress.score is not None or progress.step == progress.total_steps)
+            return
+        epoch = f"epoch {progress.epoch:.2f}  " if self.console.width >= WIDE else ""
+        self._show(progress.step, progress.total_steps, f"{epoch}loss {progress.loss:.4f}{best}  {rate}")
+        if progress.score is not None:
+            self.note(f"step {progress.step:,}: dev score {progress.score:.4f}")
+
+    def rows(self, rows: RowsDone) -> None:
+        """How many rows are scored."""
+        if not self.done:
+            self.started = self.told = time.monotonic() if rows.done < (rows.total or 0) else self.started
+        self.done = rows.done
+        seconds = time.monotonic() - self.started
+        rate = f"{rows.done / max(seconds, 1e-9):,.0f} rows/s"
+        if not self.has_bar:
+            self._line(f"{rows.done:,}{'' if rows.total is None else f' of {rows.total:,}'} rows, {rate}")
+        elif seconds >= SECONDS_BEFORE_BAR:
+            self._show(rows.done, rows.total, rate if rows.total else f"{rows.done:,} rows  {rate}")
+
+    def summary(self) -> None:
+        """How many rows were done in the end, and how fast."""
+        if not self.quiet:
+            seconds = time.monotonic() - self.started
+            rate = f" ({self.done / seconds:,.0f} rows/s)" if seconds >= 1 else ""
+            self.note(f"{self.done:,} {'row' if self.done == 1 else 'rows'} in {seconds:.1f} s{rate}")
+
+    def _line(self, text: str, *, now: bool = False) -> None:
+        if now or time.monotonic() - self.told >= SECONDS_BETWEEN_LINES:
+            self.note(text)
+            self.told = time.monotonic()
+
+    def _show(self, done: int, total: int | None, text: str) -> None:
+        if self.bar is None:
+            self.bar = _new_bar(self.console, counts=total is not None)
+            self.task = self.bar.add_task("", total=total, text="", count="")
+            self.bar.start()
+        elif time.monotonic() - self.told < SECONDS_BETWEEN_FRAMES and done != total:
+            return
+        self.bar.update(self.task, completed=done, text=text, count=f"{done:,}/{total or 0:,}")
+        self.told = time.monotonic()
+
+
+def _new_bar(console: Console, *, counts: bool) -> Any:
+    """A line as wide as the terminal: bar, count, text, time left; without a total the text and the time gone by."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    text, count = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("text", "count"))
+    known = (BarColumn(bar_width=None), count, text, TimeRemainingColumn(elapsed_when_finished=True))
+    columns = known if counts else (text, TimeElapsedColumn())
+    return Bar(*columns, console=console, transient=True, expand=counts, redirect_stdout=False, redirect_stderr=False)

@@ -1,0 +1,160 @@
+"""How results look on stdout: quiet tables for people, JSON for scripts. All text of others is shown, never obeyed."""
+
+import io
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from recurcli.errors import StorageError, visible
+
+if TYPE_CHECKING:
+    from recurcli.preset import ResolvedPreset
+
+UNLIMITED = 100_000
+"""Columns of a table in a pipe: as many as it needs, so that no value is cut."""
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout."""
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    write(json.dumps(value, ensure_ascii=not unicode, indent=2))
+
+
+def write(text: str) -> None:
+    """Print `text` on stdout; StorageError where there is no room for it."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"standard output: cannot be written: {error.strerror}") from None
+
+
+def console() -> Console:
+    """Something to draw on for stdout: as wide as the terminal or, in a pipe, as anything needs it to be."""
+    terminal = sys.stdout.isatty()
+    return Console(
+        file=io.StringIO(),
+        highlight=False,
+        force_terminal=terminal or None,
+        width=None if terminal else UNLIMITED,
+    )
+
+
+def show(*parts: RenderableType) -> None:
+    """Print `parts` without blanks at the ends of lines, and with one empty line between them at most."""
+    paper = io.StringIO()
+    screen = console()
+    screen.file = paper
+    for part in parts:
+        screen.print(part)
+    lines = [line.rstrip() for line in paper.getvalue().strip("\n").split("\n")]
+    write("\n".join(line for line, before in zip(lines, ["", *lines], strict=False) if line or before))
+
+
+def cell(text: object, style: str = "") -> Text:
+    """Text of others, safe for a terminal."""
+    return Text(visible(text, limit=1000), style=style, overflow="fold")
+
+
+def heading(*words: str) -> Text:
+    """The line above a table."""
+    return Text("  ").join([cell(words[0], style="bold"), *(cell(word, style="dim") for word in words[1:])])
+
+
+def table(*columns: str, numbers: bool = False, narrow: bool = False) -> Table:
+    """A table without lines; with `numbers` all columns but the first are flush right."""
+    made = Table(
+        box=None if narrow else box.SIMPLE_HEAD,
+        show_header=any(columns),
+        header_style="dim",
+        padding=(0, 0, 0, 1) if narrow else (0, 1),
+        pad_edge=not narrow,
+    )
+    for place, column in enumerate(columns):
+        made.add_column(cell(column), justify="right" if numbers and place else "left", overflow="fold")
+    return made
+
+
+def print_preset_names(names: Mapping[str, list[str]]) -> None:
+    """The list of `recur presets`."""
+    listed = table("", "")
+    for kind in ("encoders", "tasks", "presets"):
+        if names[kind]:
+            listed.add_row(kind, cell("  ".join(names[kind])))
+    show(
+        Text(
+            "A preset is ENCODER-TASK, any of the encoders with any of the tasks"
+            + (", or one of the presets that hold a paper's own setting." if names["presets"] else ".")
+        ),
+        listed,
+        Text("recur presets NAME prints one with all its keys.", style="dim"),
+    )
+
+
+def print_preset(resolved: "ResolvedPreset") -> None:
+    """All keys of a preset, their values, and where each comes from."""
+    listed = table("key", "value", "from")
+    for key, value, origin in resolved.rows():
+        written = origin != "default"
+        shown = cell(json.dumps(value, ensure_ascii=False), style="" if written else "dim")
+        listed.add_row(cell(key), shown, cell(origin, style="" if written else "dim"))
+    show(heading(resolved.name), listed)
+
+
+def print_plan(plan: Mapping[str, Any]) -> None:
+    """What a dry run found."""
+    listed = table("", "")
+    listed.add_row("preset", cell(plan["preset"]))
+    listed.add_row("run directory", cell(plan["output"]))
+    for split, facts in plan["data"].items():
+        cut = f", {facts['truncated']:,} cut" if facts["truncated"] else ""
+        listed.add_row(f"{split} rows", cell(f"{facts['rows']:,}{cut}  {facts['path'] or ''}"))
+    listed.add_row("vocabulary", f"{plan['vocabulary']:,} tokens; a training row has {plan['mean_length']} on average")
+    for part, count in plan["parameters"].items():
+        listed.add_row(f"parameters, {part}", f"{count:,}")
+    listed.add_row("forward FLOPs a token", f"{plan['forward_flops_per_token']:,}")
+    listed.add_row("steps", f"{plan['steps']:,} ({plan['steps_per_epoch']:,} an epoch)")
+    listed.add_row("checkpoint", f"{plan['checkpoint_bytes'] / 1e6:,.1f} MB each")
+    machine = plan["machine"]
+    listed.add_row(
+        "machine",
+        f"{machine['device']}, {machine['precision']}, {machine['threads']} thread{'' if machine['threads'] == 1 else 's'}",
+    )
+    closing = Text("`recur presets NAME` shows every key; without --dry-run this runs.", style="dim")
+    show(heading(f"recur {plan['command']} would run"), listed, closing)
+
+
+def print_training(result: Mapping[str, Any], output: Any) -> None:
+    """The result of a training."""
+    listed = table("", "")
+    if "dev" in result:
+        for name in ("accuracy", "macro_f1", "mcc"):
+            listed.add_row(f"dev {words(name)}", f"{result['dev'][name]:.4f}")
+        for name, value in result.get("floors", {}).items():
+            listed.add_row(f"floor: {words(name)}", f"{value:.4f}", style="dim")
+    listed.add_row("parameters", f"{result['parameters']['total']:,}")
+    listed.add_row("steps", f"{result['steps']:,} (best: {result['best_step']:,})")
+    listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")
+    listed.add_row("run directory", cell(output))
+    show(heading(result["preset"], f"seed {result['seed']}"), listed)
+
+
+def print_export(result: Mapping[str, Any]) -> None:
+    """What an export wrote."""
+    listed = table("file", "rows", "from", "run")
+    listed.columns[1].justify = "right"
+    for member in result["files"]:
+        listed.add_row(member["name"], f"{member['rows']:,}", cell(member["from"]), cell(member["run"]))
+    show(heading(result["output"]), listed)
+
+
+def words(name: str) -> str:
+    """A score's key as people write it."""
+    return {"macro_f1": "macro F1", "mcc": "MCC"}.get(name, name.replace("_", " "))

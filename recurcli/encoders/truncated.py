@@ -1,0 +1,197 @@
+"""Stable and truncated recurrent models (Miller & Hardt, Stable Recurrent Models, 2019): networks that see k positions.
+
+    RNN    h_t = tanh(W h_{t-1} + U x_t + b)
+    LSTM   f_t = f̄ σ(…),  i_t, o_t = σ(…),  z_t = tanh(…),  c_t = f_t c_{t-1} + i_t z_t,  h_t = o_t tanh(c_t)
+
+The truncated model runs on x_{t-k+1} … x_t alone, from the state zero. Ours: several layers are one model with one
+window (the state is that of all layers), so whatever the depth the output sees k positions a direction; f̄ < 1 in the
+stable LSTM, because with torch's usual weights the forget gate comes so near 1 that the paper's inequalities would send
+the matrices to 0. Shapes: B batch, T positions, D hidden size, S state size of a direction, L layers, k window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
+from recurcli.ops.stable import clip_singular_values, project_lstm
+from recurcli.ops.windowed import Cell, State, full_recurrence, reversed_sequences, windowed_recurrence
+from recurcli.validation import STRICT
+
+
+class RNNCell(nn.Module):
+    """One layer of one direction of the RNN: `input` is U and b, `recurrent` is W (S, S)."""
+
+    def __init__(self, input_size: int, size: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(input_size, size)
+        self.recurrent = nn.Parameter(nn.init.orthogonal_(torch.empty(size, size)))
+
+    def forward(self, projected: Tensor, state: State | None) -> State:
+        """(h,) from U x + b (N, S) and the state before."""
+        return (torch.tanh(_plus(projected, state, self.recurrent)),)
+
+
+class LSTMCell(nn.Module):
+    """One layer of one direction of the LSTM; rows of `recurrent` (4 S, S): input, forget, candidate, output gate."""
+
+    def __init__(self, input_size: int, size: int, forget_bound: float) -> None:
+        super().__init__()
+        self.forget_bound = forget_bound
+        self.input = nn.Linear(input_size, 4 * size)
+        self.recurrent = nn.Parameter(torch.empty(4 * size, size).uniform_(-(size**-0.5), size**-0.5))
+
+    def forward(self, projected: Tensor, state: State | None) -> State:
+        """(h, c) from U x + b (N, 4 S) and the state before."""
+        enter, forget, candidate, leave = _plus(projected, state, self.recurrent).chunk(4, dim=-1)
+        memory = torch.sigmoid(enter) * torch.tanh(candidate)
+        if state is not None:
+            memory = memory + self.forget_bound * torch.sigmoid(forget) * state[1]
+        return torch.sigmoid(leave) * torch.tanh(memory), memory
+
+
+def _plus(projected: Tensor, state: State | None, recurrent: Tensor) -> Tensor:
+    """`projected` + W h: what a zero state adds is not computed."""
+    return projected if state is None else torch.addmm(projected, state[0], recurrent.T)
+
+
+def stacked(cells: Sequence[nn.Module]) -> Cell:
+    """The layers of one direction as one cell, from the lowest layer's U x + b; the state is the highest layer's first."""
+
+    def cell(projected: Tensor, state: State | None) -> State:
+        width = 0 if state is None else len(state) // len(cells)
+        states: State = ()
+        for depth, layer in enumerate(cells):
+            start = (len(cells) - 1 - depth) * width
+            own: State = layer(projected, None if state is None else state[start : start + width])
+            states = own + states
+            if depth + 1 < len(cells):
+                projected = cells[depth + 1].input(own[0])  # type: ignore[operator]
+        return states
+
+    return cell
+
+
+def run(layers: nn.ModuleList, x: Tensor, mask: Tensor | None, window: int | None) -> Tensor:
+    """Every direction's highest states, side by side: (B, T, D) -> (B, T, S) or (B, T, 2 S)."""
+    outputs = []
+    for direction in range(len(layers[0])):  # type: ignore[arg-type]
+        cells = [layer[direction] for layer in layers]  # type: ignore[index]
+        seen = reversed_sequences(x, mask) if direction else x
+        projected = cells[0].input(seen)  # once for all windows
+        if window is None:
+            states = full_recurrence(stacked(cells), projected, mask)
+        else:
+            states = windowed_recurrence(stacked(cells), projected, window, mask)
+        outputs.append(reversed_sequences(states, mask) if direction else states)
+    return torch.cat(outputs, dim=-1)
+
+
+def check(config: "TruncatedRNN.Config | TruncatedLSTM.Config") -> None:
+    """Raise ValueError for a key of both encoders that does not fit."""
+    check_sizes(hidden_size=config.hidden_size, num_layers=config.num_layers)
+    check_sizes(window=1 if config.window is None else config.window)
+    check_dropout(config.dropout)
+    if config.bidirectional and config.hidden_size % 2:
+        raise ValueError(f"hidden_size must be even, half for each direction, not {config.hidden_size}")
+
+
+class TruncatedRNN(Encoder):
+    """The RNN; stable where the singular values of every W are at most `spectral_bound`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        __pydantic_config__ = STRICT
+        hidden_size: int
+        """D, the size of embeddings and of both directions' states together."""
+        num_layers: int
+        """L, the number of layers."""
+        window: int | None = 16
+        """k, the positions that a state sees, its own among them; null: all before it, step by step."""
+        bidirectional: bool = True
+        """Whether a second model runs from each text's end; hidden_size is then even, half for each."""
+        stable: bool = True
+        """Whether the recurrent weights are projected after every optimiser step."""
+        spectral_bound: float = 0.95
+        """Largest singular value of stable recurrent weights, above 0 and below 1."""
+        dropout: float = 0.0
+        """Probability to drop a unit of the embeddings or of the output."""
+
+        def __post_init__(self) -> None:
+            check(self)
+            if not 0 < self.spectral_bound < 1:
+                raise ValueError(f"spectral_bound must be above 0 and below 1, not {self.spectral_bound}")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        directions = 2 if config.bidirectional else 1
+        size = config.hidden_size // directions
+        self.layers = nn.ModuleList(
+            nn.ModuleList(RNNCell(size if depth else config.hidden_size, size) for _ in range(directions))
+            for depth in range(config.num_layers)
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.project_()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.dropout(run(self.layers, self.dropout(x), mask, self.config.window))
+
+    @torch.no_grad()
+    def project_(self) -> None:
+        if self.config.stable:
+            for cell in self.modules():
+                if isinstance(cell, RNNCell):
+                    cell.recurrent.copy_(clip_singular_values(cell.recurrent, self.config.spectral_bound))
+
+
+class TruncatedLSTM(Encoder):
+    """The LSTM; stable where f̄ is `forget_bound` and the recurrent weights keep the bounds of `ops.stable.lstm_bounds`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        __pydantic_config__ = STRICT
+        hidden_size: int
+        """D, the size of embeddings and of both directions' states together."""
+        num_layers: int
+        """L, the number of layers."""
+        window: int | None = 16
+        """k, the positions that a state sees, its own among them; null: all before it, step by step."""
+        bidirectional: bool = True
+        """Whether a second model runs from each text's end; hidden_size is then even, half for each."""
+        stable: bool = True
+        """Whether the forget gate is bounded and the recurrent weights are projected after every optimiser step."""
+        forget_bound: float = 0.64
+        """f̄, the largest value of a stable model's forget gate, above 0 and below 1; 1 where it is not stable."""
+        dropout: float = 0.0
+        """Probability to drop a unit of the embeddings or of the output."""
+
+        def __post_init__(self) -> None:
+            check(self)
+            if not 0 < self.forget_bound < 1:
+                raise ValueError(f"forget_bound must be above 0 and below 1, not {self.forget_bound}")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        directions = 2 if config.bidirectional else 1
+        size = config.hidden_size // directions
+        forget = config.forget_bound if config.stable else 1.0
+        self.layers = nn.ModuleList(
+            nn.ModuleList(LSTMCell(size if depth else config.hidden_size, size, forget) for _ in range(directions))
+            for depth in range(config.num_layers)
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.project_()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.dropout(run(self.layers, self.dropout(x), mask, self.config.window))
+
+    @torch.no_grad()
+    def project_(self) -> None:
+        if self.config.stable:
+            for cell in self.modules():
+                if isinstance(cell, LSTMCell):
+                    cell.recurrent.copy_(project_lstm(cell.recurrent, self.config.forget_bound))

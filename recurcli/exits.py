@@ -1,0 +1,130 @@
+"""How a command ends: its exit code, at most one line on stderr, and standard streams that are closed or full."""
+
+import contextlib
+import errno
+import io
+import math
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import TextIO
+
+from recurcli.errors import Interrupted, RecurError, StorageError, visible
+
+IMPATIENCE = 1.0
+"""Seconds after a signal in which further ones do not disturb the tidying up."""
+_ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
+
+
+@contextlib.contextmanager
+def signals_as_errors() -> Iterator[list[Interrupted]]:
+    """In the block SIGTERM, SIGHUP and SIGINT raise Interrupted, unless they are ignored, as nohup asks for.
+
+    The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
+    """
+    received: list[Interrupted] = []
+
+    last = -math.inf
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        if time.monotonic() - last < IMPATIENCE:
+            return
+        last = time.monotonic()
+        received.append(Interrupted(number, f"stopped by {signal.Signals(number).name}"))
+        raise received[-1]
+
+    before = {}
+    for number in (getattr(signal, name) for name in _ENDING):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, stop)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def explained(error: BaseException) -> tuple[int, str]:
+    """The exit code and the one line for what ended a command."""
+    if isinstance(error, RecurError):
+        return error.exit_code, visible(error, limit=4000)
+    if isinstance(error, OSError):
+        name = f"{visible(error.filename)}: " if error.filename else ""
+        return 5, f"{name}{visible(error.strerror or error)}"
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
+        return 2, _usage_line(error)
+    if type(error).__name__ == "OutOfMemoryError":
+        return 5, "the GPU's memory is full; try a smaller --batch-size, or more finetuning.accumulation"
+    if isinstance(error, MemoryError):
+        return 5, "the memory is full; try a smaller --batch-size"
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+        return 130, "interrupted"
+    return 1, f"a bug in recur: {type(error).__name__}: {visible(error, limit=500)}; --debug shows where"
+
+
+def _usage_line(error: BaseException) -> str:
+    """Typer's sentence about a wrong option in the form of our own, with the help that tells more."""
+    message: str = error.format_message().replace("Value error, ", "").rstrip(".")  # type: ignore[attr-defined]
+    message = re.sub(r"\. Did you mean", "; did you mean", message)
+    message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "recur")
+    return f"{visible(message[:1].lower() + message[1:], limit=1000)}; see `{command} --help`"
+
+
+def is_closed_pipe(error: BaseException | None) -> bool:
+    """Whether a command ended because nobody reads its output any more (Typer turns that into SystemExit)."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def die_of_closed_pipe() -> None:
+    """End as other filters do when nobody reads them: silently, of SIGPIPE."""
+    drop_output()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+
+
+def open_streams() -> None:
+    """Make stdout and stderr take any text: no character that their encoding lacks ends a command.
+
+    A closed stderr becomes one that nobody reads, as a print to it would go to stdout. Raises StorageError for a closed
+    stdout: there is nowhere for a result to go.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the life of the process
+    if sys.stdout is None:
+        raise StorageError("standard output is closed; send it to /dev/null to do without it")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def flush_output() -> None:
+    """Bring out what is still buffered; StorageError where the disk behind stdout is full."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"standard output: cannot be written: {error.strerror}") from None
+
+
+def drop_output() -> None:
+    """Let what is still buffered for stdout go nowhere: flushing it at the end of the process would fail again."""
+    stream: TextIO | None = sys.stdout
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        stream.flush()  # type: ignore[union-attr]
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+        os.close(nowhere)

@@ -1,0 +1,44 @@
+"""What a model makes of its parameters before it computes, such as orthogonal matrices: once a step, or once for good."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from recurcli.layers.precision import compute_dtype
+
+
+class CachedMap(nn.Module):
+    """A pure function of parameters, whose value evaluation keeps until a parameter changes.
+
+    In training, and wherever gradients are wanted, it is computed at every call, and a kept value is dropped: fused
+    optimisers write without a trace, but not without gradients. A change of mode drops it too, and so does a parameter
+    that was written to, replaced or moved since, as loading weights does; only writing through `parameter.data` in
+    evaluation goes unseen. `torch.export` takes over the value that an evaluation has kept: run one before.
+    """
+
+    def __init__(self, function: Callable[[Sequence[Tensor]], list[Tensor]]) -> None:
+        super().__init__()
+        self.function = function
+        self._kept: list[Tensor] = []
+        self._state: object = None
+
+    def train(self, mode: bool = True) -> "CachedMap":
+        """As every module's."""
+        if mode != self.training:
+            self._kept = []
+        return super().train(mode)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """function(parameters), perhaps from an earlier call."""
+        if torch.compiler.is_exporting():  # an exported model is constant, and its parameters cannot be looked at
+            return self._kept or self.function(parameters)
+        if self.training or torch.is_grad_enabled() or any(p.is_inference() for p in parameters):
+            self._kept = []
+            return self.function(parameters)
+        state = [(p.data_ptr(), p._version, p.shape, p.device, p.dtype, compute_dtype(p)) for p in parameters]
+        if not self._kept or state != self._state:
+            with torch.inference_mode(False), torch.no_grad():  # an inference tensor can never take part in a backward
+                self._kept, self._state = self.function(parameters), state
+        return self._kept

@@ -1,0 +1,88 @@
+"""Linear attention (Katharopoulos et al., Transformers are RNNs, 2020): the softmax's kernel replaced by φ(q) · φ(k).
+
+    y_i = φ(q_i)^T S_i / (φ(q_i)^T Z_i + eps),   S_i = sum_j φ(k_j) v_j^T,   Z_i = sum_j φ(k_j)          (eqs. 4 to 7)
+
+Sums over all real j, or over j <= i if causal; φ(x) = elu(x) + 1 (eq. 7), and no 1 / sqrt(K). Like the authors' code the
+denominator has an eps of 1e-6. Shapes: B batch, T positions, K key size, V value size, … further dimensions such as
+heads. `mask` (B, T) is bool, True at real tokens; B is the first dimension of keys.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+EPSILON = 1e-6
+BLOCK = 64
+"""Positions of a block of the causal form."""
+
+State = tuple[Tensor, Tensor]
+"""S (…, K, V) and Z (…, K): what the recurrent form carries, of one size at every position."""
+
+
+def feature_map(x: Tensor) -> Tensor:
+    """φ(x) = elu(x) + 1, as max(x, 0) + exp(min(x, 0)): far below 0 the sum would be rounded to 0 sooner."""
+    return x.relu() + x.clamp(max=0).exp()
+
+
+def linear_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
+) -> Tensor:
+    """(…, T, K), (…, T, K), (…, T, V) -> (…, T, V) in O(T K V); padded keys do not count.
+
+    A row with no real token gives 0.
+    """
+    query, key = feature_map(query), _real(feature_map(key), mask)
+    if causal:
+        return _causal(query, key, value)
+    total = query @ key.sum(dim=-2).unsqueeze(-1)  # (…, T, 1)
+    return (query @ (key.mT @ value)) / (total + EPSILON)
+
+
+def linear_attention_step(
+    query: Tensor, key: Tensor, value: Tensor, state: State | None = None
+) -> tuple[Tensor, State]:
+    """One position of the causal form (eqs. 16 to 20): (…, K), (…, K), (…, V) -> (…, V) and the state; None is empty."""
+    query, key = feature_map(query), feature_map(key)
+    product = key.unsqueeze(-1) * value.unsqueeze(-2)  # (…, K, V)
+    sums, normalizer = (product, key) if state is None else (state[0] + product, state[1] + key)
+    total = (query * normalizer).sum(dim=-1, keepdim=True)
+    return (query.unsqueeze(-2) @ sums).squeeze(-2) / (total + EPSILON), (sums, normalizer)
+
+
+def linear_attention_loop(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
+) -> Tensor:
+    """The definition of `linear_attention`: every query's weights over all keys, a (T, T) matrix (eq. 4)."""
+    weights = feature_map(query) @ _real(feature_map(key), mask).mT
+    if causal:
+        weights = weights.tril()
+    return weights @ value / (weights.sum(dim=-1, keepdim=True) + EPSILON)
+
+
+def _real(key: Tensor, mask: Tensor | None) -> Tensor:
+    """φ(K) (…, T, K) with zeros at padding."""
+    if mask is None:
+        return key
+    shape = (mask.shape[0], *[1] * (key.ndim - 3), mask.shape[1], 1)
+    return key.masked_fill(~mask.view(shape), 0.0)
+
+
+def _causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The causal form of mapped queries and keys: inside a block by its weights, before it by the sums so far."""
+    length = value.shape[-2]
+    block = min(BLOCK, length)
+    missing = -length % block
+    query, key, value = (
+        F.pad(x, (0, 0, 0, missing)).reshape(*x.shape[:-2], -1, block, x.shape[-1]) for x in (query, key, value)
+    )  # (…, N, C, K) and (…, N, C, V)
+    weights = (query @ key.mT).tril()  # (…, N, C, C)
+    products = key.mT @ value  # (…, N, K, V)
+    sums = _before(products.flatten(-2)).view(products.shape)
+    counts = _before(key.sum(dim=-2))  # (…, N, K)
+    total = weights.sum(dim=-1, keepdim=True) + query @ counts.unsqueeze(-1)  # (…, N, C, 1)
+    result = (weights @ value + query @ sums) / (total + EPSILON)
+    return result.flatten(-3, -2)[..., :length, :]
+
+
+def _before(x: Tensor) -> Tensor:
+    """The sum of all earlier blocks, for every block: (…, N, E) -> (…, N, E)."""
+    return F.pad(x.cumsum(dim=-2), (0, 0, 1, -1))

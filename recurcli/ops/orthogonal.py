@@ -1,0 +1,130 @@
+"""Matrices without constraint to orthogonal ones, differentiably; square ones many at a time.
+
+    cayley        Q = (I + S/2)^-1 (I - S/2) = 2 (I + S/2)^-1 - I        S = X - X^T
+    householder   Q = H_1 H_2 … H_D,   H_k = I - 2 v_k v_k^T / (v_k^T v_k)
+
+with v_k the k-th column of X strictly below the diagonal, and 1 on it. Shapes: D rows and columns, any dimensions before.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+OrthogonalMap = Literal["cayley", "householder"]
+BLOCK = 32  # up to this size LAPACK's inverse is as fast as products of its halves
+
+
+def orthogonal(raw: Tensor, kind: OrthogonalMap = "cayley") -> Tensor:
+    """The orthogonal matrix of each matrix of `raw`: (…, D, D) -> (…, D, D), in one batched call.
+
+    cayley (Cayley, 1846; second form above): determinant 1, I where `raw` is 0; every orthogonal matrix without the
+    eigenvalue -1. householder (Householder, 1958): determinant (-1)^D, -I where `raw` is 0; the product is multiplied
+    out at once in the compact WY form I - V T V^T, T^-1 = strictly upper part of V^T V plus half its diagonal
+    (Schreiber & Van Loan, 1989; Joffrain et al., 2006). Both work in float32 at least, under autocast too, and give
+    what they have in the type of `raw`.
+    """
+    with _without_autocast(raw):
+        made = {"cayley": _cayley, "householder": _householder}[kind](_at_least_float32(raw))
+    return made.to(raw.dtype)
+
+
+def orthonormal(raw: Tensor) -> Tensor:
+    """`raw` (N, D) with its columns made orthonormal, Q = X R^-1 with R^T R = X^T X; with its rows, where N < D.
+
+    Every row goes through the same invertible matrix (or rows are orthonormal), so rows that differ still differ. R comes
+    from Cholesky's factors of X^T X (CholeskyQR), in float64, because that squares the condition number of X.
+    """
+    if raw.shape[0] < raw.shape[1]:
+        return orthonormal(raw.mT).mT
+    with _without_autocast(raw):
+        products = raw.double().mT @ raw.double()
+        least = torch.finfo(products.dtype).eps * products.trace()  # a column that depends on others leaves no hole
+        factor = torch.linalg.cholesky_ex(products + least * _identity(products)).L
+        inverse = torch.linalg.solve_triangular(factor, _identity(products), upper=False).mT  # R^-1
+        made = _at_least_float32(raw) @ inverse.to(_at_least_float32(raw).dtype)
+    return made.to(raw.dtype)
+
+
+def _at_least_float32(raw: Tensor) -> Tensor:
+    return raw.to(torch.promote_types(raw.dtype, torch.float32))
+
+
+def _without_autocast(like: Tensor) -> AbstractContextManager[object]:
+    device = like.device.type  # of the meta device, on which shapes are counted, autocast knows nothing
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+def _cayley(raw: Tensor) -> Tensor:
+    return 2 * _inverse(_identity(raw) + (raw - raw.mT) / 2) - _identity(raw)
+
+
+def _householder(raw: Tensor) -> Tensor:
+    vectors = raw.tril(-1) + _identity(raw)  # (…, D, D), a reflection's vector in each column
+    products = vectors.mT @ vectors
+    inverse = products.triu(1) + torch.diag_embed(products.diagonal(dim1=-2, dim2=-1) / 2)  # T^-1
+    return _identity(raw) - vectors @ torch.linalg.solve_triangular(inverse, vectors.mT, upper=True)
+
+
+def _identity(like: Tensor) -> Tensor:
+    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+
+
+class _Inverse(torch.autograd.Function):
+    """M^-1 of matrices M = I + skew, three times as fast on a CPU as LAPACK's: nearly all of it is matrix products."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(matrix: Tensor) -> Tensor:
+        return _block_inverse(matrix.flatten(0, -3)).view_as(matrix) if matrix.ndim > 3 else _block_inverse(matrix)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (inverse,) = ctx.saved_tensors
+        return -(inverse.mT @ gradient @ inverse.mT)
+
+
+def _inverse(matrix: Tensor) -> Tensor:
+    return _Inverse.apply(matrix)  # type: ignore[no-untyped-call]
+
+
+def _block_inverse(matrix: Tensor) -> Tensor:
+    """M^-1 by halves, with the Schur complement of the first: (…, D, D) -> (…, D, D).
+
+    No pivots are needed: M + M^T is at least 2 I, and then so it is for both halves and for every Schur complement.
+    """
+    size = matrix.shape[-1]
+    if size <= BLOCK:
+        return torch.linalg.inv_ex(matrix).inverse
+    half = size // 2
+    (a, b), (c, d) = (rows.tensor_split([half], dim=-1) for rows in matrix.tensor_split([half], dim=-2))
+    first = _block_inverse(a)
+    left, right = first @ b, c @ first
+    second = _block_inverse(d - c @ left)
+    upper = left @ second
+    top = torch.cat([first + upper @ right, -upper], dim=-1)
+    return torch.cat([top, torch.cat([-(second @ right), second], dim=-1)], dim=-2)
+
+
+def orthogonal_loop(raw: Tensor, kind: OrthogonalMap = "cayley") -> Tensor:
+    """The definition of `orthogonal`: one matrix at a time, Cayley's quotient or one reflection after the other."""
+    size = raw.shape[-1]
+    identity = _identity(raw)
+    matrices = []
+    for single in raw.reshape(-1, size, size).unbind():
+        if kind == "cayley":
+            skew = single - single.mT
+            matrices.append(torch.linalg.solve(identity + skew / 2, identity - skew / 2))
+        else:
+            product = identity
+            for k in range(size):
+                vector = torch.cat([raw.new_zeros(k), raw.new_ones(1), single[k + 1 :, k]])
+                product = product @ (identity - 2 * torch.outer(vector, vector) / (vector @ vector))
+            matrices.append(product)
+    return torch.stack(matrices).reshape(raw.shape)

@@ -1,0 +1,227 @@
+"""Recurrence encoding matrices P and their products with values (Huang et al., Encoding Recurrence into Transformers, 2023).
+
+With lag m = t - s, for t > s, and 0 on the diagonal:
+
+    regular   P_ts = rate^m                      -1 < rate < 1
+    cosine    P_ts = rate^m cos(m angle)          0 < rate < 1
+    sine      P_ts = rate^m sin(m angle)          0 < rate < 1
+
+Causal: the strictly lower triangle; else P_ts is the same function of |t - s|. Dilated by d: the entry of lag m / d
+where d divides m, else 0. Shapes: H heads, T positions, K head size; `rate` and `angle` are scalars or (H,).
+
+P V is a linear recurrence with one complex state z_t = λ (z_{t-1} + v_{t-1}), λ = rate exp(i angle), of which a cosine
+head reads the real part and a sine head the imaginary one; a regular head is a cosine head of angle 0.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Kind = Literal["regular", "cosine", "sine"]
+Scalars = Tensor | float
+BLOCK = 64
+"""Positions of a block of the fast product: long enough for matrix products, short enough to be cheap."""
+
+
+def recurrence_matrix(
+    kind: Kind | Sequence[Kind],
+    length: int,
+    *,
+    rate: Scalars,
+    angle: Scalars | None = None,
+    dilation: int = 1,
+    causal: bool = True,
+) -> Tensor:
+    """P of one head (T, T), or of H heads (H, T, T) where `rate` is (H,); `kind` is one for all heads or one a head.
+
+    Raises ValueError for an unknown kind, a dilation below 1, and a cosine or sine head without an angle.
+    """
+    return toeplitz(lag_coefficients(kind, length, rate=rate, angle=angle, dilation=dilation), causal=causal)
+
+
+def recurrence_product(
+    kind: Kind | Sequence[Kind],
+    value: Tensor,
+    *,
+    rate: Scalars,
+    angle: Scalars | None = None,
+    dilation: int = 1,
+    causal: bool = True,
+) -> Tensor:
+    """P V in O(T): (…, T, K), or (…, H, T, K) where `rate` is (H,), to the same shape.
+
+    Positions that are `dilation` apart make one sequence, of blocks of 64. Inside a block P is a small matrix; from
+    block to block goes the complex state, in log2(T / 64) steps. Raises ValueError as `recurrence_matrix` does.
+    """
+    rates, angles, sine = _heads(kind, rate, angle, dilation)
+    single = rates.ndim == 0
+    if single:
+        value, rates, angles, sine = value.unsqueeze(-3), rates[None], angles[None], sine[None]
+    length = value.shape[-2]
+    steps = -(-length // dilation)
+    block = min(BLOCK, steps)
+    count = -(-steps // block)
+    padded = F.pad(value.unsqueeze(0).flatten(0, -4), (0, 0, 0, count * block * dilation - length))
+    parts = padded.reshape(*padded.shape[:2], count, block, dilation, -1)  # (B, H, N, C, d, K)
+    columns = parts.permute(1, 3, 0, 2, 4, 5)  # (H, C, B, N, d, K)
+    product = _blockwise(columns.flatten(2), count, len(parts), rates, angles, sine, causal)  # (H, C, B N d K)
+    product = product.view(columns.shape).permute(2, 0, 3, 1, 4, 5).flatten(2, 4)  # (B, H, T, K), padded
+    product = product[..., :length, :].reshape(value.shape)
+    return product.squeeze(-3) if single else product
+
+
+def recurrence_product_dense(
+    kind: Kind | Sequence[Kind],
+    value: Tensor,
+    *,
+    rate: Scalars,
+    angle: Scalars | None = None,
+    dilation: int = 1,
+    causal: bool = True,
+) -> Tensor:
+    """As `recurrence_product` in O(T²), by P itself: the form for a graph that serves every length."""
+    length = value.shape[-2]
+    matrix = recurrence_matrix(kind, length, rate=rate, angle=angle, dilation=dilation, causal=causal)
+    return matrix.to(value.dtype) @ value
+
+
+def lag_coefficients(
+    kind: Kind | Sequence[Kind], length: int, *, rate: Scalars, angle: Scalars | None = None, dilation: int = 1
+) -> Tensor:
+    """The entry of P at each lag 0 … T - 1, 0 at lag 0: (T,), or (H, T) where `rate` is (H,)."""
+    rates, angles, sine = _heads(kind, rate, angle, dilation)
+    lags = torch.arange(length, device=rates.device)
+    real, imaginary = _powers(rates, angles, lags // dilation)
+    wanted = (lags % dilation == 0) & (lags > 0)
+    return torch.where(sine[..., None], imaginary, real).masked_fill(~wanted, 0.0)
+
+
+def toeplitz(coefficients: Tensor, *, causal: bool) -> Tensor:
+    """The matrix (…, T, T) whose entry (t, s) is the coefficient (…, T) of lag t - s, or of |t - s| if not causal.
+
+    No matrix of lags is made: one row of the matrix, followed by its mirror image, repeats with a period of 2 T, and
+    read in rows of 2 T - 1 each row begins one place later than the row above.
+    """
+    length = coefficients.shape[-1]
+    ahead = torch.zeros_like(coefficients) if causal else coefficients
+    period = torch.cat([ahead, coefficients.roll(-1, -1).flip(-1)], dim=-1)  # lags 0 … T-1, unused, T-1 … 1
+    repeated = period.unsqueeze(-2).expand(*period.shape[:-1], length, 2 * length).flatten(-2)
+    shape = (*coefficients.shape[:-1], length, 2 * length - 1)
+    return repeated[..., : length * (2 * length - 1)].reshape(shape)[..., :length]
+
+
+def _heads(
+    kind: Kind | Sequence[Kind], rate: Scalars, angle: Scalars | None, dilation: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rates, angles (0 for regular heads) and which heads read the imaginary part, all of the rates' shape."""
+    kinds = [kind] if isinstance(kind, str) else list(kind)
+    for name in kinds:
+        if name not in get_args(Kind):
+            raise ValueError(f"kind must be regular, cosine or sine, not {name!r}")
+    if dilation < 1:
+        raise ValueError(f"dilation must be at least 1, not {dilation}")
+    if angle is None and set(kinds) != {"regular"}:
+        raise ValueError("cosine and sine heads need an angle")
+    rates = rate if isinstance(rate, Tensor) else torch.tensor(rate)
+    angles = torch.as_tensor(0.0 if angle is None else angle, dtype=rates.dtype, device=rates.device)
+    turning = torch.tensor([name != "regular" for name in kinds], device=rates.device)
+    sine = torch.tensor([name == "sine" for name in kinds], device=rates.device)
+    if isinstance(kind, str):
+        turning, sine = turning[0], sine[0]
+    zero = torch.zeros_like(rates)
+    return rates, torch.where(turning, angles, zero), sine.expand_as(rates)
+
+
+def _powers(rate: Tensor, angle: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+    """Real and imaginary part of λ^n for whole n >= 0: (…,) and (N,) -> (…, N) each; λ^0 is 1 without a gradient.
+
+    The exponent 0 is masked before the power: where the rate is 0 its gradient would be 0 / 0.
+    """
+    size = (rate[..., None] ** exponent.clamp(min=1).to(rate.dtype)).masked_fill(exponent == 0, 1.0)
+    turn = angle[..., None] * exponent
+    return size * turn.cos(), size * turn.sin()
+
+
+def _blockwise(
+    columns: Tensor, count: int, batch: int, rates: Tensor, angles: Tensor, sine: Tensor, causal: bool
+) -> Tensor:
+    """P V for values (H, C, B N E) in N blocks of C positions, E features: inside each block, then across blocks."""
+    heads, block = columns.shape[:2]
+    steps = torch.arange(block + 1, device=rates.device)
+    real, imaginary = _powers(rates, angles, steps)  # (H, C + 1)
+    lags = torch.where(sine[:, None], imaginary, real)[:, :-1].masked_fill(steps[:-1] == 0, 0.0)
+    within = toeplitz(lags.to(columns.dtype), causal=causal)  # (H, C, C)
+    if count == 1:
+        return torch.bmm(within, columns)
+    powers = torch.stack([real, imaginary], dim=1)  # (H, 2, C + 1)
+    # A cosine head reads Re(λ^i z) = Re λ^i Re z - Im λ^i Im z, a sine head Im(λ^i z) = Im λ^i Re z + Re λ^i Im z.
+    reading = torch.where(sine[:, None, None], powers.flip(1), torch.stack([real, -imaginary], dim=1))
+    # λ^{C-j} gathers position j for the next block, λ^i reads at position i what came before; backwards the mirror image.
+    gather, read, directions = [powers[..., 1:].flip(-1)], [reading[..., :-1]], [1]
+    if not causal:
+        gather, read, directions = [*gather, powers[..., 1:]], [*read, reading[..., :-1].flip(-1)], [1, -1]
+    rows = torch.cat([within, *(part.to(columns.dtype) for part in gather)], dim=1)  # (H, C + 2 or 4, C)
+    inside, *sums = torch.split(torch.bmm(rows, columns), [block] + [2] * len(gather), dim=1)
+    states = []
+    for part, direction in zip(sums, directions, strict=True):
+        states.append(_carried(part.view(heads, 2, batch, count, -1), rates, angles, block, direction).flatten(2))
+    left = torch.cat(read, dim=1).mT.to(columns.dtype)  # (H, C, 2 or 4)
+    return torch.baddbmm(inside, left, torch.cat(states, dim=1).to(columns.dtype))
+
+
+def _carried(sums: Tensor, rates: Tensor, angles: Tensor, block: int, direction: int) -> Tensor:
+    """The state at each block's edge from the sums (H, 2, B, N, E) of the blocks: z_{n+1} = λ^C z_n + sum_n.
+
+    Doubling: after the step k a state holds the 2^k blocks before it (after it where `direction` is -1).
+    """
+    state = _moved(sums, direction)
+    count = sums.shape[-2]
+    for power in range(math.ceil(math.log2(count))):
+        step = 2**power
+        real, imaginary = _powers(rates, angles, torch.tensor([step * block], device=rates.device))  # (H, 1) each
+        turn = torch.stack([real, -imaginary, imaginary, real], dim=-1).view(-1, 2, 2).to(state.dtype)
+        turned = torch.bmm(turn, state.flatten(2)).view(state.shape)
+        state = state + _moved(turned, direction * step)
+    return state
+
+
+def _moved(x: Tensor, places: int) -> Tensor:
+    """x with the dimension before the last moved `places` to the right, or to the left if negative; zeros come in."""
+    return F.pad(x, (0, 0, places, -places))
+
+
+def recurrence_matrix_loop(
+    kind: Kind, length: int, *, rate: float, angle: float = 0.0, dilation: int = 1, causal: bool = True
+) -> Tensor:
+    """The definition of `recurrence_matrix` for one head: an entry at a time, (T, T) in float64."""
+    result = torch.zeros(length, length, dtype=torch.float64)
+    for t in range(length):
+        for s in range(t if causal else length):
+            lag, rest = divmod(abs(t - s), dilation)
+            if lag and not rest:
+                wave = {"regular": 1.0, "cosine": math.cos(lag * angle), "sine": math.sin(lag * angle)}[kind]
+                result[t, s] = rate**lag * wave
+    return result
+
+
+def recurrence_product_loop(
+    kind: Kind, value: Tensor, *, rate: Tensor, angle: Tensor | None = None, dilation: int = 1, causal: bool = True
+) -> Tensor:
+    """The recurrence that defines `recurrence_product` for one head: z_t = λ (z_{t-d} + v_{t-d}), a position at a time."""
+    turn = torch.polar(torch.ones_like(rate), torch.zeros_like(rate) if angle is None else angle)
+    multiplier = rate * (turn if kind != "regular" else torch.ones_like(turn))
+    states: list[Tensor] = []
+    for t in range(value.shape[-2]):
+        before = t - dilation
+        zero = torch.zeros_like(value[..., 0, :]) * multiplier
+        states.append(multiplier * (states[before] + value[..., before, :]) if before >= 0 else zero)
+    result = torch.stack(states, dim=-2)
+    result = result.imag if kind == "sine" else result.real
+    if causal:
+        return result
+    mirrored = recurrence_product_loop(kind, value.flip(-2), rate=rate, angle=angle, dilation=dilation)
+    return result + mirrored.flip(-2)

@@ -1,0 +1,38 @@
+"""The options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Preset = Annotated[
+    str,
+    typer.Option(
+        help="ENCODER-TASK, a preset's name (`recur presets` lists them) or a YAML file.", metavar="NAME|FILE"
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with the task's files, a parent of folders named by task, or one file. "
+        "Default: the Hugging Face Hub or its cache.",
+        metavar="PATH",
+    ),
+]
+Output = Annotated[Path | None, typer.Option(help="Run directory to write.", metavar="RUN")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Change any key of the preset; may be repeated.", metavar="KEY=VALUE")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where the run stopped; start it where there is none.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and write nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
+PrecisionOption = Annotated[
+    Literal["auto", "fp32", "bf16"] | None,
+    typer.Option(help="Arithmetic; auto is bf16 where the machine has it."),
+]
+BatchSize = Annotated[int | None, typer.Option(help="Rows of one batch.", min=1, metavar="N")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes; errors are still shown.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur finetune`.", metavar="RUN")]

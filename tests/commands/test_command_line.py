@@ -1,0 +1,219 @@
+"""The command line itself: help, usage errors, streams, and what it takes no orders from."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_evaluate import copy_of
+from tiny_task import tiny
+
+from recurcli.cli import app
+from recurcli.display.progress import follow
+from recurcli.training.events import Note
+
+Recur = Callable[..., tuple[int, str, str]]
+CHECKOUT = Path(__file__).resolve().parents[2]
+COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+
+
+def process(arguments: list[object], **more: object) -> "subprocess.CompletedProcess[str]":
+    """Run Python on `arguments` as a process of its own, with this checkout as the package."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
+    options: dict[str, object] = {"env": environment, "text": True, "timeout": 60, "check": False, **more}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, **options)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(command: str, recur: Recur) -> None:
+    code, out, err = recur(command, "--help")
+    assert (code, err) == (0, "")
+    assert re.search(rf"Examples?:\n  .*recur {command}", out)
+    for option in ("--quiet", "--debug", "--help"):
+        assert option in out
+    assert all(len(line) <= 110 for line in out.splitlines())
+
+
+def test_help_and_usage_errors_need_no_torch() -> None:
+    script = (
+        "import sys; from recurcli.cli import run\n"
+        f"for command in {COMMANDS}:\n"
+        "    assert run([command, '--help']) == 0\n"
+        "assert run([]) == 0 and run(['--version']) == 0 and run(['prdict']) == 2 and run(['predict']) == 2\n"
+        "sys.exit(str({'torch', 'datasets', 'sklearn', 'scipy', 'numpy', 'tokenizers'} & set(sys.modules)))"
+    )
+    assert process(["-c", script]).stderr.splitlines()[-1] == "set()"
+
+
+def test_without_a_command_there_is_help(recur: Recur) -> None:
+    code, out, err = recur()
+    assert (code, err) == (0, "")
+    assert all(command in out for command in COMMANDS)
+    assert recur("--help")[1] == out
+
+
+def test_the_version_names_what_matters(recur: Recur) -> None:
+    code, out, _ = recur("--version")
+    assert code == 0
+    assert re.fullmatch(
+        r"recur [\d.]+ \(Python [\d.]+, torch \S+, tokenizers \S+, safetensors \S+, datasets \S+\)\n", out
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["predictt"], "no such command 'predictt'; did you mean 'predict'?; see `recur --help`"),
+        (["--bogus"], "no such option: --bogus; see `recur --help`"),
+        (["predict"], "missing argument 'RUN'; see `recur predict --help`"),
+        (
+            ["predict", "x", "--formt", "tsv"],
+            "no such option: --formt; did you mean --format?; see `recur predict --help`",
+        ),
+        (["predict", "x", "--format", "xml"], "'xml' is not one of 'tsv', 'jsonl', 'clue'"),
+        (["predict", "x", "--top-k", "0"], "'--top-k'"),
+        (["predict", "x", "--batch-size", "many"], "'--batch-size'"),
+        (["predict", "x", "y", "z"], "z"),
+        (["eval", "x", "--split", "tst"], "'tst' is not one of 'dev', 'test', 'train'"),
+        (["eval", "x", "--precision", "fp16"], "'fp16' is not one of"),
+        (["export", "x"], "'--output'"),
+        (["export", "x", "--output", "y.zip", "--format", "onx"], "'onx'"),
+        (["presets", "starsaber-tnws"], "no preset 'starsaber-tnws'; did you mean 'starsaber-tnews'?"),
+        (["presets", "starsaber-tnews", "--set", "x"], "is not KEY=VALUE"),
+        (["presets", "\x1b[31mred[/]"], "\\x1b[31mred[/]"),
+        (["\x1b[31mred"], "no such command '\\x1b[31mred'"),
+        (["finetune", "--preset", "starsaber-tnews", "--resume", "--overwrite"], "exclude each other"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_the_way_out(arguments: list[str], reason: str, recur: Recur) -> None:
+    code, out, err = recur(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("recur: error: ")
+    assert reason in err
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_device_is_wrong_usage(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("a\n")
+    for device in ("cud", "mps", "cuda:99"):
+        code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--device", device)
+        assert code == 2
+        assert f"device '{device}'" in err
+
+
+def test_a_bug_is_exit_1_and_its_traceback_is_kept_for_debug(recur: Recur, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recurcli.preset.preset_names", None)
+    code, _, err = recur("presets")
+    assert code == 1
+    assert re.fullmatch(r"recur: error: a bug in recur: TypeError: .*; --debug shows where\n", err)
+    assert "Traceback" in recur("presets", "--debug")[2]
+
+
+def test_presets_are_listed_and_shown_with_their_origins(recur: Recur, tmp_path: Path) -> None:
+    code, out, err = recur("presets")
+    assert (code, err) == (0, "")
+    assert "starsaber" in out
+    assert "listops-mini" in out
+    assert json.loads(recur("presets", "--json")[1])["tasks"] == sorted(
+        json.loads(recur("presets", "--json")[1])["tasks"]
+    )
+    preset = tmp_path / "a[red]b.yaml"
+    preset.write_text("extends: starsaber-tnews\nencoder:\n  dropout: 0.3\n")
+    code, out, err = recur("presets", preset, "--set", "finetuning.epochs=3")
+    assert code == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    assert ["encoder.dropout", "0.3", f"{preset}:3"] in lines, "a pipe's lines are as long as they need to be"
+    assert ["finetuning.epochs", "3", "--set", "finetuning.epochs"] in lines
+    assert out.startswith("a[red]b\n")
+    found = json.loads(recur("presets", "starsaber-tnews", "--json")[1])
+    assert found["keys"]["task"]["value"] == "tnews"
+    assert "$schema" in json.loads(recur("presets", "--schema")[1])
+
+
+# --- what is shown and not obeyed
+
+EVIL = "[red]x[/] \x1b[31my\x07 \u202ez [link=http://example.org]"
+SHOWN = "[red]x[/] \\x1b[31my\\x07 \\u202ez [link=http:__example.org]"
+
+
+def test_paths_and_texts_are_shown_and_not_obeyed(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    name = EVIL.replace("/", "_")
+    run = copy_of(trained, tmp_path / name)
+    (tmp_path / f"{name}.tsv").write_text("id\tsentence\n1\ta\tb\n")
+    shown = SHOWN.replace("[/]", "[_]")
+    code, out, err = recur("eval", run)
+    assert code == 0, err
+    assert shown in out
+    code, out, err = recur("predict", run, tmp_path / f"{name}.tsv")
+    assert code == 0
+    assert f"{shown}.tsv:2: has 3 fields" in err
+    code, _, err = recur("predict", run, tmp_path / name)
+    assert code == 3
+    assert shown in err
+    (tmp_path / "x.tsv").write_text(f"{EVIL}\tb\nc\td\n")
+    code, _, err = recur("predict", run, tmp_path / "x.tsv", "--text", EVIL + "?")
+    assert code == 3
+    assert "[red]x[/] \\x1b[31my\\x07 \\u202ez" in err
+    for text in (out, err):
+        assert not set("\x1b\x07\u202e") & set(text.replace(EVIL, ""))
+
+
+def test_notes_and_progress_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    follow([Note(EVIL), Note("[/]", "warning")], quiet=False)
+    err = capsys.readouterr().err
+    assert err == f"recur: {SHOWN.replace('__', '//')}\nrecur: warning: [/]\n"
+    follow([Note("x")], quiet=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_with_a_hostile_torch_is_a_folder_like_any_other(trained: Path, tmp_path: Path) -> None:
+    for name in ("torch", "numpy", "typer", "rich", "yaml", "pydantic", "pathlib", "tokenizers"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module was imported')\n")
+    (tmp_path / "x.tsv").write_text("a\n")
+    done = process(["-m", "recurcli", "predict", trained, "x.tsv", "--quiet"], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("a\t")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "recur").write_text("import sys\nfrom recurcli.cli import main\nsys.exit(main())\n")
+    done = process([tmp_path / "bin" / "recur", "presets", "starsaber-tnews"], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- streams
+
+
+def test_results_go_to_stdout_and_the_rest_to_stderr(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    options = ["--preset", "rezero-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", *tiny()]
+    code, out, err = recur("finetune", *options, "--json")
+    assert code == 0
+    assert json.loads(out)["task"] == "tnews"
+    assert all(line.startswith("recur: ") for line in err.splitlines())
+    assert err
+    code, out, err = recur("finetune", *options, "--overwrite", "--quiet")
+    assert (code, err) == (0, "")
+    assert str(tmp_path / "x") in out
+
+
+def test_any_locale_and_closed_streams_are_lived_with() -> None:
+    script = (
+        f"{sys.executable} -m recurcli presets nothing-there 2>&-; echo $?\n"
+        f"{sys.executable} -m recurcli presets >&-; echo $?\n"
+        f"PYTHONIOENCODING=ascii {sys.executable} -m recurcli presets starsaber-tnews > /dev/null; echo $?\n"
+        f"{sys.executable} -m recurcli predict --help | head -1; echo ${{PIPESTATUS[0]}}\n"
+        f"{sys.executable} -m recurcli presets > /dev/full; echo $?\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=True)
+    first, second, third, usage, *rest = done.stdout.splitlines()
+    assert (first, second, third) == ("2", "5", "0")
+    assert usage.startswith("Usage: recur predict")
+    assert rest in (["0", "5"], ["141", "5"]), "a short help may be written before its reader is gone"
+    assert done.stderr.splitlines() == [
+        "recur: error: standard output is closed; send it to /dev/null to do without it",
+        "recur: error: standard output: cannot be written: No space left on device",
+    ]

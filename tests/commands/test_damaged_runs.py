@@ -1,0 +1,161 @@
+"""A run that is damaged, foreign or unsafe ends eval, predict and export with 4 and one line, and nothing written."""
+
+import json
+import pickle
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_evaluate import copy_of
+from tiny_task import tiny
+
+from recurcli.cli import run
+from recurcli.data.config import TokenizerConfig
+from recurcli.data.tokenizer import Tokenizer
+from recurcli.files import write_manifest
+
+Recur = Callable[..., tuple[int, str, str]]
+MODEL = ("config.json", "model.safetensors", "tokenizer.json")
+
+
+def refused(recur: Recur, path: Path, reason: str, work: Path) -> None:
+    """All three commands that use a model refuse the one at `path`."""
+    work.mkdir(exist_ok=True)
+    (work / "x.tsv").write_text("a\n")
+    for command in (
+        ("eval", path),
+        ("predict", path, work / "x.tsv", "--output", work / "out"),
+        ("export", path, "--output", work / "clue.zip"),
+    ):
+        code, out, err = recur(*command)
+        assert (code, out) == (4, ""), err
+        assert err.startswith("recur: error: ")
+        assert reason in err
+        assert err.count("\n") == 1
+    assert [path.name for path in work.iterdir()] == ["x.tsv"]
+
+
+@pytest.mark.parametrize("name", [*MODEL, "predictions.dev.jsonl", "manifest.json"])
+def test_a_flipped_bit_is_found_in_every_file(name: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
+    damaged = copy_of(trained, tmp_path / "run")
+    content = bytearray((damaged / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (damaged / name).write_bytes(content)
+    reason = "is damaged" if name != "manifest.json" else str(damaged)
+    refused(recur, damaged, reason, tmp_path / "work")
+
+
+@pytest.mark.parametrize("name", [*MODEL, "predictions.dev.jsonl", "manifest.json"])
+def test_a_missing_file_is_named(name: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
+    damaged = copy_of(trained, tmp_path / "run")
+    (damaged / name).unlink()
+    reason = f"{damaged / name}: is missing" if name != "manifest.json" else "holds no finished model yet"
+    refused(recur, damaged, reason, tmp_path / "work")
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (Path("/tmp/recur-was-here"),)  # type: ignore[return-value]
+
+
+def forged(trained: Path, target: Path, name: str, content: bytes) -> Path:
+    """A run with another file in it, and a manifest that fits."""
+    path = copy_of(trained, target)
+    (path / name).write_bytes(content)
+    write_manifest(path, MODEL)
+    return path
+
+
+def test_weights_are_read_as_safetensors_or_not_at_all(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    whole = (trained / "model.safetensors").read_bytes()
+    header = b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+    for number, (content, reason) in enumerate(
+        (
+            (whole[: len(whole) // 2], "is damaged"),
+            (whole[:100], "is no safetensors file, or is cut short"),
+            (b"", "is no safetensors file, or is cut short"),
+            (pickle.dumps(Trap()), "is no safetensors file"),
+            (b"PK\x03\x04" + b"\0" * 100, "is no safetensors file"),
+            (struct.pack("<Q", 1 << 40) + whole[8:], "is no safetensors file"),
+            (struct.pack("<Q", len(header)) + header + b"\0" * 8, "belongs to another architecture"),
+            (whole[:8] + whole[8:].replace(b"F32", b"F99", 1), "is damaged"),
+            (struct.pack("<Q", 60_000) + b"[" * 60_000, "header is damaged"),
+        )
+    ):
+        path = forged(trained, tmp_path / str(number), "model.safetensors", content)
+        refused(recur, path, reason, tmp_path / "work")
+    assert not Path("/tmp/recur-was-here").exists()
+
+
+def test_a_tokenizer_of_another_vocabulary_does_not_fit(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    other = Tokenizer.train(["abc", "def"], TokenizerConfig(min_frequency=1)).to_json()
+    path = forged(trained, tmp_path / "run", "tokenizer.json", other.encode())
+    refused(recur, path, "the tokenizer does not fit the model", tmp_path / "work")
+    for number, content in enumerate((b"{}", b"\xff", b'{"version": "1.0"}', b"[" * 99_999)):
+        path = forged(trained, tmp_path / str(number), "tokenizer.json", content)
+        refused(recur, path, "tokenizer.json: is damaged", tmp_path / "work")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("model_type", "bert", "is not the config.json of a model of recur"),
+        ("format_version", 99, "has format version 99"),
+        ("encoder", {"name": "unheard-of", "hidden_size": 16, "num_layers": 2}, "unheard-of"),
+        ("encoder", {"name": "rezero", "hidden_size": 16, "num_layers": 2}, "belongs to another architecture"),
+        ("encoder", {"name": "starsaber", "hidden_size": 16, "num_layers": 2, "x": 1}, "x: unknown key"),
+        ("encoder", {"name": "starsaber", "hidden_size": "16", "num_layers": 2}, "hidden_size"),
+        ("encoder", {"name": "starsaber"}, "hidden_size"),
+        ("encoder", {"name": "transformer", "hidden_size": 10**9, "num_layers": 2}, "config.json: encoder: "),
+        ("encoder", [], "encoder"),
+        ("id2label", {"0": "100", "2": "101"}, "is damaged"),
+        ("id2label", {"0": "a", "1": "a"}, "labels: must differ"),
+        ("id2label", {"0": "a", "1": "b"}, "head.output.bias has the shape (15,), and (2,) is wanted"),
+        ("vocab_size", 10**9, "the tokenizer does not fit the model"),
+        ("max_length", 0, "max_length"),
+    ],
+)
+def test_a_config_of_something_else_is_refused(
+    key: str, value: object, reason: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    config = json.loads((trained / "config.json").read_text())
+    path = forged(trained, tmp_path / "run", "config.json", json.dumps({**config, key: value}).encode())
+    refused(recur, path, reason, tmp_path / "work")
+
+
+def test_a_file_outside_the_run_is_not_followed_to(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    for name in MODEL:
+        path = copy_of(trained, tmp_path / name / "run")
+        (path / name).rename(tmp_path / name / "elsewhere")
+        (path / name).symlink_to(tmp_path / name / "elsewhere")
+        refused(recur, path, f"{path / name}: is not a plain file of its folder", tmp_path / "work")
+    path = copy_of(trained, tmp_path / "run")
+    manifest = (path / "manifest.json").read_text()
+    (path / "manifest.json").write_text(manifest.replace('"predictions.dev.jsonl"', '"../../x"'))
+    refused(recur, path, "is not a plain file of its folder", tmp_path / "work")
+
+
+def test_what_is_no_finished_classifier_says_what_it_is(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    pretrained = tmp_path / "pretrained"
+    options = ["--preset", "rezero-tnews", "--data", str(tiny_tnews), "--output", str(pretrained), "--quiet"]
+    assert run(["pretrain", *options, *tiny("pretraining.max_steps=1")]) == 0
+    refused(recur, pretrained, "is a pretrained run without classes; `recur finetune --init`", tmp_path / "work")
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    shutil.copy(pretrained / "preset.yaml", unfinished)
+    refused(
+        recur, unfinished, "holds no finished model yet; go on with the same command and --resume", tmp_path / "work"
+    )
+    (tmp_path / "empty").mkdir()
+    refused(recur, tmp_path / "empty", "is not a run of recur", tmp_path / "work")
+    refused(recur, tmp_path / "nowhere", "is no run directory (it does not exist)", tmp_path / "work")
+    refused(recur, tmp_path / "work" / "x.tsv", "is no run directory", tmp_path / "work")
+
+
+def test_debug_shows_where(recur: Recur, tmp_path: Path) -> None:
+    code, _, err = recur("eval", tmp_path / "nowhere", "--debug")
+    assert code == 4
+    assert err.startswith("Traceback (most recent call last):")
+    assert err.splitlines()[-1].startswith("recur: error: ")

@@ -1,0 +1,177 @@
+"""`recur eval` from the command line: the scores of a run, and which rows it refuses to score."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_task import LABELS, rows, write_rows
+
+from recurcli.display.evaluation import print_evaluation
+from recurcli.evaluation.metrics import classification_report
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+def copy_of(trained: Path, target: Path) -> Path:
+    """A run without its checkpoints, to be changed."""
+    shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
+    return target
+
+
+def test_the_dev_scores_are_those_of_the_training(recur: Recur, trained: Path) -> None:
+    code, out, err = recur("eval", trained, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    stored = json.loads((trained / "result.json").read_text())
+    assert found["report"] == stored["dev"]
+    assert found["sha256"] == stored["data"]["dev"]["sha256"]
+    assert (found["split"], found["rows"], found["task"]) == ("dev", 24, "tnews")
+
+
+def test_scores_do_not_depend_on_the_batch_size(recur: Recur, trained: Path) -> None:
+    reports = [json.loads(recur("eval", trained, "--json", "--batch-size", size)[1])["report"] for size in (1, 5, 64)]
+    losses = [report.pop("loss") for report in reports]
+    assert losses == [pytest.approx(losses[0], abs=1e-6)] * 3
+    assert reports == [reports[0]] * 3
+
+
+def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
+    code, out, err = recur("eval", trained)
+    assert code == 0
+    assert err == ""
+    report = json.loads(recur("eval", trained, "--json")[1])["report"]
+    lines = [line.split() for line in out.splitlines()]
+    assert ["accuracy", f"{report['accuracy']:.4f}"] in lines
+    assert ["loss", f"{report['loss']:.4f}"] in lines
+    scores = report["per_class"]["101"]
+    assert ["101", *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), str(scores["support"])] in lines
+    assert ["101", *(str(count) if count else "·" for count in report["confusion"][1])] in lines
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_other_splits_and_other_data(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    found = json.loads(recur("eval", trained, "--split", "train", "--json")[1])
+    assert (found["split"], found["rows"]) == ("train", 60)
+    write_rows(tmp_path / "mine.jsonl", rows(7, seed=9, labelled=True))
+    code, out, err = recur("eval", trained, "--data", tmp_path / "mine.jsonl", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["rows"], found["path"]) == (7, str(tmp_path / "mine.jsonl"))
+    (tmp_path / "mine.tsv").write_text("label\tsentence\n" + f"100\t{LABELS['100']}\n" * 3)
+    assert json.loads(recur("eval", trained, "--data", tmp_path / "mine.tsv", "--json")[1])["rows"] == 3
+
+
+def test_rows_without_labels_are_refused(recur: Recur, trained: Path) -> None:
+    code, out, err = recur("eval", trained, "--split", "test")
+    assert (code, out) == (3, "")
+    assert "the test rows of tnews carry no labels; `recur export` predicts them" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "has no rows"),
+        ('{"sentence": "a", "label": "999"}\n', "label '999' is not one of tnews' 15 labels"),
+        ('{"sentence": "a", "label": ""}\n', "label is empty"),
+        ('{"sentence": "a"}\n', "has no 'label'"),
+        ('{"sentence": "a", "label": "100"}\n{"sentence"', "seems to be cut"),
+    ],
+)
+def test_rows_that_cannot_be_scored_are_named(
+    content: str, reason: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "dev.json").write_text(content)
+    code, out, err = recur("eval", trained, "--data", tmp_path)
+    assert (code, out) == (3, "")
+    assert reason in err
+    assert "dev.json" in err
+    assert err.count("\n") == 1
+
+
+def test_data_that_are_gone_are_asked_for(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
+    run = copy_of(trained, tmp_path / "run")
+    preset = run / "preset.yaml"
+    preset.write_text(preset.read_text().replace(str(tiny_tnews), str(tmp_path / "gone")))
+    code, _, err = recur("eval", run)
+    assert code == 3
+    assert err == (
+        f"recur: error: {tmp_path / 'gone'}: the data of {run} are gone from there; say where they are with --data\n"
+    )
+    assert recur("eval", run, "--data", tiny_tnews)[0] == 0
+    code, _, err = recur("eval", run, "--data", tmp_path / "nowhere")
+    assert code == 3
+    assert "--data" in err
+
+
+@pytest.mark.parametrize(
+    "content", [None, "- a\n", "data: [1]\n", "data: {max_length: 1}\n", "data:\n  path: 3\n", "%\x00"]
+)
+def test_a_run_whose_preset_is_damaged_is_no_run(
+    content: str | None, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    run = copy_of(trained, tmp_path / "run")
+    if content is None:
+        (run / "preset.yaml").unlink()
+    else:
+        (run / "preset.yaml").write_text(content)
+    code, _, err = recur("eval", run)
+    assert code == 4
+    assert err.startswith(f"recur: error: {run / 'preset.yaml'}")
+    assert err.count("\n") == 1
+
+
+def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "dev.json", [{"sentence": "鼠" * 99, "label": "100"}, {"sentence": "鼠", "label": "100"}])
+    _, out, err = recur("eval", trained, "--data", tmp_path, "--json")
+    assert json.loads(out)["truncated"] == 1
+    assert err == "recur: 1 rows were cut to the model's 16 tokens\n"
+    assert recur("eval", trained, "--data", tmp_path, "--quiet")[2] == ""
+
+
+# --- the table of confusions, in the terminal's width
+
+
+def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What eval prints on a terminal of `width` columns about a model that takes each class for the next one at times."""
+    labels = [name for name in names for _ in range(1200)]
+    predictions = [names[(names.index(name) + (place % 5 == 0)) % len(names)] for place, name in enumerate(labels)]
+    report = classification_report(labels, predictions, names, loss=1.0).to_json()
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    print_evaluation({"run": "runs/[red]x[/]", "split": "dev", "rows": len(labels), "report": report})
+    out = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "runs/[red]x[/]" in out
+    return out.partition("confusion")[2]
+
+
+def test_fifteen_short_labels_fit_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(100 + number) for number in range(15)]
+    lines = shown(names, 80, capsys, monkeypatch).splitlines()
+    assert len(lines) == 1 + 1 + 15
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == names
+    assert lines[2].split()[:3] == ["100", "960", "240"]
+
+
+def test_long_labels_become_numbers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["财经新闻" * 6, "\x1b[31msports " * 6, "[blink]" * 6]
+    lines = shown(names, 80, capsys, monkeypatch).splitlines()
+    assert lines[1].split() == ["1", "2", "3"]
+    assert lines[3].split()[:2] == ["2", "\\x1b[31msports"]
+    assert "[blink]" in lines[4]
+
+
+def test_what_does_not_fit_is_a_list_of_the_most_frequent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"class {number}" for number in range(40)]
+    out = shown(names, 80, capsys, monkeypatch)
+    assert "--json has all" in out
+    assert ["class", "0", "class", "1", "240", "20.0%"] in [line.split() for line in out.splitlines()]
+    assert len(out.splitlines()) < 20

@@ -1,0 +1,142 @@
+"""`recur export --format clue` from the command line: a zip that the leaderboard takes, or a reason and no zip."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_evaluate import copy_of
+from tiny_task import rows, tiny, write_rows
+
+from recurcli.cli import run
+from recurcli.export.clue import validate
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="session")
+def full_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Test files of TNEWS of their official 10,000 rows."""
+    folder = tmp_path_factory.mktemp("full")
+    write_rows(folder / "test.json", rows(10_000, seed=6, labelled=False))
+    write_rows(folder / "test1.0.json", rows(10_000, seed=7, labelled=False))
+    return folder
+
+
+def labels_of(path: Path, name: str) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        return [json.loads(line)["label"] for line in archive.read(name).decode().splitlines()]
+
+
+def test_the_zip_holds_every_test_file_and_is_the_same_each_time(
+    recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "clue.zip"
+    code, out, err = recur("export", trained, "--data", full_tests, "--output", output, "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert [(file["name"], file["rows"], file["from"]) for file in result["files"]] == [
+        ("tnews10_predict.json", 10_000, "test1.0.json"),
+        ("tnews11_predict.json", 10_000, "test.json"),
+    ]
+    assert not [finding for finding in validate(output) if finding.level != "information"]
+    first = output.read_bytes()
+    code, out, _ = recur("export", trained, "--data", full_tests, "--output", output, "--overwrite", "--batch-size", 33)
+    assert code == 0
+    assert output.read_bytes() == first
+    assert "tnews11_predict.json   10,000   test.json" in out
+    predicted = recur("predict", trained, full_tests / "test.json", "--precision", "fp32", "--quiet")[1]
+    assert labels_of(output, "tnews11_predict.json") == [
+        json.loads(line)["prediction"] for line in predicted.splitlines()
+    ]
+
+
+def test_a_single_file_answers_the_submission_that_asks_for_it(
+    recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "clue.zip"
+    code, _, err = recur("export", trained, "--data", full_tests / "test1.0.json", "--output", output)
+    assert code == 0, err
+    assert zipfile.ZipFile(output).namelist() == ["tnews10_predict.json"]
+    assert "recur: warning: tnews11_predict.json is left out: there is no test.json\n" in err
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "reason"),
+    [
+        (9_999, "", "test.json: has 9,999 rows; test.json of CLUE has 10,000"),
+        (9_999, '{"sentence": 7}\n', "test.json:10000: 'sentence' is a number"),
+        (10_000, '{"sentence": "a"}\n', "has 10,001 rows"),
+        (0, "", "test.json: has no rows"),
+    ],
+)
+def test_a_test_file_of_another_length_makes_no_zip(
+    count: int, more: str, reason: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "test.json").write_text('{"sentence": "鼠"}\n' * count + more)
+    code, out, err = recur("export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
+    assert (code, out) == (3, "")
+    assert reason in err.splitlines()[-1]
+    assert not (tmp_path / "clue.zip").exists()
+
+
+def test_a_second_test_file_that_is_bad_is_not_left_out_in_silence(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.json").write_text('{"sentence": "鼠"}\n' * 10_000)
+    (tmp_path / "test1.0.json").write_text("{\n")
+    code, _, err = recur("export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
+    assert code == 3
+    assert "test1.0.json" in err
+
+
+def test_a_folder_without_test_rows_is_named(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    code, _, err = recur("export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
+    assert code == 3
+    assert "has none of test.json" in err
+    assert "--data" in err
+
+
+def test_two_runs_of_one_task_are_refused(recur: Recur, trained: Path, full_tests: Path, tmp_path: Path) -> None:
+    again = copy_of(trained, tmp_path / "again")
+    code, _, err = recur("export", trained, again, "--data", full_tests, "--output", tmp_path / "clue.zip")
+    assert code == 2
+    assert err == f"recur: error: {again}: is of the task tnews, as is {trained}; give one run a task\n"
+
+
+def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> None:
+    output = tmp_path / "listops"
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n[MAX 1 2]\t2\n[MIN 1 2]\t1\n")
+    options = ["--preset", "rezero-listops-mini", "--data", str(tmp_path), "--output", str(output), "--quiet"]
+    assert run(["finetune", *options, *tiny("tokenizer.kind=char", "finetuning.max_steps=1")]) == 0
+    code, _, err = recur("export", output, "--output", tmp_path / "clue.zip")
+    assert code == 2
+    assert "listops-mini is no task of CLUE's leaderboard" in err
+
+
+def test_an_output_that_cannot_be_is_refused_at_once(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "there.zip").write_text("precious")
+    (tmp_path / "folder.zip").mkdir()
+    for name, reason in (
+        ("there.zip", "replace it with --overwrite"),
+        ("folder.zip", "is a folder"),
+        ("clue.json", "name it clue.json.zip"),
+        ("no/clue.zip", "no such folder"),
+    ):
+        code, _, err = recur("export", trained, "--output", tmp_path / name)
+        assert code == 2
+        assert reason in err
+    assert (tmp_path / "there.zip").read_text() == "precious"
+
+
+def test_a_damaged_model_among_several_ends_it_before_anything(
+    recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
+) -> None:
+    damaged = copy_of(trained, tmp_path / "damaged")
+    (damaged / "model.safetensors").write_bytes(b"")
+    code, out, err = recur("export", trained, damaged, "--data", full_tests, "--output", tmp_path / "clue.zip")
+    assert (code, out) == (4, "")
+    assert err == (
+        f"recur: error: {damaged / 'model.safetensors'}: is damaged (its size or sha256 is not what manifest.json says)\n"
+    )
+    assert not (tmp_path / "clue.zip").exists()

@@ -1,0 +1,350 @@
+"""`recur predict` from the command line: columns, forms of the output, and what a prediction depends on."""
+
+import io
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from predicting import Recur, as_stdin, jsonl, texts, tsv
+from tiny_task import rows, tiny, write_rows
+
+import recurcli
+from recurcli.cli import run
+from recurcli.commands.predict import PredictRequest, predict
+
+
+@pytest.fixture(scope="session")
+def trained_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a small AFQMC: pairs of sentences, alike or not."""
+    folder = tmp_path_factory.mktemp("afqmc")
+    for name, seed in (("train.json", 1), ("dev.json", 2)):
+        pairs: list[dict[str, object]] = [
+            {"sentence1": row["sentence"], "sentence2": row["sentence"], "label": str(number % 2)}
+            for number, row in enumerate(rows(16, seed=seed, labelled=False))
+        ]
+        write_rows(folder / name, pairs)
+    options = ["--preset", "rezero-afqmc", "--data", str(folder), "--output", str(folder / "run"), "--quiet"]
+    assert run(["finetune", *options, *tiny("finetuning.max_steps=2")]) == 0
+    return folder / "run"
+
+
+# --- columns
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        ("sentence\n鼠鼠\n", [], ["sentence"]),
+        ("id\tsentence\n1\t鼠鼠\n", [], ["id", "sentence"]),
+        ("id\t Sentence \n1\t鼠鼠\n", [], ["id", " Sentence "]),
+        ("id\ttext\n1\t鼠鼠\n", [], ["id", "text"]),
+        ("id\tbody\n1\t鼠鼠\n", ["--text", "body"], ["id", "body"]),
+        ("id\tbody\n1\t鼠鼠\n", ["--text", "2"], ["id", "body"]),
+        ("key\tbody\n1\t鼠鼠\n", ["--text", "2", "--header"], ["key", "body"]),
+        ("key\tbody\n1\t鼠鼠\n", ["--text", "body"], ["key", "body"]),
+        ("2\t1\n鼠鼠\tx\n", ["--text", "2", "--header"], ["2", "1"]),
+        ("a\ta\tsentence\nx\ty\t鼠鼠\n", [], ["a", "a", "sentence"]),
+    ],
+)
+def test_a_header_and_the_text_in_it_are_found(
+    content: str, options: list[str], expected: list[str], recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tsv").write_text(content)
+    (tmp_path / "plain.tsv").write_text("鼠鼠\n")
+    plain = tsv(recur("predict", trained, tmp_path / "plain.tsv")[1])
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)
+    assert code == 0, err
+    head, row = tsv(out)
+    assert head == [*expected, "prediction", "score"]
+    assert row[-2:] == plain[0][-2:]
+
+
+def test_a_header_alone_gives_a_header(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("id\tsentence\n")
+    assert recur("predict", trained, tmp_path / "x.tsv", "--quiet") == (0, "id\tsentence\tprediction\tscore\n", "")
+
+
+def test_without_a_header_no_row_is_taken_for_one(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("sentence\n鼠鼠\n")
+    assert len(tsv(recur("predict", trained, tmp_path / "x.tsv", "--no-header")[1])) == 2
+    (tmp_path / "x.tsv").write_text("鼠鼠\n虎虎\n")
+    assert tsv(recur("predict", trained, tmp_path / "x.tsv", "--header")[1])[0][0] == "鼠鼠"
+    (tmp_path / "x.tsv").write_text("1\t鼠鼠\n2\t虎虎\n")
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv")
+    assert code == 0
+    assert len(tsv(out)) == 2
+    assert "taking column 1 of 2 as the text; --text names another" in err
+    assert "column 1" not in recur("predict", trained, tmp_path / "x.tsv", "--text", "2")[2]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "reason"),
+    [
+        ("id\tsentence\n1\ta\n", ["--text", "sentense"], "did you mean 'sentence'"),
+        ("id\tsentence\n1\ta\n", ["--text", "3"], "has no column '3'"),
+        ("id\tbody\tother\n1\ta\tb\n", [], "which column is the text? name it with --text; there are: id, body, other"),
+        ("sentence\tsentence\na\tb\n", [], "has the column 'sentence' twice; give its number"),
+        ("text\ttext\na\tb\n", ["--text", "text"], "has the column 'text' twice"),
+        ("sentence\tx\tx\na\tb\tc\n", ["--format", "jsonl"], "has the column 'x' twice, which JSON cannot hold"),
+        ("sentence\tprediction\na\tb\n", [], "has a column 'prediction', which the output adds"),
+        ("sentence\tscore\na\tb\n", [], "has a column 'score'"),
+        ("sentence\treason\na\tb\n", [], "has a column 'reason'"),
+        ("sentence\tlabel_1\na\tb\n", ["--top-k", "1"], "has a column 'label_1'"),
+        ("sentence\tprobability_100\na\tb\n", ["--probabilities"], "has a column 'probability_100'"),
+    ],
+)
+def test_a_column_at_fault_is_named_before_anything_is_written(
+    content: str, options: list[str], reason: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tsv").write_text(content)
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)
+    assert (code, out) == (3, "")
+    assert reason in err
+    assert err.count("\n") == 1
+
+
+def test_a_json_key_that_the_output_adds_is_refused_wherever_it_stands(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = '{"sentence": "a"}\n' * 9 + '{"sentence": "b", "score": 1}\n'
+    (tmp_path / "x.jsonl").write_text(content)
+    code, out, err = recur("predict", trained, tmp_path / "x.jsonl")
+    assert (code, out) == (3, "")
+    assert "has a column 'score'" in err
+    as_stdin(monkeypatch, content.encode())
+    code, out, _ = recur("predict", trained)
+    assert (code, out) == (3, "")
+
+
+def test_json_finds_its_text_by_the_usual_names_or_asks(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    source = tmp_path / "x.jsonl"
+    for content, options in (
+        ('{"text": "鼠"}\n', []),
+        ('{"n": 1, "body": "鼠"}\n', ["--text", "body"]),
+        ('{"body": "鼠"}\n', []),
+    ):
+        source.write_text(content)
+        code, out, err = recur("predict", trained, source, *options)
+        assert code == 0, err
+        assert "reason" not in jsonl(out)[0]
+    source.write_text('{"a": "鼠", "b": "虎"}\n')
+    assert "which column is the text?" in recur("predict", trained, source)[2]
+    assert "did you mean 'a'" in recur("predict", trained, source, "--text", "aa")[2]
+
+
+def test_a_wrong_delimiter_is_noticed(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text('"id","sentence"\n1,a\n')
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv")
+    assert code == 0
+    assert len(tsv(out)) == 2
+    assert "seem to be separated by ',', not by TAB" in err
+
+
+def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path: Path) -> None:
+    found = []
+    for number, (name, content, options) in enumerate(
+        (
+            ("tsv", "sentence1\tsentence2\n鼠牛\t虎兔\n", []),
+            ("tsv", "sentence2\tx\tsentence1\n虎兔\t?\t鼠牛\n", []),
+            ("tsv", "鼠牛\t虎兔\n", []),
+            ("tsv", "a\tb\tc\n?\t鼠牛\t虎兔\n", ["--header", "--text", "b", "--pair", "3"]),
+            ("jsonl", '{"sentence1": "鼠牛", "sentence2": "虎兔"}\n', ["--format", "tsv"]),
+        )
+    ):
+        source = tmp_path / f"{number}.{name}"
+        source.write_text(content)
+        code, out, err = recur("predict", trained_pairs, source, *options)
+        assert code == 0, err
+        found.append(tsv(out)[-1][-2:])
+    assert found == [found[0]] * len(found)
+    (tmp_path / "one.tsv").write_text("sentence1\n鼠\n")
+    code, _, err = recur("predict", trained_pairs, tmp_path / "one.tsv")
+    assert code == 3
+    assert "the model wants a pair of texts" in err
+
+
+# --- forms of the output
+
+
+def test_probabilities_and_the_best_labels_are_added(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("鼠牛\n")
+    code, out, _ = recur("predict", trained, tmp_path / "x.tsv", "--format", "jsonl", "--probabilities", "--top-k", 2)
+    assert code == 0
+    (found,) = jsonl(out)
+    shares = found["probabilities"]
+    assert len(shares) == 15
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
+    best = sorted(shares.items(), key=lambda item: -item[1])[:2]
+    assert found["top"] == [{"label": label, "score": share} for label, share in best]
+    assert (found["prediction"], found["score"]) == best[0]
+    (tmp_path / "h.tsv").write_text("sentence\n鼠牛\n")
+    head, row = tsv(recur("predict", trained, tmp_path / "h.tsv", "--probabilities", "--top-k", 99)[1])
+    assert head[:6] == ["sentence", "prediction", "score", "label_1", "score_1", "label_2"]
+    assert head[-15:] == [f"probability_{label}" for label in shares]
+    assert len(row) == len(head) == 3 + 2 * 15 + 15
+    assert row[1:3] == row[3:5] == [best[0][0], f"{best[0][1]:.6f}"]
+
+
+def test_json_goes_to_tsv_and_back(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"id": 7, "sentence": "鼠\t牛", "tags": ["a", "b"], "none": None},
+        {"sentence": "龙\n蛇", "late": "x"},
+    ]
+    write_rows(tmp_path / "x.jsonl", lines)
+    code, out, _ = recur("predict", trained, tmp_path / "x.jsonl", "--format", "tsv", "--quiet")
+    assert code == 0
+    head, *found = tsv(out)
+    assert head == ["id", "sentence", "tags", "none", "late", "prediction", "score"]
+    assert [row[:5] for row in found] == [["7", "鼠\\t牛", '["a", "b"]', "null", ""], ["", "龙\\n蛇", "", "", "x"]]
+    (tmp_path / "y.tsv").write_text("".join("\t".join(row[:5]) + "\n" for row in [head, *found]))
+    code, out, err = recur("predict", trained, tmp_path / "y.tsv", "--format", "jsonl")
+    assert code == 0, err
+    back = jsonl(out)
+    assert [line["sentence"] for line in back] == ["鼠\\t牛", "龙\\n蛇"]
+    assert list(back[0]) == ["id", "sentence", "tags", "none", "late", "prediction", "score"]
+
+
+def test_a_key_that_comes_late_in_a_pipe_is_not_dropped_in_silence(
+    recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_stdin(monkeypatch, b'{"sentence": "a"}\n' * 4096 + b'{"sentence": "b", "late": 1}\n')
+    code, out, _ = recur("predict", trained, "--format", "tsv", "--quiet")
+    assert code == 0
+    assert tsv(out)[-1][-1] == "has the key 'late', which the rows before had not: it has no column"
+
+
+def test_ever_new_keys_are_no_columns(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("".join(f'{{"sentence": "a", "key {n}": 1}}\n' for n in range(10_001)))
+    code, out, err = recur("predict", trained, tmp_path / "x.jsonl", "--format", "tsv")
+    assert (code, out) == (3, "")
+    assert "has more than 10,000 different keys" in err
+
+
+def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("id\tsentence\n7\t鼠\nx8\t牛\n\t虎\n")
+    assert [line["id"] for line in jsonl(recur("predict", trained, tmp_path / "x.tsv", "--format", "clue")[1])] == [
+        0,
+        1,
+        2,
+    ]
+    code, out, _ = recur("predict", trained, tmp_path / "x.tsv", "--format", "clue", "--id", "id")
+    assert code == 0
+    found = jsonl(out)
+    assert [line["id"] for line in found] == [7, "x8", 2]
+    assert all(list(line) == ["id", "label"] for line in found)
+    for options, reason in (
+        (["--format", "clue", "--top-k", 2], "leave out --probabilities and --top-k"),
+        (["--id", "id"], "--id belongs to --format clue"),
+    ):
+        code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)
+        assert (code, out) == (2, "")
+        assert reason in err
+    code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--format", "clue", "--id", "idd")
+    assert code == 3
+    assert "did you mean 'id'" in err
+
+
+def test_strict_stops_before_anything_is_written(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"a\n" * 5 + b"\xff\n" + b"b\n\n"
+    (tmp_path / "x.tsv").write_bytes(content)
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--strict", "--no-header")
+    assert (code, out) == (3, "")
+    assert err == f"recur: error: {tmp_path / 'x.tsv'}:6: is not UTF-8 at byte 1 (0xff)\n"
+    as_stdin(monkeypatch, content)
+    code, out, err = recur("predict", trained, "--strict", "--no-header")
+    assert (code, out) == (3, "")
+    assert "standard input:6: " in err
+
+
+def test_faults_are_summed_up_on_stderr(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_bytes(b"a\n\xfe\n\xff\n")
+    code, _, err = recur("predict", trained, tmp_path / "x.tsv")
+    assert code == 0
+    assert (
+        f"recur: warning: {tmp_path / 'x.tsv'}:2: is not UTF-8 at byte 1 (0xfe) (and 1 more); labelled by what could be read\n"
+        in err
+    )
+    assert recur("predict", trained, tmp_path / "x.tsv", "--quiet")[2] == ""
+
+
+# --- what a prediction depends on
+
+
+def test_a_prediction_depends_on_its_text_alone(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    lines = texts(40)
+
+    def shares(order: list[str], batch_size: int) -> dict[str, tuple[str, list[float]]]:
+        (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in order))
+        options = ["--probabilities", "--precision", "fp32", "--batch-size", batch_size, "--quiet"]
+        code, out, _ = recur("predict", trained, tmp_path / "x.tsv", *options)
+        assert code == 0
+        found = tsv(out)
+        assert [row[0] for row in found] == order
+        return {row[0]: (row[1], [float(share) for share in row[3:]]) for row in found}
+
+    alone = {text: shares([text], batch_size=1)[text] for text in lines[:8]}
+    for order, batch_size in ((lines, 1), (lines, 7), (lines[::-1], 64), (sorted(lines), 3)):
+        found = shares(order, batch_size)
+        for text, (label, wanted) in alone.items():
+            assert found[text][0] == label
+            assert found[text][1] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_windows_leave_no_seam(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    lines = texts(4096 * 2 + 5)
+    (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in lines))
+    code, out, _ = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
+    assert code == 0
+    found = tsv(out)
+    assert [row[0] for row in found] == lines
+    labels: dict[str, set[str]] = {}
+    for row in found:
+        labels.setdefault(row[0], set()).add(row[1])
+    assert all(len(same) == 1 for same in labels.values())
+
+
+class Endless(io.RawIOBase):
+    """A stream of rows of 1 MB that nobody holds."""
+
+    def __init__(self, rows: int) -> None:
+        self.chunks = rows * 16
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        self.chunks -= 1
+        if self.chunks < 0:
+            return 0
+        chunk = b"x" * (1 << 16) if self.chunks % 16 else b"x" * ((1 << 16) - 1) + b"\n"
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def test_memory_does_not_grow_with_the_input(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Endless(rows=128), 1 << 16)))
+    tracemalloc.start()
+    for _ in predict(PredictRequest(trained, output=tmp_path / "out")):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (tmp_path / "out").read_bytes().count(b"\n") == 128
+    assert peak < 80 << 20, "128 MB went through"
+
+
+def test_python_gives_the_same(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    lines = texts(9)
+    (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in lines))
+    code, out, _ = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
+    assert code == 0
+    found = recurcli.load(trained).predict(lines)
+    assert [(label, score) for _, label, score in tsv(out)] == [(p.label, f"{p.score:.6f}") for p in found]
+    assert sum(found[0].probabilities.values()) == pytest.approx(1)
+    assert recurcli.load(trained).predict([("鼠", "牛"), ("鼠", None), "鼠"])[1:] == recurcli.load(trained).predict(
+        ["鼠"] * 2
+    )
+    with pytest.raises(TypeError, match="put it in a list"):
+        recurcli.load(trained).predict("鼠")

@@ -1,0 +1,58 @@
+"""Every encoder can be diagnosed, and what is said of it is true."""
+
+import math
+
+import pytest
+import torch
+
+from recurcli.diagnostics.diagnose import diagnose
+from recurcli.encoders import ENCODERS
+from recurcli.model.config import ModelConfig
+from recurcli.model.models import Backbone
+
+IDS = torch.randint(1, 20, (6, 9), generator=torch.Generator().manual_seed(0))
+MASK = torch.arange(9) < torch.tensor([9, 9, 7, 4, 2, 9])[:, None]
+
+
+def model(name: str) -> Backbone:
+    torch.manual_seed(0)
+    heads = {"num_heads": 2} if name.endswith(("transformer", "rezero")) or name == "rsa" else {}
+    encoder = {"name": name, "hidden_size": 16, "num_layers": 2, **heads}
+    return Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16))
+
+
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_every_encoder_has_a_diagnosis_of_finite_numbers(name: str) -> None:
+    found = diagnose(model(name), IDS, MASK)
+    assert [layer.layer for layer in found.layers] == ([] if name.startswith("truncated") else [1, 2])
+    for layer in found.layers:
+        for key in ("activation_factor", "distance_preservation", "movement", "entropy"):
+            assert math.isfinite(getattr(layer, key)), (name, key)
+    assert len(found.gradient_norm_by_distance) == 7
+    assert all(math.isfinite(norm) for norm in found.gradient_norm_by_distance)
+
+
+def test_an_identity_at_the_start_keeps_all_distances() -> None:
+    for name in ("transject", "rezero"):
+        for layer in diagnose(model(name), IDS, MASK).layers:
+            assert layer.activation_factor == pytest.approx(1, abs=1e-5)
+            assert layer.movement == pytest.approx(0, abs=1e-5)
+
+
+def test_readings_are_those_of_the_weights() -> None:
+    starsaber = diagnose(model("starsaber"), IDS, MASK).layers[0].readings
+    assert starsaber["alpha"] == 1
+    rsa = diagnose(model("rsa"), IDS, MASK).layers[0].readings
+    assert rsa["gate"] == pytest.approx(0.5)
+    transject = diagnose(model("transject"), IDS, MASK).layers[0].readings
+    assert isinstance(transject["expert_weights"], list)
+    assert sum(transject["expert_weights"]) == pytest.approx(1)
+
+
+def test_attention_that_looks_at_all_alike_has_the_entropy_of_the_length() -> None:
+    backbone = model("starsaber")
+    with torch.no_grad():
+        for parameter in backbone.encoder.parameters():
+            parameter.zero_()
+    expected = sum(length * math.log(length) for length in (9, 9, 7, 4, 2, 9)) / MASK.sum().item()
+    assert diagnose(backbone, IDS, MASK).layers[0].readings["attention_entropy"] == pytest.approx(expected, rel=1e-5)

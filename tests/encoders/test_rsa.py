@@ -1,0 +1,227 @@
+"""RSA is its equation, head by head, and reduces to attention and to recurrence at the ends of its gate."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+from allocations import Allocations, elements_made
+from torch import Tensor
+
+from recurcli.encoders import build_encoder
+from recurcli.encoders.rsa import RSA, RecurrentAttention, softmax_attention
+from recurcli.errors import UsageError
+from recurcli.layers.attention import MultiHeadAttention, key_mask
+from recurcli.ops import recurrence_matrix_loop
+
+SIZE, HEADS, K = 24, 8, 3
+ALL_KINDS = {"rem_heads": [1, 1, 1, 2, 1, 1], "dilations": [3, 2, 4]}
+
+
+def encoder_of(**more: Any) -> RSA:
+    """An RSA of one layer, in float64, moved from where it starts."""
+    torch.manual_seed(3)
+    config = {"name": "rsa", "hidden_size": SIZE, "num_layers": 1, "num_heads": HEADS, **more}
+    encoder = cast(RSA, build_encoder(config).double().eval())
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return encoder
+
+
+def attention_of(**more: Any) -> RecurrentAttention:
+    return cast(RecurrentAttention, encoder_of(**more).layers[0].attention)
+
+
+def batch(*lengths: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(len(lengths), max(lengths), SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    return x, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=0)
+
+
+def slow(layer: RecurrentAttention, x: Tensor) -> Tensor:
+    """The module's equation for one text (T, D), a head at a time, every P entry by entry."""
+    length = len(x)
+    query, key, value = layer.query_key_value(x).view(length, 3, HEADS, K).permute(1, 2, 0, 3)  # (H, T, K) each
+    gate = torch.sigmoid(layer.mu)
+    heads = []
+    for index in range(HEADS):
+        scores = query[index] @ key[index].T / K**0.5
+        if layer.causal:
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+        weights = scores.softmax(dim=-1)
+        if index < len(layer.heads):
+            kind, dilation, place = layer.heads[index]
+            rates = layer.eta.tanh() if kind == "regular" else layer.nu.sigmoid()  # type: ignore[union-attr]
+            keys = {"rate": rates[place].item(), "dilation": dilation, "causal": layer.causal}
+            if kind != "regular":
+                keys["angle"] = layer.theta[place].item()  # type: ignore[index]
+            weights = (1 - gate) * weights + gate * recurrence_matrix_loop(kind, length, **keys)
+        heads.append(weights @ value[index])
+    return layer.output(torch.cat(heads, dim=-1))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [(13, 6), (150, 70)], ids=["one block", "several blocks"])
+def test_a_layer_is_its_equation_head_by_head(causal: bool, lengths: tuple[int, int]) -> None:
+    layer = attention_of(causal=causal, **ALL_KINDS)
+    assert {head.kind for head in layer.heads} == {"regular", "cosine", "sine"}
+    assert {head.dilation for head in layer.heads} == {1, 2, 3, 4}
+    assert len(layer.heads) == 7 < HEADS
+    x, mask = batch(*lengths)
+    found = layer(torch.where(mask[..., None], x, 1e4), mask, key_mask(mask))
+    for row, length in enumerate(lengths):
+        close(found[row, :length], slow(layer, x[row, :length]))
+
+
+@pytest.mark.parametrize(
+    ("heads", "dilations", "count"),
+    [([0, 0, 0, 0, 2, 2], [2, 4], 5), ([2, 1, 1, 1, 1, 1], [2, 2], 8), ([3, 0, 0, 0, 0, 0], [], 4)],
+)
+def test_adds_a_gate_a_rate_a_regular_head_and_two_numbers_a_pair(
+    heads: list[int], dilations: list[int], count: int
+) -> None:
+    layer = attention_of(rem_heads=heads, dilations=dilations)
+    plain = MultiHeadAttention(SIZE, HEADS, K, 0.0)
+    assert sum(p.numel() for p in layer.parameters()) - sum(p.numel() for p in plain.parameters()) == count
+    assert count == 1 + heads[0] + heads[3] + 2 * (heads[1] + heads[4])
+
+
+def test_the_heads_of_a_pair_share_rate_angle_and_dilation() -> None:
+    layer = attention_of(rem_heads=[0, 1, 1, 0, 2, 2], dilations=[2, 4, 2, 4])
+    rates, angles = layer.rates_and_angles()
+    pairs = {}
+    for head, rate, angle in zip(layer.heads, rates.tolist(), angles.tolist(), strict=True):
+        pairs.setdefault(head.place, []).append((head.kind, (head.dilation, rate, angle)))
+    assert [head.dilation for head in layer.heads] == [1, 1, 2, 2, 4, 4]
+    for cosine, sine in pairs.values():
+        assert (cosine[0], sine[0]) == ("cosine", "sine")
+        assert cosine[1] == sine[1]
+
+
+def test_starts_where_the_paper_starts() -> None:
+    torch.manual_seed(0)
+    config = {"name": "rsa", "hidden_size": SIZE, "num_layers": 1, "rem_heads": [3, 1, 1, 0, 1, 1], "gate_init": -3.0}
+    layer = cast(RecurrentAttention, cast(RSA, build_encoder(config)).layers[0].attention)
+    assert layer.eta is not None and layer.nu is not None and layer.theta is not None
+    assert layer.eta.tolist() == [1.0, -1.5, 2.0]
+    assert layer.nu.tolist() == [1.0, 2.0]
+    torch.testing.assert_close(layer.theta.detach(), torch.full((2,), torch.pi / 4))
+    assert layer.mu.item() == -3.0
+
+
+def test_a_closed_gate_is_plain_attention() -> None:
+    layer, plain = attention_of(), MultiHeadAttention(SIZE, HEADS, K, 0.0).double()
+    plain.load_state_dict({key: value for key, value in layer.state_dict().items() if "." in key})
+    torch.nn.init.constant_(layer.mu, -1e4)
+    x, mask = batch(9, 5)
+    close(layer(x, mask, key_mask(mask))[mask], plain(x, key_mask(mask))[mask])
+
+
+def test_an_open_gate_is_recurrence_whatever_queries_and_keys_are() -> None:
+    layer = attention_of(rem_heads=[2, 1, 1, 0, 2, 2], dilations=[2, 3])
+    torch.nn.init.constant_(layer.mu, 1e4)
+    x, mask = batch(9, 5)
+    before = layer(x, mask, key_mask(mask))
+    with torch.no_grad():
+        layer.query_key_value.weight[: 2 * SIZE].normal_()
+        layer.query_key_value.bias[: 2 * SIZE].normal_()
+    close(layer(x, mask, key_mask(mask)), before)
+    close(before[0], slow(layer, x[0]))
+
+
+def test_the_causal_form_has_no_gradient_from_the_future() -> None:
+    x = batch(80)[0]
+    for causal in (True, False):
+        encoder = encoder_of(causal=causal, **ALL_KINDS)
+        leaf = x.clone().requires_grad_()
+        slope = torch.autograd.grad(encoder(leaf)[0, 70, 0], leaf)[0][0].abs().sum(-1)
+        assert (slope[:71] > 0).all()
+        assert bool((slope[71:] == 0).all()) is causal
+
+
+@pytest.mark.parametrize("length", [6, 200])
+def test_gradients_reach_rates_angles_and_gate(length: int) -> None:
+    layer = attention_of(rem_heads=[1, 1, 1, 1, 1, 1], dilations=[2, 3])
+    (layer(batch(length)[0], None, None) ** 2).sum().backward()
+    for parameter in (layer.eta, layer.nu, layer.theta, layer.mu):
+        assert parameter is not None and parameter.grad is not None
+        assert (parameter.grad != 0).all()
+
+
+def test_a_rate_of_exactly_0_has_finite_gradients() -> None:
+    layer = attention_of(**ALL_KINDS)
+    assert layer.eta is not None and layer.nu is not None
+    torch.nn.init.zeros_(layer.eta)
+    torch.nn.init.constant_(layer.nu, -1e4)
+    layer(batch(100)[0], None, None).sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_short_rows_of_16_bits_take_another_way_to_the_same_softmax(causal: bool) -> None:
+    query, key, value = torch.randn(3, 2, HEADS, 20, 16, generator=torch.Generator().manual_seed(1)).bfloat16()
+    kept = key_mask(batch(20, 7)[1])
+    exact = softmax_attention(query.float(), key.float(), value.float(), kept, causal=causal)
+    rounded = softmax_attention(query, key, value, kept, causal=causal).float()
+    real = slice(None) if not causal else slice(0, 7)
+    assert (rounded - exact)[:, :, real].norm() < 0.01 * exact[:, :, real].norm()
+
+
+def test_no_layer_and_no_head_makes_a_matrix_of_lags() -> None:
+    torch.manual_seed(0)
+    encoder = build_encoder({"name": "rsa", "hidden_size": SIZE, "num_layers": 3})
+    x, mask = batch(50, 31)
+    with Allocations() as allocations:
+        encoder(x.float(), mask)
+    whole = [shape for shape, dtype in allocations.made if not dtype.is_floating_point]
+    assert max(shape.numel() for shape in whole) <= 2 * 50
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_text_twice_as_long_makes_twice_the_elements(causal: bool) -> None:
+    encoder = encoder_of(causal=causal).float()
+
+    def compute(length: int) -> Tensor:
+        x, mask = batch(length, length // 2)
+        return encoder(x.float(), mask)
+
+    assert elements_made(compute, 2048) / elements_made(compute, 1024) < 2.1
+
+
+def test_one_graph_serves_every_length() -> None:
+    encoder = encoder_of(**ALL_KINDS).float()
+    lengths = {0: torch.export.Dim("B", max=64), 1: torch.export.Dim("T", min=2, max=512)}
+    x, mask = batch(7, 4)
+    graph = torch.export.export(encoder, (x.float(), mask), dynamic_shapes=(lengths, lengths)).module()
+    for size in ((2,), (150, 80, 9)):
+        x, mask = batch(*size)
+        close(graph(x.float(), mask)[mask], encoder(x.float(), mask)[mask], 1e-5)
+
+
+def test_without_a_word_on_heads_a_quarter_of_them_are_dilated_pairs() -> None:
+    config = RSA.Config(hidden_size=SIZE, num_layers=1)
+    assert (config.head_counts, config.head_dilations) == ((0, 0, 0, 0, 2, 2), (2, 4))
+    for heads, counts in ((4, (0, 0, 0, 0, 1, 1)), (2, (0, 0, 0, 0, 1, 1)), (1, (1, 0, 0, 0, 0, 0))):
+        assert RSA.Config(hidden_size=SIZE, num_layers=1, num_heads=heads).head_counts == counts
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"rem_heads": [0, 2, 1, 0, 0, 0]}, "rem_heads must have as many sine as cosine heads"),
+        ({"rem_heads": [9, 0, 0, 0, 0, 0]}, "rem_heads must be 1 to 8 heads in all"),
+        ({"rem_heads": [0, 0, 0, 0, 0, 0]}, "rem_heads must be 1 to 8 heads in all"),
+        ({"rem_heads": [0, 0, 0, 0, 2, 2], "dilations": [2]}, "dilations must be one for each of 2 dilated heads"),
+        ({"rem_heads": [0, 0, 0, 0, 2, 2], "dilations": [2, 4, 4, 2]}, "dilations must be one for each of 2"),
+        ({"dilations": [2, 0]}, "dilations must be at least 1"),
+        ({"gate_init": 4.0}, "gate_init must be from -3 to 3, not 4.0"),
+        ({"num_heads": 5}, "hidden_size 24 is not a multiple of num_heads 5"),
+    ],
+)
+def test_heads_that_do_not_fit_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        build_encoder({"name": "rsa", "hidden_size": SIZE, "num_layers": 1, **keys})
+    assert str(refusal.value).replace(": ", " ", 1).startswith(message)

@@ -1,0 +1,324 @@
+"""TransJect and Random-TransJect equal the plain loop, and have the properties that their paper claims."""
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recurcli.encoders import build_encoder
+from recurcli.encoders.transject import TransJectLayer, eigenvalues, expert_outputs
+from recurcli.errors import UsageError
+from recurcli.ops import orthogonal, orthogonal_loop
+
+SIZE, EXPERTS = 6, 3
+BOTH = pytest.mark.parametrize("name", ["transject", "random-transject"])
+
+
+def build(name: str, *, moved: bool = True, dtype: torch.dtype = torch.float64, **keys: Any) -> Any:
+    """A small encoder in evaluation, its parameters moved from their start."""
+    torch.manual_seed(3)
+    config = {"name": name, "hidden_size": SIZE, "num_layers": 2, "num_experts": EXPERTS, **keys}
+    encoder = build_encoder(config).to(dtype).eval()
+    if moved:
+        with torch.no_grad():
+            for parameter in encoder.parameters():
+                parameter.add_(0.5 * torch.randn_like(parameter))
+    return encoder
+
+
+def batch(*lengths: int, size: int = SIZE, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Random embeddings with garbage behind each length, and their mask."""
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    x = torch.randn(*mask.shape, size, dtype=dtype, generator=torch.Generator().manual_seed(4))
+    return x.masked_fill(~mask[..., None], 1e4), mask
+
+
+def layer_of(encoder: Any, number: int) -> tuple[TransJectLayer, Tensor]:
+    """A layer and its orthogonal matrices."""
+    layer: TransJectLayer = encoder.layers[number]
+    return layer, orthogonal(layer.raw)
+
+
+def plain_eigenvalues(encoder: Any, tokens: Tensor) -> Tensor:
+    """s (D,) of the real tokens (T, D) of one sample, as the formulas have it."""
+    if hasattr(encoder, "theta"):
+        return encoder.theta.abs() / encoder.theta.abs().max()
+    vectors = orthogonal_loop(encoder.eigenvectors)
+    q = torch.diagonal(vectors.T @ tokens.T @ tokens @ vectors)
+    return q / q.max()
+
+
+def plain_forward(encoder: Any, tokens: Tensor) -> Tensor:
+    """The encoder on the real tokens (T, D) of one sample: a loop over layers, experts and tokens."""
+    s, h = plain_eigenvalues(encoder, tokens), list(tokens)
+    for layer in encoder.layers:
+        r = torch.tanh(layer.alpha) / len(encoder.layers)
+        matrices = orthogonal_loop(layer.raw)
+        y = [[F.elu((token @ matrices[e] * s) @ matrices[EXPERTS + e]) for token in h] for e in range(EXPERTS)]
+        scores = []
+        for e in range(EXPERTS):
+            highest = torch.stack([token + r * y[e][t] for t, token in enumerate(h)]).max(dim=0).values
+            scores.append(layer.importance @ highest + layer.bias[e])
+        exponentials = [torch.exp(score) for score in scores]
+        weights = [value / torch.stack(exponentials).sum() for value in exponentials]
+        for t, token in enumerate(h):
+            between = token + r * torch.stack([weights[e] * y[e][t] for e in range(EXPERTS)]).sum(dim=0)
+            h[t] = between + r * F.elu(matrices[-1] @ F.elu(matrices[-2] @ between))
+    return torch.stack(h)
+
+
+@BOTH
+@pytest.mark.parametrize("lengths", [(4, 2), (9, 7, 8), (1,)], ids=["scaled rows", "folded", "one token"])
+def test_equals_the_plain_loop_and_so_do_its_gradients(name: str, lengths: tuple[int, ...]) -> None:
+    encoder, (x, mask) = build(name), batch(*lengths)
+    x.requires_grad_()
+    fast = encoder(x, mask)[mask]
+    slow = torch.cat([plain_forward(encoder, row[:length]) for row, length in zip(x, lengths, strict=True)])
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(x, mask)[mask], slow, rtol=0, atol=1e-10)
+    weights = torch.randn_like(fast)
+    inputs = [x, *encoder.parameters()]
+    gradients = [torch.autograd.grad((states * weights).sum(), inputs, allow_unused=True) for states in (fast, slow)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sets", [1, 4], ids=["one s for all", "an s for each sample"])
+def test_folding_the_experts_changes_nothing(sets: int) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(4, 5, SIZE), torch.rand(sets, SIZE), *orthogonal(torch.randn(2, EXPERTS, SIZE, SIZE))]
+    inputs = [tensor.double().requires_grad_() for tensor in inputs]
+    folded, scaled = (expert_outputs(*inputs, folded=folded) for folded in (True, False))
+    torch.testing.assert_close(folded, scaled, rtol=0, atol=1e-6)
+    weights = torch.randn_like(folded)
+    for one, other in zip(
+        *(torch.autograd.grad((outputs * weights).sum(), inputs) for outputs in (folded, scaled)), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_the_greatest_eigenvalue_is_one_and_padding_alone_has_none() -> None:
+    x, mask = batch(5, 3, 1)
+    s, _, _ = eigenvalues(x * mask[..., None], orthogonal(build("transject").eigenvectors))
+    assert torch.equal(s.amax(dim=-1), torch.ones(3, dtype=torch.float64))
+    assert s.min() >= 0
+    nothing = torch.zeros(1, 4, SIZE, requires_grad=True)
+    s, _, _ = eigenvalues(nothing, torch.eye(SIZE))
+    assert torch.equal(s, torch.zeros(1, SIZE))
+    s.sum().mul(1e30).backward()  # type: ignore[no-untyped-call]
+    assert nothing.grad is not None
+    assert nothing.grad.isfinite().all()
+
+
+@BOTH
+def test_the_eigenvalues_are_made_once_of_the_embeddings_and_serve_all_layers(name: str) -> None:
+    encoder, (x, mask) = build(name), batch(5, 3)
+    seen: list[Tensor] = []
+    for layer in encoder.layers:
+        layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
+    encoder(x, mask)
+    assert len(seen) == 2
+    assert seen[0] is seen[1]
+    for row, length in enumerate((5, 3)):
+        s = seen[0].expand(2, -1)[row]
+        torch.testing.assert_close(s, plain_eigenvalues(encoder, x[row, :length]), rtol=0, atol=1e-12)
+
+
+@BOTH
+def test_starts_as_the_identity(name: str) -> None:
+    encoder, (x, mask) = build(name, moved=False).train(), batch(9, 4)
+    assert torch.equal(encoder(x, mask)[mask], x[mask])
+
+
+@BOTH
+def test_experts_start_apart(name: str) -> None:
+    _, matrices = layer_of(build(name, moved=False), 0)
+    x, _ = batch(4)
+    y = expert_outputs(x, torch.ones(1, SIZE, dtype=torch.float64), *torch.split(matrices[:-2], EXPERTS))
+    assert (y[0] - y[1]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["cayley", "householder"])
+@BOTH
+def test_matrices_are_orthogonal_after_two_hundred_steps(name: str, kind: str) -> None:
+    encoder = build(name, dtype=torch.float32, hidden_size=32, orthogonal_map=kind, moved=False).train()
+    before = encoder.layers[0].raw.detach().clone()
+    x, mask = batch(6, 4, 6, size=32, dtype=torch.float32)
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=0.02)
+    for _ in range(200):
+        optimizer.zero_grad()
+        losses = encoder.auxiliary_losses(x, mask)
+        total = encoder(x, mask)[mask].sin().sum() + sum(losses.values(), torch.zeros(()))
+        total.backward()
+        optimizer.step()
+    assert (encoder.layers[0].raw - before).abs().max() > 0.3
+    raw = [parameter for parameter in encoder.parameters() if parameter.ndim > 1]
+    for matrices in encoder.matrices(raw):
+        assert (matrices.mT @ matrices - torch.eye(32)).abs().max() <= 1e-5
+
+
+@BOTH
+@pytest.mark.parametrize("length", [4, 20])
+def test_two_tokens_of_a_sample_stay_apart_and_together(name: str, length: int) -> None:
+    encoder = build(name, num_layers=3)
+    with torch.no_grad():
+        for layer, alpha in zip(encoder.layers, (5.0, -5.0, 1.5), strict=True):
+            layer.alpha.fill_(alpha)
+        x, _ = batch(length)
+        x[0, 1] = x[0, 0] + 1e-4 * x[0, 1]
+        states = encoder(x)
+    weights = torch.stack([layer.residual_weight.abs() for layer in encoder.layers])
+    assert weights.max() > 0.3
+    rows, columns = torch.triu_indices(length, length, offset=1)
+    factor = (states[0, rows] - states[0, columns]).norm(dim=-1) / (x[0, rows] - x[0, columns]).norm(dim=-1)
+    assert factor.min() >= (1 - weights).square().prod() - 1e-9
+    assert factor.max() <= (1 + weights).square().prod() + 1e-9
+
+
+@BOTH
+def test_padding_changes_nothing(name: str) -> None:
+    encoder = build(name, dtype=torch.float32)
+    x, mask = batch(5, 3, dtype=torch.float32)
+    longer = F.pad(x, (0, 0, 0, 4), value=-1e4)
+    wider = F.pad(mask, (0, 4))
+    assert (encoder(longer, wider)[:, :5][mask] - encoder(x, mask)[mask]).abs().max() <= 1e-5
+    losses = [encoder.auxiliary_losses(x, mask), encoder.auxiliary_losses(longer, wider)]
+    assert all(losses[0][key].item() == pytest.approx(losses[1][key].item()) for key in losses[0])
+
+
+@BOTH
+def test_evaluation_is_deterministic_and_draws_no_numbers(name: str) -> None:
+    encoder, (x, mask) = build(name), batch(5, 3)
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        assert torch.equal(encoder(x, mask), encoder(x, mask))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_expert_weights_sum_to_one_and_belong_to_the_sample() -> None:
+    layer, matrices = layer_of(build("transject"), 1)
+    x, mask = batch(5, 3, 5)
+
+    def weights(x: Tensor, mask: Tensor) -> Tensor:
+        y = expert_outputs(x, torch.full((1, SIZE), 0.7, dtype=x.dtype), *torch.split(matrices[:-2], EXPERTS))
+        return layer.expert_weights(x, y, mask)
+
+    found = weights(x, mask)
+    assert found.shape == (EXPERTS, 3)
+    torch.testing.assert_close(found.sum(dim=0), torch.ones(3, dtype=torch.float64))
+    assert found.std(dim=0).min() > 1e-3
+    backwards = x.clone()
+    backwards[0] = x[0].flip(0)
+    torch.testing.assert_close(weights(backwards, mask), found, rtol=0, atol=1e-12)
+    for row, length in enumerate((5, 3, 5)):
+        alone = weights(x[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(alone[:, 0], found[:, row], rtol=0, atol=1e-12)
+    assert layer.importance.shape == (SIZE,)
+    assert layer.bias.shape == (EXPERTS,)
+
+
+def test_tokens_learn_of_each_other_through_eigenvalues_and_expert_weights_alone() -> None:
+    encoder, (x, _) = build("transject"), batch(4)
+    s, _, _ = eigenvalues(x, orthogonal(encoder.eigenvectors))
+
+    def with_both_held_fixed(x: Tensor) -> Tensor:
+        for number in range(2):
+            layer, matrices = layer_of(encoder, number)
+            y = expert_outputs(x, s, *torch.split(matrices[:-2], EXPERTS))
+            weights = torch.tensor([[0.2], [0.5], [0.3]], dtype=x.dtype)
+            x = layer.combine(x, y, weights, matrices[-2:])
+        return x
+
+    def between_tokens(function: Any) -> Tensor:
+        jacobian: Any = torch.autograd.functional.jacobian(function, x)  # type: ignore[no-untyped-call]
+        return jacobian[0, :, :, 0].abs().amax(dim=(1, 3))  # (T, T): output position, input position
+
+    fixed, free = between_tokens(with_both_held_fixed), between_tokens(encoder)
+    assert fixed.diagonal().min() > 0.1
+    assert torch.equal(fixed, fixed.diagonal().diag())
+    assert (free > 0).all()
+
+
+def test_the_auxiliary_loss_is_the_distance_to_the_eigendecomposition() -> None:
+    encoder = build("transject", auxiliary_weight=0.3)
+    x, mask = batch(5, 3)
+    losses = encoder.auxiliary_losses(x, mask)
+    assert list(losses) == ["reconstruction"]
+    vectors = orthogonal_loop(encoder.eigenvectors)
+    distances = []
+    for row, length in zip(x, (5, 3), strict=True):
+        tokens = row[:length]
+        q = torch.diagonal(vectors.T @ tokens.T @ tokens @ vectors)
+        difference = vectors.T @ (tokens.T @ tokens / q.max()) @ vectors - torch.diag(q / q.max())
+        distances.append(0.3 * difference.square().sum() / SIZE**2)
+    slow = torch.stack(distances).mean()
+    torch.testing.assert_close(losses["reconstruction"], slow, rtol=1e-10, atol=0)
+    gradients = [torch.autograd.grad(loss, encoder.eigenvectors)[0] for loss in (losses["reconstruction"], slow)]
+    assert gradients[0].abs().max() > 1e-4
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-12)
+
+
+def test_eigenvectors_leave_no_auxiliary_loss_and_give_the_eigenvalues() -> None:
+    encoder, (x, _) = build("transject"), batch(9)
+    values, vectors = torch.linalg.eigh(x[0].T @ x[0])
+    vectors[:, 0] *= torch.linalg.det(vectors)  # a rotation, as Cayley's map gives
+    identity = torch.eye(SIZE, dtype=torch.float64)
+    with torch.no_grad():
+        encoder.eigenvectors.copy_(torch.linalg.solve(identity + vectors, identity - vectors))
+    torch.testing.assert_close(orthogonal(encoder.eigenvectors), vectors, rtol=0, atol=1e-9)
+    torch.testing.assert_close(eigenvalues(x, vectors)[0][0], values / values.max(), rtol=0, atol=1e-9)
+    assert encoder.auxiliary_losses(x)["reconstruction"] < 1e-20
+
+
+def test_random_transject_learns_its_eigenvalues_and_has_no_auxiliary_loss() -> None:
+    encoder, (x, mask) = build("random-transject"), batch(5, 3)
+    assert encoder.auxiliary_losses(x, mask) == {}
+    assert build("transject", auxiliary_weight=0.0).auxiliary_losses(x, mask) == {}
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+    before = encoder.theta.detach().clone()
+    encoder.train()(x, mask)[mask].square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(encoder.theta, before)
+    with torch.no_grad():
+        encoder.theta.zero_()
+        assert encoder.eval()(x, mask)[mask].isfinite().all()
+
+
+@pytest.mark.parametrize(("key", "value"), [("num_experts", 0), ("auxiliary_weight", -1.0), ("dropout", 1.0)])
+def test_values_that_do_not_fit_are_refused(key: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{key}: must be at least"):
+        build("transject", **{key: value})
+
+
+MEMORY = r"""
+import re, sys, torch
+from pathlib import Path
+from recurcli.encoders import build_encoder
+torch.set_num_threads(1)
+torch.manual_seed(0)
+encoder = build_encoder({"name": sys.argv[1], "hidden_size": 128, "num_layers": 2})
+def peak(length):
+    encoder(torch.randn(1, length, 128)).square().sum().backward()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
+before = peak(64)
+print(*(peak(length) - before for length in (2048, 4096, 8192)))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the greatest memory in use is read from /proc")
+@BOTH
+def test_memory_grows_with_the_length_and_not_with_its_square(name: str) -> None:
+    malloc = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed goes back, and does not hide what comes next
+    command = [sys.executable, "-c", MEMORY, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **malloc})
+    peaks = [int(number) for number in done.stdout.split()]
+    assert all(longer <= 2.1 * shorter for shorter, longer in pairwise(peaks)), peaks
+    assert peaks[-1] > 20_000, "KiB, so that something was measured"

@@ -1,0 +1,172 @@
+"""Tokens become vectors: plain or column-orthonormal, whole or beside their position."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_task import tiny
+from torch import Tensor
+
+from recurcli.evaluation.trained import build_trained_classifier, read_model
+from recurcli.model.config import ModelConfig
+from recurcli.model.embedding import TokenEmbedding
+from recurcli.model.models import MaskedTokenModel
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+def build(vocabulary: int = 50, size: int = 16, **keys: bool) -> TokenEmbedding:
+    torch.manual_seed(0)
+    return TokenEmbedding(vocabulary, size, **keys).double().eval()
+
+
+IDS = torch.tensor([[3, 7, 7, 0], [49, 3, 1, 2]])
+
+
+@pytest.mark.parametrize("orthonormal", [False, True])
+def test_a_token_is_a_row_of_the_table(orthonormal: bool) -> None:
+    embedding = build(orthonormal=orthonormal)
+    assert torch.equal(embedding(IDS), embedding.table()[IDS])
+
+
+@pytest.mark.parametrize("orthonormal", [False, True])
+@pytest.mark.parametrize("size", [16, 9])
+def test_positions_are_the_other_half_in_vaswanis_sines_and_cosines(size: int, orthonormal: bool) -> None:
+    embedding = build(size=size, concatenate_positions=True, orthonormal=orthonormal)
+    half = size // 2
+    x = embedding(IDS)
+    assert x.shape == (2, 4, size)
+    assert torch.equal(x[..., :half], embedding.table()[IDS])
+    columns = size - half
+    for t in range(4):
+        for column in range(columns):
+            angle = t / 10_000 ** (2 * (column // 2) / columns)
+            expected = math.sin(angle) if column % 2 == 0 else math.cos(angle)
+            assert x[0, t, half + column].item() == pytest.approx(expected, abs=1e-6)
+    assert torch.equal(x[0, :, half:], x[1, :, half:])
+
+
+def test_orthonormal_columns_are_scaled_to_the_norm_of_a_position() -> None:
+    embedding = build(vocabulary=50, size=16, concatenate_positions=True, orthonormal=True)
+    table = embedding.table()
+    torch.testing.assert_close(table.T @ table, 50 / 2 * torch.eye(8, dtype=torch.float64), rtol=0, atol=1e-9)
+    positions = embedding(IDS)[..., 8:].square().sum(dim=-1)
+    torch.testing.assert_close(positions, torch.full((2, 4), 4.0, dtype=torch.float64))
+    assert table.square().sum(dim=-1).mean().item() == pytest.approx(4)
+    assert embedding.output_weight().square().sum(dim=-1).mean().item() == pytest.approx(1)
+
+
+def test_a_small_vocabulary_has_orthonormal_rows_of_the_same_norm() -> None:
+    table = build(vocabulary=5, size=16, concatenate_positions=True, orthonormal=True).table()
+    torch.testing.assert_close(table @ table.T, 4 * torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("vocabulary", [5, 50])
+def test_distinct_tokens_keep_distinct_vectors(vocabulary: int) -> None:
+    embedding = build(vocabulary, orthonormal=True).float()
+    with torch.no_grad():
+        embedding.weight[1] = embedding.weight[0]
+        embedding.weight[1, 3] += 1e-3
+        table = embedding.table()
+    distances = torch.cdist(table, table) + torch.eye(vocabulary)
+    assert distances.min() > 1e-4
+
+
+def test_stays_orthonormal_in_float32_while_it_is_trained() -> None:
+    embedding = build(orthonormal=True).float().train()
+    before = embedding.table().detach().clone()
+    optimizer = torch.optim.Adam(embedding.parameters(), lr=0.05)
+    for _ in range(50):
+        optimizer.zero_grad()
+        embedding(IDS).sin().sum().backward()
+        optimizer.step()
+    table = embedding.table() / (50 / 2) ** 0.5
+    assert (table.T @ table - torch.eye(16)).abs().max() < 1e-5
+    assert (embedding.table() - before).abs().max() > 0.1
+    with torch.no_grad():
+        kept = embedding.eval().table()
+        assert embedding.table() is kept, "made once in evaluation"
+        assert torch.allclose(kept, embedding.table())
+
+
+def vectors(vocabulary: int, width: int) -> tuple[Tensor, Tensor]:
+    known = torch.arange(vocabulary) % 3 == 0
+    return torch.randn(vocabulary, width, generator=torch.Generator().manual_seed(1)), known
+
+
+@pytest.mark.parametrize("concatenate", [False, True])
+def test_vectors_are_taken_over_where_they_are_known(concatenate: bool) -> None:
+    embedding = build(concatenate_positions=concatenate)
+    before = embedding.weight.detach().clone()
+    given, known = vectors(50, embedding.weight.shape[1])
+    embedding.use_vectors(given, known)
+    assert torch.equal(embedding.weight[~known], before[~known])
+    directions = torch.cosine_similarity(embedding.weight[known], given[known].double())
+    torch.testing.assert_close(directions, torch.ones_like(directions))
+    assert embedding.weight[known].norm(dim=1).mean().item() == pytest.approx(before.norm(dim=1).mean().item())
+
+
+def test_an_orthonormal_table_starts_from_the_vectors() -> None:
+    embedding = build(orthonormal=True)
+    given, known = vectors(50, 16)
+    embedding.use_vectors(given, known | True)
+    table = embedding.table()
+    torch.testing.assert_close(table.T @ table, 25 * torch.eye(16, dtype=torch.float64), rtol=0, atol=1e-9)
+    residual = torch.linalg.lstsq(given.double(), table).solution
+    torch.testing.assert_close(given.double() @ residual, table, rtol=0, atol=1e-9)
+
+
+def test_a_masked_token_is_scored_with_the_first_columns_of_its_state() -> None:
+    torch.manual_seed(0)
+    encoder = {"name": "random-transject", "hidden_size": 8, "num_layers": 1}
+    model = MaskedTokenModel(
+        ModelConfig(encoder=encoder, vocab_size=50, pad_id=0, max_length=9, embedding_orthonormal=True)
+    ).eval()
+    with torch.no_grad():
+        scores, _ = model(IDS, IDS != 0, torch.tensor([0, 5]))
+        _, states = model.encode(IDS, IDS != 0)
+    chosen = torch.stack([states[0, 0, :4], states[1, 1, :4]])
+    torch.testing.assert_close(scores, chosen @ model.embedding.table().T / 2**0.5)
+
+
+def options(data: Path, output: Path, *more: str) -> list[object]:
+    settings = ("encoder.num_experts=2", "pretraining.max_steps=1", "finetuning.epochs=1", *more)
+    return ["--preset", "transject-tnews", "--data", data, "--output", output, *tiny(*settings)]
+
+
+def test_a_run_keeps_its_orthonormal_table_and_what_was_frozen(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("2 8\n" + "".join(f"{word} {' '.join(['0.25'] * 8)}\n" for word in "鼠龙"), encoding="utf-8")
+    more = (f"embedding.vectors={words}", "embedding.freeze=true")
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x", *more), "--quiet")
+    assert code == 0, err
+    files = read_model(tmp_path / "x")
+    assert json.loads((tmp_path / "x" / "config.json").read_text())["embedding_orthonormal"] is True
+    frozen = files.tensors["embedding.weight"][[files.tokenizer.tokens.index(word) for word in "鼠龙"]]
+    assert frozen.shape == (2, 8)
+    assert frozen.std(dim=1).max() < 1e-6
+    table = build_trained_classifier(files, torch.device("cpu")).embedding.table()
+    short = table if len(table) >= 8 else table.T
+    products = short.T @ short
+    assert (products - products[0, 0] * torch.eye(len(products))).abs().max() < 1e-3
+
+
+def test_vectors_of_the_whole_width_are_refused_where_positions_take_half(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("鼠 " + " ".join(["0.25"] * 16), encoding="utf-8")
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x", f"embedding.vectors={words}"))
+    assert code == 2
+    assert "has vectors of 16 numbers; encoder.hidden_size asks for 8, half of it beside positions" in err
+
+
+def test_a_pretrained_run_of_another_kind_of_table_is_refused(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    assert recur("pretrain", *options(tiny_tnews, tmp_path / "before"), "--quiet")[0] == 0
+    other = options(tiny_tnews, tmp_path / "x", "embedding.orthonormal=false")
+    code, _, err = recur("finetune", *other, "--init", tmp_path / "before")
+    assert code == 2
+    assert "embedding.orthonormal is True" in err

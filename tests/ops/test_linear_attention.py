@@ -1,0 +1,119 @@
+"""Linear attention's forms are one: the sums, the matrix of weights, and the recurrence."""
+
+import pytest
+import torch
+from allocations import elements_made
+from torch import Tensor
+
+from recurcli.ops import linear_attention, linear_attention_loop, linear_attention_step
+from recurcli.ops.linear_attention import EPSILON, feature_map
+
+CAUSAL = pytest.mark.parametrize("causal", [False, True])
+
+
+def inputs(length: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and keys (2, 3, T, 4), values (2, 3, T, 5)."""
+    generator = torch.Generator().manual_seed(3)
+    query, key, value = (
+        torch.randn(2, 3, length, size, dtype=torch.float64, generator=generator).to(dtype) for size in (4, 4, 5)
+    )
+    return query, key, value
+
+
+def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=0)
+
+
+def test_the_feature_map_is_elu_plus_one_and_never_negative() -> None:
+    x = torch.linspace(-200, 50, 501, dtype=torch.float64)
+    close(feature_map(x), torch.nn.functional.elu(x) + 1)
+    assert (feature_map(x.float()) >= 0).all()
+    assert feature_map(torch.tensor(-80.0)) > 0
+
+
+@CAUSAL
+@pytest.mark.parametrize("length", [1, 7, 64, 65, 150])
+def test_sums_are_the_matrix_of_weights(causal: bool, length: int) -> None:
+    query, key, value = inputs(length)
+    close(linear_attention(query, key, value, causal=causal), linear_attention_loop(query, key, value, causal=causal))
+
+
+@CAUSAL
+def test_sums_have_the_gradients_of_the_matrix_of_weights(causal: bool) -> None:
+    mask = torch.arange(70) < torch.tensor([70, 41])[:, None]
+    found = []
+    for form in (linear_attention, linear_attention_loop):
+        leaves = [leaf.requires_grad_() for leaf in inputs(70)]
+        found.append(torch.autograd.grad(form(*leaves, mask, causal=causal).sin().sum(), leaves))
+    for fast, slow in zip(*found, strict=True):
+        close(fast, slow)
+
+
+def test_causal_is_step_by_step_and_the_cumulative_sum() -> None:
+    query, key, value = inputs(80)
+    causal = linear_attention(query, key, value, causal=True)
+    state, outputs = None, []
+    for t in range(80):
+        output, state = linear_attention_step(query[..., t, :], key[..., t, :], value[..., t, :], state)
+        outputs.append(output)
+    close(torch.stack(outputs, dim=-2), causal)
+    q, k = feature_map(query), feature_map(key)
+    sums = (k[..., :, None] * value[..., None, :]).cumsum(dim=-3)
+    summed = (q[..., None, :] @ sums).squeeze(-2) / ((q * k.cumsum(dim=-2)).sum(-1, keepdim=True) + EPSILON)
+    close(summed, causal)
+
+
+def test_the_last_causal_position_sees_what_all_see() -> None:
+    query, key, value = inputs(30)
+    close(linear_attention(query, key, value, causal=True)[..., -1, :], linear_attention(query, key, value)[..., -1, :])
+
+
+def test_the_state_has_one_size_at_every_position() -> None:
+    query, key, value = inputs(3)
+    _, state = linear_attention_step(query[..., 0, :], key[..., 0, :], value[..., 0, :])
+    _, later = linear_attention_step(query[..., 1, :], key[..., 1, :], value[..., 1, :], state)
+    assert [part.shape for part in state] == [part.shape for part in later] == [(2, 3, 4, 5), (2, 3, 4)]
+
+
+@CAUSAL
+def test_a_constant_value_comes_back(causal: bool) -> None:
+    query, key, value = inputs(100)
+    constant = torch.full_like(value, 3.0)
+    close(linear_attention(query, key, constant, causal=causal), constant, 1e-4)
+
+
+@CAUSAL
+def test_padded_keys_do_not_count(causal: bool) -> None:
+    query, key, value = inputs(20)
+    mask = torch.arange(20) < torch.tensor([20, 9])[:, None]
+    garbage = [torch.where(mask[:, None, :, None], part, 1e4) for part in (query, key, value)]
+    padded = linear_attention(*garbage, mask, causal=causal)
+    alone = linear_attention(query[1:, :, :9], key[1:, :, :9], value[1:, :, :9], causal=causal)
+    close(padded[1:, :, :9], alone)
+
+
+@CAUSAL
+def test_a_row_with_no_real_token_is_0_and_its_gradients_are_finite(causal: bool) -> None:
+    leaves = [leaf.requires_grad_() for leaf in inputs(6, torch.float32)]
+    mask = torch.tensor([[True] * 6, [False] * 6])
+    result = linear_attention(*leaves, mask, causal=causal)
+    assert (result[1] == 0).all()
+    assert all(torch.isfinite(slope).all() for slope in torch.autograd.grad(result.sum(), leaves))
+
+
+@CAUSAL
+def test_features_that_underflow_give_finite_numbers(causal: bool) -> None:
+    query, key, value = inputs(10, torch.float32)
+    leaves = [(query - 500).requires_grad_(), (key - 500).requires_grad_(), value.requires_grad_()]
+    result = linear_attention(*leaves, causal=causal)
+    assert torch.isfinite(result).all()
+    assert all(torch.isfinite(slope).all() for slope in torch.autograd.grad(result.sum(), leaves))
+
+
+@CAUSAL
+def test_twice_the_length_makes_twice_the_elements(causal: bool) -> None:
+    def compute(length: int) -> Tensor:
+        query, key, value = (leaf.requires_grad_() for leaf in inputs(length))
+        return linear_attention(query, key, value, causal=causal)
+
+    assert elements_made(compute, 2048) / elements_made(compute, 1024) < 2.1
