@@ -20,6 +20,8 @@ class Encoder(nn.Module):
     """The frozen dataclass that this class is made from."""
     concatenates_positions: ClassVar[bool] = False
     """Whether the embedding concatenates a position vector instead of leaving positions to the encoder."""
+    adds_positions: bool = False
+    """Whether `forward` adds sinusoidal positions: the embedding then makes its rows as long as theirs."""
     layers: nn.ModuleList
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

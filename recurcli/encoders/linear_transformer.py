@@ -56,6 +56,8 @@ class LinearTransformer(Encoder):
     Attention weights are never made, so dropout leaves them alone.
     """
 
+    adds_positions = True
+
     @dataclass(frozen=True, kw_only=True)
     class Config:
         __pydantic_config__ = STRICT

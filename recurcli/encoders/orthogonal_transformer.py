@@ -28,6 +28,8 @@ class OrthogonalTransformer(Encoder):
     LayerNorms are the Transformer's.
     """
 
+    adds_positions = True
+
     @dataclass(frozen=True, kw_only=True)
     class Config(Transformer.Config):
         __pydantic_config__ = STRICT

@@ -35,6 +35,8 @@ class ReZeroLayer(nn.Module):
 class ReZero(Encoder):
     """L ReZero layers over x + sinusoidal positions; 12 D² + 9 D + 1 parameters a layer at the default sizes."""
 
+    adds_positions = True
+
     @dataclass(frozen=True, kw_only=True)
     class Config:
         __pydantic_config__ = STRICT

@@ -150,6 +150,8 @@ class RSALayer(nn.Module):
 class RSA(Encoder):
     """The Transformer with RSA for attention: post-norm, over x + sinusoidal positions."""
 
+    adds_positions = True
+
     @dataclass(frozen=True, kw_only=True)
     class Config:
         __pydantic_config__ = STRICT

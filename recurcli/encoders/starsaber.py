@@ -110,6 +110,7 @@ class StarSaber(Encoder):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        self.adds_positions = config.position == "sinusoidal"
         size = config.hidden_size
         self.layers = nn.ModuleList(StarSaberLayer(config) for _ in range(config.num_layers or 1))
         self.initial = nn.Linear(size, size, bias=False) if config.initial == "linear" else None

@@ -32,8 +32,10 @@ class TransformerLayer(nn.Module):
 class Transformer(Encoder):
     """L post-norm layers over x + sinusoidal positions; 12 D² + 13 D parameters a layer at the default sizes.
 
-    The embeddings are not scaled by sqrt(D) (ours: their scale belongs to the embedding).
+    The embeddings are not scaled here: `adds_positions` has the embedding do it (Vaswani et al., section 3.4).
     """
+
+    adds_positions = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config:

@@ -25,7 +25,9 @@ class TokenEmbedding(nn.Module):
 
     W is D. With `concatenate_positions` it is D/2, and Vaswani's sine and cosine of the position are the other half
     (TransJect, section 3). The table is `weight`, whose rows start as N(0, 1/W) [ours]: a row has a norm near 1, and a
-    masked-token head that uses them as output weights starts with small logits. With `orthonormal` the table has
+    masked-token head that uses them as output weights starts with small logits. Where the rows meet sinusoidal
+    positions, beside them or in a sum, they are scaled by sqrt(W/2), the norm of such a position: else they would drown
+    (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason). With `orthonormal` the table has
     orthonormal columns, made of `weight`, and is scaled by sqrt(V/2) (TransJect): so a row has the norm sqrt(W/2) of
     the position beside it. A vocabulary smaller than W gets orthonormal rows, scaled to the same norm [ours].
     """
@@ -38,6 +40,7 @@ class TokenEmbedding(nn.Module):
         pad_id: int = 0,
         dropout: float = 0.0,
         concatenate_positions: bool = False,
+        beside_positions: bool = False,
         orthonormal: bool = False,
     ) -> None:
         super().__init__()
@@ -45,13 +48,15 @@ class TokenEmbedding(nn.Module):
         self.concatenate_positions = concatenate_positions
         width = hidden_size // 2 if concatenate_positions else hidden_size
         self.weight = nn.Parameter(torch.randn(vocab_size, width) / math.sqrt(width))
+        self.scale = math.sqrt(width / 2) if concatenate_positions or beside_positions else 1.0
         self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None
         self.pad_id = pad_id
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (B, T) -> (B, T, D)."""
-        x = F.embedding(ids, self.table())
+        plain = self.orthonormal_table is None
+        x = F.embedding(ids, self.weight) * self.scale if plain else F.embedding(ids, self.table())
         if self.concatenate_positions:
             positions = sinusoidal_positions(x.new_empty(1, ids.shape[1], self.hidden_size - x.shape[-1]))
             x = torch.cat([x, positions.expand(len(ids), -1, -1)], dim=-1)  # (B, T, D)
@@ -59,7 +64,7 @@ class TokenEmbedding(nn.Module):
 
     def table(self) -> Tensor:
         """The vectors (V, W) of all tokens."""
-        return self.weight if self.orthonormal_table is None else self.orthonormal_table([self.weight])[0]
+        return self.weight * self.scale if self.orthonormal_table is None else self.orthonormal_table([self.weight])[0]
 
     def output_weight(self) -> Tensor:
         """The same (V, W), brought to rows of a norm near 1 [ours]: what a masked-token head scores with."""

@@ -28,6 +28,7 @@ class Backbone(nn.Module):
             dropout=config.embedding_dropout,
             orthonormal=config.embedding_orthonormal,
             concatenate_positions=self.encoder.concatenates_positions,
+            beside_positions=self.encoder.adds_positions,
         )
 
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

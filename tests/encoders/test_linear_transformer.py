@@ -37,7 +37,8 @@ def test_has_as_many_parameters_as_the_transformer() -> None:
 def test_a_layer_is_its_definition(causal: bool) -> None:
     layer: Any = encoder_of(causal=causal).layers[0].attention
     x, mask = inputs(70), torch.arange(70) < torch.tensor([70, 33])[:, None]
-    mixed = linear_attention_loop(*heads(layer, x), mask, causal=causal)
+    query, key, value = heads(layer, x)
+    mixed = linear_attention_loop(query, key, value, mask, causal=causal)
     torch.testing.assert_close(layer(x, mask), layer.output(mixed.transpose(1, 2).flatten(-2)))
 
 

@@ -55,9 +55,9 @@ def slow(layer: RecurrentAttention, x: Tensor) -> Tensor:
         if index < len(layer.heads):
             kind, dilation, place = layer.heads[index]
             rates = layer.eta.tanh() if kind == "regular" else layer.nu.sigmoid()  # type: ignore[union-attr]
-            keys = {"rate": rates[place].item(), "dilation": dilation, "causal": layer.causal}
-            if kind != "regular":
-                keys["angle"] = layer.theta[place].item()  # type: ignore[index]
+            rate = rates[place].item()
+            angle = 0.0 if kind == "regular" else layer.theta[place].item()  # type: ignore[index]
+            keys: dict[str, Any] = {"rate": rate, "angle": angle, "dilation": dilation, "causal": layer.causal}
             weights = (1 - gate) * weights + gate * recurrence_matrix_loop(kind, length, **keys)
         heads.append(weights @ value[index])
     return layer.output(torch.cat(heads, dim=-1))
@@ -92,7 +92,7 @@ def test_adds_a_gate_a_rate_a_regular_head_and_two_numbers_a_pair(
 def test_the_heads_of_a_pair_share_rate_angle_and_dilation() -> None:
     layer = attention_of(rem_heads=[0, 1, 1, 0, 2, 2], dilations=[2, 4, 2, 4])
     rates, angles = layer.rates_and_angles()
-    pairs = {}
+    pairs: dict[int, list[tuple[str, tuple[float, ...]]]] = {}
     for head, rate, angle in zip(layer.heads, rates.tolist(), angles.tolist(), strict=True):
         pairs.setdefault(head.place, []).append((head.kind, (head.dilation, rate, angle)))
     assert [head.dilation for head in layer.heads] == [1, 1, 2, 2, 4, 4]

@@ -11,7 +11,7 @@ from recurcli.encoders.truncated import LSTMCell, RNNCell, TruncatedLSTM, Trunca
 from recurcli.errors import UsageError
 from recurcli.ops import full_recurrence, windowed_recurrence
 from recurcli.ops.stable import lstm_bounds, lstm_contraction
-from recurcli.ops.windowed import Cell, State
+from recurcli.ops.windowed import State
 
 NAMES = pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm"])
 SIZE, LENGTH = 8, 40
@@ -54,7 +54,7 @@ def test_lemma_1_bounds_what_truncation_changes_for_every_window_of_the_lstm() -
 
     def both(projected: Tensor, state: State | None) -> State:
         """The cell with h and c in one tensor."""
-        own = None if state is None else cast(State, state[0].chunk(2, dim=-1))
+        own = None if state is None else state[0].chunk(2, dim=-1)
         return (torch.cat(lstm(projected, own), dim=-1),)
 
     projected = lstm.input(x)
@@ -96,7 +96,7 @@ def test_stays_stable_at_every_optimiser_step(name: str) -> None:
     optimizer = torch.optim.SGD(encoder.parameters(), lr=10.0)
     for _ in range(5):
         optimizer.zero_grad()
-        encoder(inputs()).square().sum().backward()  # type: ignore[no-untyped-call]
+        encoder(inputs()).square().sum().backward()
         optimizer.step()
         recurrent = [p for key, p in encoder.named_parameters() if "recurrent" in key]
         assert len(recurrent) == 4
@@ -144,8 +144,10 @@ def test_a_free_model_over_the_whole_text_is_that_of_torch(name: str, peer: Any,
 def test_sees_exactly_the_window_whatever_the_depth(name: str, layers: int) -> None:
     for bidirectional in (False, True):
         encoder = encoder_of(name, num_layers=layers, window=3, bidirectional=bidirectional)
-        slopes = torch.autograd.functional.jacobian(lambda x, model=encoder: model(x)[0].sum(-1), inputs(1, 9, SIZE))
-        reach = slopes[:, 0].abs().sum(-1)  # type: ignore[index]  # (T outputs, T inputs)
+        slopes: Tensor = torch.autograd.functional.jacobian(  # type: ignore[no-untyped-call]
+            lambda x, model=encoder: model(x)[0].sum(-1), inputs(1, 9, SIZE)
+        )
+        reach = slopes[:, 0].abs().sum(-1)  # (T outputs, T inputs)
         lag = torch.arange(9)[:, None] - torch.arange(9)
         seen = (lag.abs() < 3) & ((lag >= 0) | torch.tensor(bidirectional))
         assert ((reach != 0) == seen).all()
@@ -157,11 +159,12 @@ def test_two_directions_are_one_model_each_and_the_second_starts_at_the_last_rea
     x, mask = inputs(2, 9, SIZE), torch.arange(9) < torch.tensor([9, 5])[:, None]
     found = encoder(torch.where(mask[..., None], x, 1e4), mask)
     assert (found[~mask] == 0).all()
-    ahead, back = (cast(Cell, cell) for cell in encoder.layers[0])  # type: ignore[union-attr]
+    directions: Any = encoder.layers[0]
+    ahead, back = directions
     for row, length in enumerate((9, 5)):
         text = x[row : row + 1, :length]
-        forward = windowed_recurrence(ahead, ahead.input(text), 4)  # type: ignore[attr-defined]
-        backward = windowed_recurrence(back, back.input(text.flip(1)), 4).flip(1)  # type: ignore[attr-defined]
+        forward = windowed_recurrence(ahead, ahead.input(text), 4)
+        backward = windowed_recurrence(back, back.input(text.flip(1)), 4).flip(1)
         assert forward.shape[-1] == backward.shape[-1] == SIZE // 2
         torch.testing.assert_close(found[row, :length], torch.cat([forward, backward], dim=-1)[0])
 

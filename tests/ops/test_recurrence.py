@@ -158,7 +158,7 @@ def test_gradients_at_rate_0_are_finite_and_those_of_lag_1(kind: Kind, dilation:
     for product in (recurrence_product, recurrence_product_dense):
         result = product(kind, value, rate=rate, angle=angle, dilation=dilation)
         slope, turn = torch.autograd.grad(result.sum(), [rate, angle], allow_unused=True)
-        wave = {"regular": 1.0, "cosine": number(ANGLE).cos(), "sine": number(ANGLE).sin()}[kind]
+        wave: Tensor = {"regular": number(1.0), "cosine": number(ANGLE).cos(), "sine": number(ANGLE).sin()}[kind]
         close(slope, (value[:-dilation] * wave).sum())
         assert turn is None or torch.isfinite(turn)
 

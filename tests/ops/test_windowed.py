@@ -82,8 +82,10 @@ def test_a_shorter_window_is_exact_as_long_as_it_reaches_the_start(cell: Cell) -
 @pytest.mark.parametrize("window", [1, 3])
 def test_inputs_older_than_the_window_have_a_gradient_of_exactly_0(cell: Cell, window: int) -> None:
     x = numbers(1, LENGTH, 3)
-    slopes = torch.autograd.functional.jacobian(lambda v: windowed_recurrence(cell, v, window)[0].sum(-1), x)
-    reach = slopes[:, 0].abs().sum(-1)  # type: ignore[index]  # (T outputs, T inputs)
+    slopes: Tensor = torch.autograd.functional.jacobian(  # type: ignore[no-untyped-call]
+        lambda v: windowed_recurrence(cell, v, window)[0].sum(-1), x
+    )
+    reach = slopes[:, 0].abs().sum(-1)  # (T outputs, T inputs)
     lag = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
     assert ((reach != 0) == ((lag >= 0) & (lag < window))).all()
 
