@@ -35,7 +35,7 @@ def test_an_installed_wheel_finds_its_presets(wheel: Path, tmp_path: Path) -> No
     subprocess.run(pip, check=True, capture_output=True)
     empty = tmp_path / "empty"
     empty.mkdir()
-    code = "import sys, recurcli; assert 'site/recurcli' in recurcli.__file__; from recurcli.cli import run; sys.exit(run(sys.argv[1:]))"
+    code = "import sys, recurcli.cli as cli; assert 'site/recurcli' in cli.__file__; sys.exit(cli.run(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, "presets", "starsaber-tnews"],
         cwd=empty,

@@ -57,7 +57,7 @@ def recurrence_product(
     Positions that are `dilation` apart make one sequence, of blocks of 64. Inside a block P is a small matrix; from
     block to block goes the complex state, in log2(T / 64) steps. Raises ValueError as `recurrence_matrix` does.
     """
-    rates, angles, sine = _heads(kind, rate, angle, dilation)
+    rates, angles, sine = _heads(kind, rate, angle, dilation, like=value)
     single = rates.ndim == 0
     if single:
         value, rates, angles, sine = value.unsqueeze(-3), rates[None], angles[None], sine[None]
@@ -84,8 +84,8 @@ def recurrence_product_dense(
     causal: bool = True,
 ) -> Tensor:
     """As `recurrence_product` in O(T²), by P itself: the form for a graph that serves every length."""
-    length = value.shape[-2]
-    matrix = recurrence_matrix(kind, length, rate=rate, angle=angle, dilation=dilation, causal=causal)
+    rates = _heads(kind, rate, angle, dilation, like=value)[0]
+    matrix = recurrence_matrix(kind, value.shape[-2], rate=rates, angle=angle, dilation=dilation, causal=causal)
     return matrix.to(value.dtype) @ value
 
 
@@ -115,9 +115,12 @@ def toeplitz(coefficients: Tensor, *, causal: bool) -> Tensor:
 
 
 def _heads(
-    kind: Kind | Sequence[Kind], rate: Scalars, angle: Scalars | None, dilation: int
+    kind: Kind | Sequence[Kind], rate: Scalars, angle: Scalars | None, dilation: int, like: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Rates, angles (0 for regular heads) and which heads read the imaginary part, all of the rates' shape."""
+    """Rates, angles (0 for regular heads) and which heads read the imaginary part, all of the rates' shape.
+
+    A plain number becomes a tensor of the type, float32 at least, and on the device of `like`.
+    """
     kinds = [kind] if isinstance(kind, str) else list(kind)
     for name in kinds:
         if name not in get_args(Kind):
@@ -126,7 +129,11 @@ def _heads(
         raise ValueError(f"dilation must be at least 1, not {dilation}")
     if angle is None and set(kinds) != {"regular"}:
         raise ValueError("cosine and sine heads need an angle")
-    rates = rate if isinstance(rate, Tensor) else torch.tensor(rate)
+    if isinstance(rate, Tensor):
+        rates = rate
+    else:
+        example = torch.tensor(0.0) if like is None else like
+        rates = torch.tensor(rate, dtype=torch.promote_types(example.dtype, torch.float32), device=example.device)
     angles = torch.as_tensor(0.0 if angle is None else angle, dtype=rates.dtype, device=rates.device)
     turning = torch.tensor([name != "regular" for name in kinds], device=rates.device)
     sine = torch.tensor([name == "sine" for name in kinds], device=rates.device)

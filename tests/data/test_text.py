@@ -13,8 +13,8 @@ from recurcli.errors import DataError
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz", "x.txt.xz"])
 def test_every_line_with_text_is_a_row(tmp_path: Path, name: str) -> None:
     content = "eins\r\n\nzwei\u2028drei\n\t \nvier".encode()
-    pack = {"x.txt": bytes, "x.txt.gz": gzip.compress, "x.txt.xz": lzma.compress}[name]
-    (tmp_path / name).write_bytes(pack(content))
+    packed = {"x.txt": content, "x.txt.gz": gzip.compress(content), "x.txt.xz": lzma.compress(content)}
+    (tmp_path / name).write_bytes(packed[name])
     split = load_text(tmp_path / name)
     assert [example.text for example in split.examples] == ["eins", "zwei\u2028drei", "vier"]
     assert all(example.label is None for example in split.examples)

@@ -111,6 +111,7 @@ def test_heads_of_several_kinds_are_each_their_own() -> None:
 def test_rates_may_be_plain_numbers_and_values_may_have_no_batch() -> None:
     assert recurrence_matrix("regular", 3, rate=0.5).tolist() == [[0, 0, 0], [0.5, 0, 0], [0.25, 0.5, 0]]
     assert recurrence_product("regular", torch.ones(3, 1), rate=0.5).flatten().tolist() == [0, 0.5, 0.75]
+    close(recurrence_product("cosine", values(9, 1), rate=0.9, angle=0.3)[1], 0.9 * number(0.3).cos() * values(9, 1)[0])
     assert recurrence_product("regular", torch.ones(2, 3, 1), rate=torch.tensor([0.5, 1.0]))[:, 2, 0].tolist() == [
         0.75,
         2,
