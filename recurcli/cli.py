@@ -116,6 +116,13 @@ def evaluate(
     run: Run,
     split: Annotated[Literal["dev", "test", "train"], typer.Option(help="Which rows to score.")] = "dev",
     data: Data = None,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Tell layer by layer what the encoder does to distances and attention.")
+    ] = False,
+    plots: Annotated[
+        Path | None,
+        typer.Option(help="Draw the diagnosis into this .png, .svg or .pdf (needs [report]).", metavar="FILE"),
+    ] = None,
     json: Json = False,
     device: Device = None,
     precision: PrecisionOption = None,
@@ -137,14 +144,18 @@ def evaluate(
         device=device or "auto",
         precision=precision or "fp32",
         batch_size=batch_size or 64,
+        diagnosed=diagnose,
+        plots=plots,
     )
-    from recurcli.display import evaluation, progress, tables
+    from recurcli.display import diagnosis, evaluation, progress, tables
 
     result = progress.follow(events, quiet=quiet)
     if json:
         tables.print_json(result)
     else:
         evaluation.print_evaluation(result)
+        if diagnose:
+            diagnosis.print_diagnosis(result["diagnosis"])
 
 
 @app.command(

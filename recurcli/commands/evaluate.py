@@ -1,12 +1,15 @@
 """`recur eval`: the scores of a trained classifier on labelled rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from recurcli.commands.events import RowsDone, counted
+from recurcli.data.batching import collate
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
 from recurcli.data.tasks import Task, task_named
@@ -18,6 +21,9 @@ from recurcli.model.device import Precision
 from recurcli.preset.strict_yaml import read_mapping
 from recurcli.training.events import Finished, Note
 from recurcli.validation import parse_config
+
+DIAGNOSED_ROWS = 64
+"""How many rows a diagnosis looks at: pairs of tokens are many."""
 
 
 def data_config(run: Path, data: Path | None) -> DataConfig:
@@ -57,11 +63,15 @@ def evaluate(
     device: str = "auto",
     precision: Precision = "fp32",
     batch_size: int = 64,
+    diagnosed: bool = False,
+    plots: Path | None = None,
 ) -> Iterator[Note | RowsDone | Finished]:
-    """Score the model in `run` on a split: yields notes, the rows done, and the report at last.
+    """Score the model in `run` on a split: yields notes, the rows done, and the report at last, perhaps `diagnosed`.
 
     Raises DataError if the split's rows carry no labels.
     """
+    if plots is not None:
+        _check_plots(plots, diagnosed)
     predictor = Predictor.load(run, device=device, precision=precision, batch_size=batch_size)
     task = task_of(run, predictor)
     if not task.has_labels(split):
@@ -79,6 +89,11 @@ def evaluate(
     targets = np.array([task.labels.index(label) for label in labels])
     predictions = [task.labels[index] for index in scores.argmax(axis=1)]
     report = classification_report(labels, predictions, task.labels, loss=cross_entropy(scores, targets))
+    found = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
+    if plots is not None:
+        from recurcli.diagnostics.plots import draw_diagnosis
+
+        draw_diagnosis(found["diagnosis"], plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
     yield Finished(
         {
             "run": str(run),
@@ -91,5 +106,31 @@ def evaluate(
             "sha256": rows.sha256,
             "report": report.to_json(),
             **({"floors": dict(task.floors)} if task.floors and split == "dev" else {}),
+            **found,
         }
     )
+
+
+def _check_plots(path: Path, diagnosed: bool) -> None:
+    """Refuse what could not be drawn, before anything is computed."""
+    if not diagnosed:
+        raise UsageError("--plots draws a diagnosis; add --diagnose")
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"{path}: a plot ends in .png, .svg or .pdf")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent}: no such folder; make it first")
+    if find_spec("matplotlib") is None:
+        raise UsageError("--plots needs matplotlib: pip install 'recurcli[report]'")
+
+
+def _diagnosis(predictor: Predictor, texts: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
+    """What the layers of the model do, on the first DIAGNOSED_ROWS of the texts that have a pair of tokens."""
+    from recurcli.diagnostics.diagnose import diagnose  # scipy and all encoders: only where they are asked for
+
+    model = predictor.model
+    tokens = predictor.tokenizer.encode(texts[: 4 * DIAGNOSED_ROWS], model.config.max_length)
+    rows = np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
+    if not len(rows):
+        raise DataError("no row has two tokens; there is nothing to diagnose")
+    ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
+    return diagnose(model, ids.to(predictor.computation.device), mask.to(predictor.computation.device)).to_json()

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
-from recurcli.encoders.transject import TransJectLayer, eigenvalues, expert_outputs
+from recurcli.encoders.transject import eigenvalues
 from recurcli.errors import UsageError
+from recurcli.layers.injective import TransJectLayer, expert_outputs
 from recurcli.ops import orthogonal, orthogonal_loop
 
 SIZE, EXPERTS = 6, 3
@@ -89,6 +90,20 @@ def test_equals_the_plain_loop_and_so_do_its_gradients(name: str, lengths: tuple
     gradients = [torch.autograd.grad((states * weights).sum(), inputs, allow_unused=True) for states in (fast, slow)]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+@BOTH
+@pytest.mark.parametrize("masked", [False, True])
+def test_inference_of_a_few_samples_at_a_time_changes_nothing(
+    name: str, masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, (x, mask) = build(name), batch(5, 3, 5, 4, 1)
+    x, given = (x, mask) if masked else (x * mask[..., None], None)
+    with torch.no_grad():
+        together = encoder(x, given)
+        for numbers in (1, 2 * EXPERTS * 5 * SIZE):
+            monkeypatch.setattr("recurcli.layers.injective.CACHED", numbers)
+            torch.testing.assert_close(encoder(x, given), together, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("sets", [1, 4], ids=["one s for all", "an s for each sample"])
