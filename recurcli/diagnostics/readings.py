@@ -14,8 +14,8 @@ from recurcli.encoders.rezero import ReZeroLayer
 from recurcli.encoders.rsa import RecurrentAttention, RSALayer
 from recurcli.encoders.starsaber import StarSaberLayer
 from recurcli.encoders.transformer import TransformerLayer
-from recurcli.encoders.transject import TransJectLayer, expert_outputs
 from recurcli.layers.attention import MultiHeadAttention, key_mask
+from recurcli.layers.injective import TransJectLayer, expert_outputs
 from recurcli.ops.attention import attention_weights
 
 Reading = float | list[float]
