@@ -1,14 +1,16 @@
 """A bidirectional LSTM: two directions of D/2 each, concatenated (Hochreiter & Schmidhuber, 1997; Schuster & Paliwal, 1997)."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
 from recurcli.validation import STRICT
+
+States = TypeVar("States", Tensor, PackedSequence)
 
 
 class BiLSTM(Encoder):
@@ -42,13 +44,20 @@ class BiLSTM(Encoder):
         )
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        length = x.shape[1]
         if mask is None:
-            mask = x.new_ones(x.shape[:2], dtype=torch.bool)
+            return self._run(x)
         lengths = mask.sum(dim=-1).clamp(min=1).cpu()  # a row with no real token reads one padded position
         states = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self._run(states), batch_first=True, total_length=x.shape[1])[0]
+
+    def _run(self, states: States) -> States:
         for index, layer in enumerate(self.layers):
             if index and self.dropout:
-                states = states._replace(data=F.dropout(states.data, self.dropout, self.training))
+                states = self._dropped(states)
             states = layer(states)[0]
-        return pad_packed_sequence(states, batch_first=True, total_length=length)[0]
+        return states
+
+    def _dropped(self, states: States) -> States:
+        if isinstance(states, PackedSequence):
+            return states._replace(data=F.dropout(states.data, self.dropout, self.training))
+        return F.dropout(states, self.dropout, self.training)

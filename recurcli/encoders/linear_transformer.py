@@ -53,7 +53,7 @@ class LinearTransformerLayer(nn.Module):
 class LinearTransformer(Encoder):
     """L layers over x + sinusoidal positions; 12 D² + 13 D parameters a layer at the default sizes, the Transformer's.
 
-    Attention weights are never made, so dropout leaves them alone.
+    Dropout is where Vaswani et al., 2017, section 5.4 have it: on embeddings and sublayers' outputs.
     """
 
     adds_positions = True

@@ -84,7 +84,7 @@ class RecurrentAttention(nn.Module):
         self.eta = nn.Parameter(signs * torch.linspace(1, 2, regular)) if regular else None
         self.nu = nn.Parameter(torch.linspace(1, 2, pairs)) if pairs else None
         self.theta = nn.Parameter(torch.full((pairs,), torch.pi / 4)) if pairs else None
-        self.mu = nn.Parameter(torch.tensor(config.gate_init))
+        self.mu = nn.Parameter(torch.tensor(float(config.gate_init)))
 
     def forward(self, x: Tensor, mask: Tensor | None, kept: Tensor | None) -> Tensor:
         """`kept` is what `key_mask` gives for `mask`."""
@@ -148,7 +148,11 @@ class RSALayer(nn.Module):
 
 
 class RSA(Encoder):
-    """The Transformer with RSA for attention: post-norm, over x + sinusoidal positions."""
+    """The Transformer with RSA for attention: post-norm, over x + sinusoidal positions.
+
+    12 D² + 13 D parameters a layer at the default sizes, and those of P and gate. Dropout is where Vaswani et al.,
+    2017, section 5.4 have it: on embeddings and sublayers' outputs.
+    """
 
     adds_positions = True
 
