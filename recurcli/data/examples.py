@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from recurcli.data.config import DataConfig
 from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_mini
+from recurcli.data.parquet import read_parquet
 from recurcli.data.readers import Record, Records, kind_of, read_records
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, UsageError, did_you_mean, visible
@@ -74,8 +75,24 @@ def load_split(task: Task, split: str, config: DataConfig) -> Split:
         label=(config.label or task.label) if task.has_labels(split) else None,
         id=config.id or task.id,
     )
+    if task.dev_every and split in ("train", "dev"):
+        return _part(_load(task, split, columns, config), task.dev_every, dev=split == "dev")
+    return _load(task, split, columns, config)
+
+
+def _part(found: Split, every: int, *, dev: bool) -> Split:
+    """The dev rows of a training file, every n-th of them, or the others."""
+    kept = [example for number, example in enumerate(found.examples) if (number % every == every - 1) == dev]
+    return replace(found, examples=kept)
+
+
+def _load(task: Task, split: str, columns: Columns, config: DataConfig) -> Split:
+    """All rows of the file, the Hub's split or the generated one that holds `split`."""
     if config.path is not None:
         path = find_file(task, split, Path(config.path))
+        if path.suffix == ".parquet":
+            found = _split_of(read_parquet(path), str(path), task, columns, config)
+            return replace(found, path=path, sha256=sha256_of(path))
         with read_records(path) as records:
             if records.format == "tsv":
                 columns = _in_header(columns, records, config)

@@ -1,4 +1,4 @@
-"""CLUE's tasks from the Hugging Face Hub or its cache, through `datasets` (repository clue/clue, a configuration a task)."""
+"""Tasks from the Hugging Face Hub or its cache, through `datasets` (CLUE: repository clue/clue, a configuration a task)."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,8 +21,9 @@ def load_hub_split(task: Task, split: str) -> Iterator[Record]:
     import datasets
 
     repository, configuration = task.hub
+    source = "train" if split == "dev" and task.dev_every else HUB_SPLITS[split]
     try:
-        rows = datasets.load_dataset(repository, configuration, split=HUB_SPLITS[split])
+        rows = datasets.load_dataset(repository, configuration, split=source)
     except Exception as error:  # a dozen types of five libraries, for no network, no cache, no repository
         reason = visible(str(error).strip().partition("\n")[0] or type(error).__name__, limit=300)
         raise DataError(

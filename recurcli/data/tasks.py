@@ -33,6 +33,8 @@ class Task:
     pair: str | None = None
     label: str = "label"
     id: str = "id"
+    dev_every: int | None = None
+    """Where a task comes without dev rows: every n-th row of the training file is one, and is not trained on (ours)."""
     dropped_label: str | None = None
     """Marks rows without a majority label: left out of train and dev, never of a test file."""
     hub: tuple[str, str] | None = None
@@ -116,6 +118,24 @@ _ROWS = (
         dropped_label="-",
         hub=("clue/clue", "ocnli"),
         submissions=(Submission("ocnli_50k_predict.json", "test.json", 3_000),),
+    ),
+    Task(
+        name="imdb",  # Maas et al., ACL 2011: 25,000 reviews to train on, 25,000 to test
+        labels=("neg", "pos"),
+        files={"train": "train.parquet", "dev": "train.parquet", "test": "test.parquet"},
+        rows={"train": 22_500, "dev": 2_500, "test": 25_000},
+        text="text",
+        dev_every=10,
+        hub=("stanfordnlp/imdb", "plain_text"),
+    ),
+    Task(
+        name="agnews",  # Zhang, Zhao & LeCun, NeurIPS 2015: news in four classes
+        labels=("World", "Sports", "Business", "Sci/Tech"),
+        files={"train": "train.parquet", "dev": "train.parquet", "test": "test.parquet"},
+        rows={"train": 108_000, "dev": 12_000, "test": 7_600},
+        text="text",
+        dev_every=10,
+        hub=("fancyzhx/ag_news", "default"),
     ),
 )
 

@@ -15,22 +15,22 @@ def test_defaults_need_no_key() -> None:
 
 
 def test_a_row_has_room_for_two_tokens_and_their_separator() -> None:
-    with pytest.raises(InvalidConfig, match="max_length must be at least 3"):
+    with pytest.raises(InvalidConfig, match="max_length: must be at least 3"):
         parse_config(DataConfig, {"max_length": 2})
 
 
 @pytest.mark.parametrize("key", ["path", "text", "pair", "label", "id"])
 def test_a_column_without_a_name_is_refused(key: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"{key} must not be empty"):
+    with pytest.raises(InvalidConfig, match=f"{key}: must not be empty"):
         parse_config(DataConfig, {key: ""})
 
 
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"vocab_size": 7}, "vocab_size must be at least 8"),
-        ({"min_frequency": 0}, "min_frequency must be at least 1"),
-        ({"kind": "bpe", "vocabulary": "vocab.txt"}, "vocabulary is for kind char, wordpiece or whitespace, not bpe"),
+        ({"vocab_size": 7}, "vocab_size: must be at least 8"),
+        ({"min_frequency": 0}, "min_frequency: must be at least 1"),
+        ({"kind": "bpe", "vocabulary": "vocab.txt"}, "vocabulary: is for kind char, wordpiece or whitespace, not bpe"),
         ({"kind": "word"}, "kind"),
         ({"lowercas": True}, "did you mean 'lowercase'"),
     ],
