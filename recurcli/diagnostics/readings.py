@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.diagnostics.entropy import attention_entropy
+from recurcli.encoders.gated_starsaber import GatedStarSaberLayer
 from recurcli.encoders.rezero import ReZeroLayer
 from recurcli.encoders.rsa import RecurrentAttention, RSALayer
 from recurcli.encoders.starsaber import StarSaberLayer
@@ -25,7 +26,7 @@ def readings(layer: nn.Module, arguments: tuple[Any, ...], mask: Tensor) -> dict
     """The readings of one layer at a forward pass with `arguments`; {} for a layer that has none.
 
     alpha (StarSaber, ReZero); gate σ(mu), λ or γ and θ of each head (RSA); residual weight and mean weight of each
-    expert (TransJect); attention entropy in nats (StarSaber, Transformer, ReZero, RSA).
+    expert (TransJect); attention entropy in nats (StarSaber, gated StarSaber, Transformer, ReZero, RSA).
     """
     found: dict[str, Reading] = {}
     if isinstance(layer, StarSaberLayer | ReZeroLayer) and isinstance(layer.alpha, Tensor):
@@ -51,7 +52,7 @@ def _expert_weights(layer: TransJectLayer, h: Tensor, s: Tensor, matrices: Tenso
 
 def _attention(layer: nn.Module, h: Tensor, mask: Tensor) -> Tensor | None:
     """The softmax of a layer that has one, for the states `h` (B, T, D) that came in: (B, T, T) or (B, H, T, T)."""
-    if isinstance(layer, StarSaberLayer):
+    if isinstance(layer, StarSaberLayer | GatedStarSaberLayer):
         return attention_weights(h, F.linear(h, layer.relation), mask)
     if isinstance(layer, TransformerLayer | ReZeroLayer | RSALayer):
         return _softmax(layer.attention, h, mask)
