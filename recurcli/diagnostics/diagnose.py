@@ -48,14 +48,17 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
     calls: list[tuple[nn.Module, tuple[Any, ...], Tensor]] = []
 
     def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        calls.append((module, given, _as_states(output, ids.shape[1])))
+        kept = tuple(value.detach() if isinstance(value, Tensor) else value for value in given)
+        calls.append((module, kept, _as_states(output, ids.shape[1]).detach()))
 
     hooks = [layer.register_forward_hook(note) for layer in model.encoder.layers]
     try:
-        x, _ = model.encode(ids, mask)
+        with torch.enable_grad():  # without gradients an encoder may take a few samples at a time
+            x, _ = model.encode(ids, mask)
     finally:
         for hook in hooks:
             hook.remove()
+    x = x.detach()
     layers = []
     for number, (layer, given, after) in enumerate(calls, 1):
         before = calls[number - 2][2] if number > 1 else _first_states(given, x)

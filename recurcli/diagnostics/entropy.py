@@ -5,20 +5,20 @@ Shapes: B batch, T positions, D hidden size. `mask` (B, T) is bool, True at real
 
 from torch import Tensor
 
-LARGEST_SAMPLE = 200_000
-"""More values than this tell nothing more: every n-th is taken."""
+BINS = 256
 
 
 def differential_entropy(states: Tensor, mask: Tensor) -> float:
     """Entropy in nats of the density of a layer's values, all coordinates of all real tokens; states (B, T, D).
 
-    TransJect (Sengupta et al., 2023, eq. 6) takes it of the empirical density; the estimator, scipy's, is our choice.
+    TransJect (Sengupta et al., 2023, eq. 6) takes it of the empirical density; a histogram of BINS bins is our choice.
+    It bears what estimators from spacings do not: values that occur many times, as those of a repeated token.
     """
+    import numpy as np
     from scipy import stats
 
-    values = states[mask].double().flatten()
-    values = values[:: max(1, len(values) // LARGEST_SAMPLE)]
-    return float(stats.differential_entropy(values.numpy()))
+    values = states[mask].double().flatten().cpu().numpy()
+    return float(stats.rv_histogram(np.histogram(values, bins=BINS)).entropy())
 
 
 def attention_entropy(weights: Tensor, mask: Tensor) -> float:

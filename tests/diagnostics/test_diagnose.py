@@ -32,6 +32,16 @@ def test_every_encoder_has_a_diagnosis_of_finite_numbers(name: str) -> None:
     assert all(math.isfinite(norm) for norm in found.gradient_norm_by_distance)
 
 
+@pytest.mark.parametrize("name", ["transject", "random-transject"])
+def test_an_encoder_that_takes_a_few_samples_at_a_time_is_diagnosed_on_all(name: str) -> None:
+    encoder = {"name": name, "hidden_size": 128, "num_layers": 2}
+    backbone = Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=64))
+    ids = torch.randint(1, 20, (64, 48), generator=torch.Generator().manual_seed(0))
+    found = diagnose(backbone, ids, torch.ones_like(ids, dtype=torch.bool))
+    assert [layer.layer for layer in found.layers] == [1, 2]
+    assert found.layers[0].activation_factor == pytest.approx(1, abs=1e-4)
+
+
 def test_an_identity_at_the_start_keeps_all_distances() -> None:
     for name in ("transject", "rezero"):
         for layer in diagnose(model(name), IDS, MASK).layers:

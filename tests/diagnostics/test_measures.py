@@ -58,6 +58,12 @@ def test_the_entropy_of_a_normal_density_is_known() -> None:
     assert differential_entropy(states, mask) == pytest.approx(0.5 * math.log(2 * math.pi * math.e * 9), abs=0.02)
 
 
+def test_values_that_repeat_have_a_finite_entropy() -> None:
+    mask = torch.ones(4, 5, dtype=torch.bool)
+    assert math.isfinite(differential_entropy(STATES[:1, :1].expand(4, 5, -1), mask))
+    assert math.isfinite(differential_entropy(torch.zeros(4, 5, 3), mask))
+
+
 def test_attention_entropy_runs_from_zero_to_log_length() -> None:
     mask = torch.tensor([[True] * 4])
     assert attention_entropy(torch.eye(4)[None], mask) == pytest.approx(0, abs=1e-6)
