@@ -15,16 +15,6 @@ def pair_distances(states: Tensor, mask: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def pair_products(states: Tensor, mask: Tensor) -> Tensor:
-    """Absolute dot products (N,) of all pairs of real tokens within a sample; states (B, T, D)."""
-    found = []
-    for row, real in zip(states.double(), mask, strict=True):
-        tokens = row[real]
-        places = torch.triu_indices(len(tokens), len(tokens), offset=1)
-        found.append((tokens @ tokens.T)[places[0], places[1]].abs())
-    return torch.cat(found)
-
-
 def mean_ratio(before: Tensor, after: Tensor) -> float:
     """Mean of after / before over the pairs whose `before` is not 0; NaN where there is none."""
     apart = before > 1e-9 * before.amax() if before.numel() else before.bool()
