@@ -50,6 +50,8 @@ def task_of(run: Path, predictor: Predictor) -> Task:
         task = task_named(predictor.model.config.task)
     except UsageError as error:
         raise ModelError(f"{run / 'config.json'}: {error}") from None
+    if not task.labels:
+        return replace(task, labels=predictor.labels)
     if task.labels != predictor.labels:
         raise ModelError(f"{run / 'config.json'}: its labels are not those of {task.name}")
     return task
@@ -76,7 +78,7 @@ def evaluate(
     task = task_of(run, predictor)
     if not task.has_labels(split):
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
-    rows = load_split(task, split, data_config(run, data))
+    rows = load_split(task, split, data_config(run, data), divided=data is None)
     labels = [str(example.label) for example in rows.examples]
     if rows.bad:
         yield Note(f"{len(rows.bad):,} bad rows skipped, the first: {rows.bad[0]}", "warning")

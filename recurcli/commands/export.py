@@ -11,7 +11,8 @@ import numpy as np
 from recurcli.commands.evaluate import data_config, task_of
 from recurcli.commands.events import RowsDone, counted
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, find_file, load_split
+from recurcli.data.examples import Split, load_split
+from recurcli.data.sources import find_source
 from recurcli.data.tasks import Submission, Task
 from recurcli.errors import DataError, UsageError
 from recurcli.evaluation.predictor import Predictor
@@ -118,7 +119,7 @@ def _is_there(task: Task, submission: Submission, split: str, config: DataConfig
         name = path.name.removesuffix(".gz")
         return name == submission.test_file or (first and name not in [other.test_file for other in task.submissions])
     try:
-        find_file(task, split, path)
+        find_source(task, split, config)
     except DataError:
         if first:
             raise

@@ -20,7 +20,8 @@ from recurcli.commands.parts import (
     texts_of,
 )
 from recurcli.commands.training import Event, run_training
-from recurcli.data.examples import Split, load_split
+from recurcli.data.examples import Split, load_split, with_labels_of
+from recurcli.data.labels import labels_that_look_alike
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.tokenizer import Tokenizer, Tokens
 from recurcli.errors import UsageError, visible
@@ -46,14 +47,15 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
     preset = request.resolved.preset
     task = task_named(preset.task)
     init = None if request.init is None else _read_init(request.init, preset)
-    train, dev = load_split(task, "train", preset.data), load_split(task, "dev", preset.data)
+    train = load_split(task, "train", preset.data, divided=True)
+    task = with_labels_of(task, train, preset.data)
+    dev = load_split(task, "dev", preset.data, divided=True)
+    yield from _notes_on_labels(task, train, dev)
     tokenizer = init.tokenizer if init else Tokenizer.train(texts_of(train), preset.tokenizer)
     tokens = {name: encode_split(split, tokenizer, preset.data.max_length) for name, split in _named(train, dev)}
     for name, split in _named(train, dev):
         yield from notes_on(name, split, tokens[name], preset.data.max_length)
-    named = (("text", preset.data.text or task.text), ("pair", preset.data.pair or task.pair))
-    columns = {key: column for key, column in named if column is not None}
-    config = model_config(preset, tokenizer, task.labels, columns)
+    config = model_config(preset, tokenizer, task.labels, train.columns.to_json())
     model = yield from build_model(Classifier, config, preset, tokenizer)
     if init is not None:
         _take_over(model, init)
@@ -73,6 +75,24 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
         init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
         finish=scoring.finish,
     )
+
+
+def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
+    """What was found out about the rows of one's own data, and what looks wrong with their labels."""
+    if train.path == dev.path and train.path is not None:
+        yield Note(f"{train.path.name} holds train and dev rows: every {task.dev_every or 10}th is a dev row")
+    if task_named(task.name).labels:
+        return
+    read = " and ".join(
+        f"'{visible(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
+    )
+    shown = ", ".join(map(visible, task.labels[:8])) + (", …" if len(task.labels) > 8 else "")
+    yield Note(f"reading {read}; {len(task.labels)} labels from '{visible(train.label)}': {shown}")
+    for group in labels_that_look_alike(task.labels):
+        names = " and ".join(f"'{visible(label)}'" for label in group)
+        yield Note(
+            f"the labels {names} differ by case or spaces alone; they are taken as {len(group)} classes", "warning"
+        )
 
 
 class _DevScoring:

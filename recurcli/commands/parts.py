@@ -102,7 +102,9 @@ def notes_on(name: str, split: Split, tokens: Tokens, max_length: int) -> Iterat
         yield Note(f"{name}: {tokens.truncated:,} rows ({share:.1%}) cut to data.max_length {max_length}")
 
 
-def model_config(preset: Preset, tokenizer: Tokenizer, labels: tuple[str, ...], columns: dict[str, str]) -> ModelConfig:
+def model_config(
+    preset: Preset, tokenizer: Tokenizer, labels: tuple[str, ...], columns: dict[str, list[str]]
+) -> ModelConfig:
     """The architecture that a preset and a vocabulary make."""
     return ModelConfig(
         encoder=preset.encoder,

@@ -70,7 +70,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         columns = find_columns(records, sample, predictor.model.config.columns, request.columns)
         if columns.doubt:
             yield Note(f"{records.name}: {columns.doubt}", "warning")
-        format = request.format or records.format
+        format = request.format or ("jsonl" if records.named else "tsv")
         known = _survey(request.source, columns, for_tsv=format == "tsv")
         if request.strict and known.first_fault:
             raise DataError(known.first_fault)

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recurcli.data.readers import Record, Records, kind_of
+from recurcli.data.columns import BadRow, joined, marked, value_of
+from recurcli.data.readers import Record, Records
 from recurcli.errors import DataError, did_you_mean, visible
 
 TEXT_NAMES = ("text", "sentence", "sentence1")
@@ -45,8 +46,11 @@ class Columns:
     """Whether the first row is a header."""
     typed: bool
     """Whether rows have values of their own types (JSON) rather than strings in columns."""
-    text: str
-    pair: str | None = None
+    text: tuple[str, ...]
+    """The keys whose values make the text, a space between them."""
+    pair: tuple[str, ...] = ()
+    spans: str | None = None
+    """The key of an object that names two spans of the text to be marked."""
     id: str | None = None
     doubt: str | None = None
     """A sentence on what was taken for granted, if something was."""
@@ -55,51 +59,65 @@ class Columns:
         """The text, or the pair, in a record; what cannot be read is empty, with the reason."""
         found: list[str] = []
         fault = record.fault
-        for key in (self.text, self.pair):
-            value = "" if key is None else record.fields.get(key)
-            if not isinstance(value, str):
-                missing = key not in record.fields
-                lack = f"has no '{visible(key)}'" if missing else f"'{visible(key)}' is {kind_of(value)}, not a string"
-                fault, value = fault or lack, ""
-            found.append(value)
-        return Text(found[0], None if self.pair is None else found[1], fault)
+        for keys in (self.text, self.pair):
+            try:
+                found.append(joined(record.fields, keys))
+            except BadRow as reason:
+                fault = fault or str(reason)
+                found.append("")
+        if self.spans is not None:
+            try:
+                found[0] = marked(found[0], value_of(record.fields, self.spans))
+            except BadRow as reason:
+                fault = fault or str(reason)
+        return Text(found[0], found[1] if self.pair else None, fault)
 
 
-def find_columns(records: Records, sample: Sequence[Record], trained: Mapping[str, str], wishes: Wishes) -> Columns:
+def find_columns(
+    records: Records, sample: Sequence[Record], trained: Mapping[str, Sequence[str]], wishes: Wishes
+) -> Columns:
     """Settle where text and pair stand: as told, else as the training data had it, else by a usual name, else by place.
 
     `sample` are the first rows of `records`, which were opened without a header: a TSV's header is their first.
     Raises DataError if a column is missing, or if nobody can say which one holds the text.
     """
-    if records.format == "jsonl":
+    if records.named:
         names = tuple(dict.fromkeys(key for record in sample for key in record.fields))
         keys, header = names, False
     else:
         header = _has_header(sample, trained, wishes)
         keys = records.columns
         names = tuple(sample[0].fields.values()) if header and sample else keys
-    known = _Known(records.name, names, keys, named=header or records.format == "jsonl")
+    known = _Known(records.name, names, keys, named=header or records.named)
     wants_pair = wishes.pair is not None or "pair" in trained
-    text = known.find(wishes.text, trained.get("text"), TEXT_NAMES, place=0, option="--text")
-    pair = known.find(wishes.pair, trained.get("pair"), PAIR_NAMES, 1, "--pair", text) if wants_pair else None
+    text = known.find(wishes.text, trained.get("text", ()), TEXT_NAMES, place=0, option="--text")
+    pair = known.find(wishes.pair, trained.get("pair", ()), PAIR_NAMES, 1, "--pair", text) if wants_pair else ()
+    spans = trained.get("spans", ())
     return Columns(
         names=names,
         keys=keys,
         header=header,
-        typed=records.format == "jsonl",
+        typed=records.named,
         text=text,
         pair=pair,
+        spans=spans[0] if spans and records.named else None,
         id=None if wishes.id is None else known.told(wishes.id),
         doubt=known.doubt or _delimiter_doubt(names, sample, header=header, trained=trained),
     )
 
 
-def _has_header(sample: Sequence[Record], trained: Mapping[str, str], wishes: Wishes) -> bool:
+def _has_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]], wishes: Wishes) -> bool:
     if wishes.header is not None or not sample:
         return bool(wishes.header)
     told = [name for name in (wishes.text, wishes.pair, wishes.id) if name is not None and not _is_number(name)]
-    known = _folded([*TEXT_NAMES, *PAIR_NAMES, *OTHER_NAMES, *trained.values(), *told])
+    known = _folded([*_known_names(trained), *told])
     return sample[0].fault is None and not known.isdisjoint(_folded(sample[0].fields.values()))
+
+
+def _known_names(trained: Mapping[str, Sequence[str]]) -> list[str]:
+    """What columns are called here or were called in the training data; numbers are no names."""
+    names = [name for columns in trained.values() for name in columns if not _is_number(name)]
+    return [*TEXT_NAMES, *PAIR_NAMES, *OTHER_NAMES, *names]
 
 
 def _folded(names: Iterable[str]) -> set[str]:
@@ -128,20 +146,28 @@ class _Known:
         raise DataError(f"{self.source}: has no column '{visible(word)}'{visible(did_you_mean(word, self.names), 400)}")
 
     def find(
-        self, told: str | None, trained: str | None, usual: Sequence[str], place: int, option: str, taken: str = ""
-    ) -> str:
-        """The key of the column for a text; never the one that is `taken`."""
+        self,
+        told: str | None,
+        trained: Sequence[str],
+        usual: Sequence[str],
+        place: int,
+        option: str,
+        taken: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """The keys of the columns for a text – several only where it was trained so – and none that is `taken`."""
         if told is not None:
-            return self.told(told)
+            return (self.told(told),)
+        if len(trained) > 1 and set(trained) <= set(self.names):
+            return tuple(map(self._only, trained))
         if self.named:
-            wanted = [name for name in (trained, *usual) if name is not None]
+            wanted = [*(trained if len(trained) == 1 else ()), *usual]
             for name in [*wanted, *self._spelled_otherwise(wanted)]:
-                if name in self.names and (key := self._only(name)) != taken:
-                    return key
+                if name in self.names and (key := self._only(name)) not in taken:
+                    return (key,)
         if not self.names:
-            return trained or usual[0]
+            return tuple(trained) or (usual[0],)
         role = "second text" if place else "text"
-        left = [key for key in self.keys if key != taken]
+        left = [key for key in self.keys if key not in taken]
         if self.named and len(left) > 1:
             shown = ", ".join(visible(name, 40) for name in self.names[:20])
             raise DataError(f"{self.source}: which column is the {role}? name it with {option}; there are: {shown}")
@@ -151,7 +177,7 @@ class _Known:
         if len(self.keys) > 1 + place and self.doubt is None:
             number = self.keys.index(key) + 1
             self.doubt = f"taking column {number} of {len(self.keys)} as the {role}; {option} names another"
-        return key
+        return (key,)
 
     def _only(self, name: str) -> str:
         if list(self.names).count(name) > 1:
@@ -166,13 +192,13 @@ class _Known:
 
 
 def _delimiter_doubt(
-    names: Sequence[str], sample: Sequence[Record], *, header: bool, trained: Mapping[str, str]
+    names: Sequence[str], sample: Sequence[Record], *, header: bool, trained: Mapping[str, Sequence[str]]
 ) -> str | None:
     """A warning where a TSV of one column has a first row that is a header if split at another mark than TAB."""
     if header or len(names) != 1 or not sample or "1" not in sample[0].fields:
         return None
     first = str(sample[0].fields["1"])
-    known = _folded([*TEXT_NAMES, *PAIR_NAMES, *OTHER_NAMES, *trained.values()])
+    known = _folded(_known_names(trained))
     for mark in DELIMITERS:
         if mark in first and not known.isdisjoint(_folded([part.strip('"') for part in first.split(mark)])):
             return f"the fields seem to be separated by '{mark}', not by TAB: every row is taken as one text"

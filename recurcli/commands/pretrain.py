@@ -17,6 +17,7 @@ from recurcli.commands.parts import (
 )
 from recurcli.commands.training import Event, run_training
 from recurcli.data.examples import Split, load_split
+from recurcli.data.sources import has_split
 from recurcli.data.tasks import task_named
 from recurcli.data.text import is_text_file, load_text
 from recurcli.data.tokenizer import Tokenizer, joined
@@ -50,8 +51,17 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
 
 
 def _load(preset: Preset) -> dict[str, Split]:
-    """The text to learn from: a text file, or the train, dev and test rows of the task (StarSaber, section 4)."""
+    """The text to learn from: a file, or the train, dev and test rows of the task (StarSaber, section 4).
+
+    A task of one's own need not have all of them.
+    """
     if preset.data.path is not None and is_text_file(path := Path(preset.data.path)):
         return {"text": load_text(path, skip_bad_rows=preset.data.skip_bad_rows)}
     task = task_named(preset.task)
-    return {split: load_split(task, split, preset.data) for split in ("train", "dev", "test")}
+    if preset.data.path is not None and Path(preset.data.path).is_file():
+        return {"text": load_split(task, "train", preset.data, labelled=False)}
+    return {
+        split: load_split(task, split, preset.data, labelled=False, divided=True)
+        for split in ("train", "dev", "test")
+        if task.labels or has_split(task, split, preset.data)
+    }

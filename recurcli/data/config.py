@@ -8,32 +8,56 @@ from recurcli.validation import STRICT
 TokenizerKind = Literal["char", "wordpiece", "bpe", "unigram", "byte", "whitespace"]
 
 
+Column = str | int
+"""A column by name, or by number from 1 where there is no header."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where the rows are and which columns of them matter; a column that is not given is the task's own."""
+    """Where the rows are and which columns of them matter; what is not given is the task's own."""
 
     __pydantic_config__ = STRICT
 
     path: str | None = None
     """A folder with the task's files, a parent of folders named by task, or one file; null: the Hub or the generator."""
+    files: dict[str, str] | None = None
+    """File names in the folder `path` by split (train, dev, test), where they are not the task's own."""
+    hub: str | None = None
+    """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`, where `path` is null."""
     max_length: int = 128
     """Longest row in tokens, both texts and their separator included; longer rows are cut."""
     skip_bad_rows: bool = False
     """Leave out rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
-    text: str | None = None
-    """Column (or JSON key) of the text, or of the first text of a pair."""
-    pair: str | None = None
+    header: bool | None = None
+    """Whether the first row of a TSV or CSV file names the columns; null = as the task has it, which is true for one's own."""
+    delimiter: str | None = None
+    """What separates the fields of a TSV or CSV file, where it is not TAB or a comma."""
+    text: Column | tuple[Column, ...] | None = None
+    """Column (or JSON key) of the text, or of the first text of a pair; several are joined by a space."""
+    pair: Column | tuple[Column, ...] | None = None
     """Column (or JSON key) of the second text of a pair."""
-    label: str | None = None
+    label: Column | None = None
     """Column (or JSON key) of the label."""
-    id: str | None = None
+    id: Column | None = None
     """Column (or JSON key) of the row's id; without one a row is known by its number, from 0."""
+    labels: tuple[str | int, ...] | None = None
+    """The labels in the order of the classes; null = the task's own, or those of the training rows."""
+    drop_label: str | int | None = None
+    """A label that marks rows to be left out of train and dev, such as the - of NLI rows without a majority."""
+    dev_every: int | None = None
+    """Where there are no dev rows: every n-th training row is one; null = as the task has it, which is 10 for one's own."""
 
     def __post_init__(self) -> None:
         if self.max_length < 3:
             raise ValueError(f"max_length must be at least 3 (a token, the separator, a token), not {self.max_length}")
-        for name in ("path", "text", "pair", "label", "id"):
-            if getattr(self, name) == "":
+        if self.dev_every is not None and self.dev_every < 2:
+            raise ValueError(f"dev_every must be at least 2, not {self.dev_every}")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise ValueError(f"delimiter must be one character, no quote and no line end, not {self.delimiter!r}")
+        if self.labels is not None and len({str(label) for label in self.labels}) < max(2, len(self.labels)):
+            raise ValueError("labels must be two or more, each once")
+        for name in ("path", "hub", "text", "pair", "label", "id"):
+            if getattr(self, name) in ("", (), ("",)):
                 raise ValueError(f"{name} must not be empty; leave it out, or write null")
 
 

@@ -13,12 +13,17 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from recurcli.data.tasks import task_named
+from recurcli.data.tasks import Task, task_named
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 OPERATOR_PROBABILITY = 0.25
 
-MINI_SEED = 0
+SEED = 0
+SIZES: dict[str, dict[str, int]] = {
+    "listops-mini": {"max_depth": 10, "max_children": 5, "min_length": 11, "max_length": 50},
+    "listops": {"max_depth": 10, "max_children": 10, "min_length": 501, "max_length": 1999},
+}
+"""Task to its grammar's parameters: Long Range Arena's, and a small one of ours."""
 
 
 class Expression(NamedTuple):
@@ -43,10 +48,7 @@ def value_of(operator: str, values: Sequence[int]) -> int:
 def generate(
     seed: int, rows: int, *, max_depth: int = 10, max_children: int = 5, min_length: int = 11, max_length: int = 50
 ) -> list[Expression]:
-    """`rows` different expressions of `min_length` to `max_length` tokens; the same arguments give the same rows.
-
-    Long Range Arena's own rows are `max_children=10, min_length=501, max_length=1999`.
-    """
+    """`rows` different expressions of `min_length` to `max_length` tokens; the same arguments give the same rows."""
     draw = random.Random(seed).random  # the one method whose values Python promises to keep
     tokens: list[str] = []
 
@@ -77,12 +79,16 @@ def generate(
     return [Expression(text, str(value)) for text, value in found.items()]
 
 
+def listops_rows(task: Task, split: str) -> list[Expression]:
+    """The rows of a split of task listops-mini or listops; no row is in two splits."""
+    return _splits(task.name)[split]
+
+
 @lru_cache(maxsize=1)
-def listops_mini() -> dict[str, list[Expression]]:
-    """The splits of task listops-mini; no row is in two of them."""
-    sizes = task_named("listops-mini").rows
-    rows = iter(generate(MINI_SEED, sum(sizes.values())))
-    return {split: list(islice(rows, size)) for split, size in sizes.items()}
+def _splits(name: str) -> dict[str, list[Expression]]:
+    task = task_named(name)
+    rows = iter(generate(SEED, sum(task.rows.values()), **SIZES[name]))
+    return {split: list(islice(rows, size)) for split, size in task.rows.items()}
 
 
 def floors(rows: Sequence[Expression]) -> dict[str, float]:

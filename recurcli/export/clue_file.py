@@ -19,10 +19,6 @@ MAX_BYTES = 8 << 20
 """The longest test file makes 0.6 MB of predictions (ours: leaves room for keys that CLUE does not read)."""
 
 OTHER_NAMES = (
-    "iflytek_predict.json",
-    "cluewsc11_predict.json",
-    "cluewsc10_predict.json",
-    "csl_predict.json",
     "c311_predict.json",
     "c310_predict.json",
     "chid11_predict.json",
@@ -70,7 +66,7 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
         found.add("error", "name", _unknown_name(name, near, known, rows=len(rows)))
         task = next((known[other].task for other in near if other in known), None)
     _check_labels(task, rows, found)
-    _check_ids(rows, found)
+    _check_ids(rows, found, counted=task is None or task.test_ids_from_zero)
     return found.ordered()
 
 
@@ -175,8 +171,11 @@ def _wanted(task: Task) -> str:
     return ", ".join(task.labels)
 
 
-def _check_ids(rows: list[Row], found: Findings) -> None:
-    """Ids are 0 … n-1; lines that are no object stand for any id."""
+def _check_ids(rows: list[Row], found: Findings, *, counted: bool) -> None:
+    """Ids are 0 … n-1; lines that are no object stand for any id.
+
+    Where the test file's own ids are other ones (`counted` is False), those are no error: CLUE reads label alone.
+    """
     ids: list[int] = []
     for line, fields in rows:
         number = len(ids) if fields is None else fields.get("id")
@@ -194,6 +193,10 @@ def _check_ids(rows: list[Row], found: Findings) -> None:
         return
     if all(number == 0 or number == before + 1 for before, number in zip([-1, *ids], ids, strict=False)):
         what = f"id is 0 again: ids look counted within each batch; count rows from 0 to {len(ids) - 1:,}"
+    elif not counted and sorted(ids) == list(range(1, len(ids) + 1)):
+        what = f"ids are those of the test file (the first is {ids[0]}): good, if the lines are in its order"
+        found.add("warning", "own ids", what, line=rows[0].line)
+        return
     elif all(number == row + ids[0] for row, number in enumerate(ids)):
         what = f"ids begin at {visible(ids[0], limit=40)}; they begin at 0"
     elif sorted(ids) == list(range(len(ids))):

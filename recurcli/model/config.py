@@ -56,8 +56,8 @@ class ModelConfig:
     """Class names in the order of the outputs; empty for a pretrained model."""
     task: str = ""
     """The task that the model was trained on."""
-    columns: dict[str, str] = field(default_factory=dict)
-    """Where the training data held `text` and `pair`; what `predict` looks for first."""
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    """Which columns of the training data made `text` and `pair`; what `predict` looks for first."""
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1 or self.max_length < 1:

@@ -92,7 +92,7 @@ def test_a_second_test_file_that_is_bad_is_not_left_out_in_silence(recur: Recur,
 def test_a_folder_without_test_rows_is_named(recur: Recur, trained: Path, tmp_path: Path) -> None:
     code, _, err = recur("export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
     assert code == 3
-    assert "has none of test.json" in err
+    assert "has no test rows (looked for test.json" in err
     assert "--data" in err
 
 

@@ -144,7 +144,7 @@ def test_what_a_kill_left_half_written_is_no_obstacle(recur: Recur, tiny_tnews: 
         (["--preset", "starsaber-tnews", "--device", "cuda:99"], 2, "is not here"),
         (["--preset", "starsaber-tnews", "--device", "tpu"], 2, "is unknown"),
         (["--preset", "starsaber-tnews", "--data", "nowhere"], 3, "does not exist; --data"),
-        (["--preset", "starsaber-tnews", "--data", "empty"], 3, "has none of train.json"),
+        (["--preset", "starsaber-tnews", "--data", "empty"], 3, "has no train rows (looked for train.json"),
         (["--preset", "starsaber-tnews", "--data", "label"], 3, "train.json:2: label '117' is not one of tnews' 15 labels"),
         (["--preset", "starsaber-tnews", "--data", "column"], 3, "train.json:1: has no 'sentence'; did you mean 'sentense'?"),
         (["--preset", "starsaber-tnews", "--init", "nowhere"], 4, "nowhere: is no run directory"),

@@ -75,7 +75,7 @@ def test_rows_with_too_few_or_too_many_fields_keep_their_place(recur: Recur, tra
     assert [(row[0], row[1], row[4]) for row in found] == [
         ("1", "鼠", ""),
         ("", "", "is blank"),
-        ("2", "", "has 1 fields, not 2"),
+        ("2", "", "has 1 field, not 2"),
         ("3", "牛", "has 3 fields, not 2"),
         ("4", "", ""),
         ("5", "兔", ""),
@@ -89,7 +89,7 @@ JSON_CASES: dict[str, tuple[bytes, list[str | None]]] = {
     "a cut last line": (b'{"sentence": "a"}\n{"sentence": "b', [None, "it seems to be cut"]),
     "a blank line": (b'{"sentence": "a"}\n\n', [None, "is blank"]),
     "wrong types": (
-        b'{"sentence": "a"}\n{"sentence": 7}\n{"sentence": null}\n{"sentence": ["a"]}\n[1]\n"a"\n',
+        b'{"sentence": "a"}\n{"sentence": 7}\n{"sentence": null}\n{"sentence": ["a", 1]}\n[1]\n"a"\n',
         [None, "is a number", "is null", "is a list", "holds a list", "holds a string"],
     ),
     "a missing key": (b'{"sentence": "a"}\n{"text": "b"}\n', [None, "has no 'sentence'"]),
@@ -141,7 +141,7 @@ def test_every_row_of_json_lines_comes_out_in_its_place(
         ("x.tsv.gz", gzip.compress(b"a\n" * 9999)[:-9], "compressed file"),
         ("x.tsv.gz", b"a\n", "compressed file"),
         ("x.json", b'[{"sentence": "a"}]', "array"),
-        ("x.csv", b"a,b\n", ".csv files are not read"),
+        ("x.xlsx", b"a,b\n", ".xlsx files are not read"),
     ],
 )
 def test_a_file_that_is_something_else_is_refused_by_name(

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from recurcli.data.listops import OPERATORS, Expression, floors, generate, listops_mini, value_of
+from recurcli.data.listops import OPERATORS, Expression, floors, generate, listops_rows, value_of
 from recurcli.data.tasks import TASKS
 
 
@@ -61,7 +61,7 @@ def test_the_first_row_of_seed_0_is_what_it_always_was() -> None:
 
 
 def test_the_mini_splits_share_no_row() -> None:
-    splits = listops_mini()
+    splits = {split: listops_rows(TASKS["listops-mini"], split) for split in ("train", "dev", "test")}
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 20_000, "dev": 2_000, "test": 2_000}
     assert len({row.text for rows in splits.values() for row in rows}) == 24_000
     assert set(Counter(row.label for row in splits["train"])) == set("0123456789")
@@ -69,7 +69,7 @@ def test_the_mini_splits_share_no_row() -> None:
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_the_floors_are_those_that_the_task_claims(split: str) -> None:
-    found, claimed = floors(listops_mini()[split]), TASKS["listops-mini"].floors
+    found, claimed = floors(listops_rows(TASKS["listops-mini"], split)), TASKS["listops-mini"].floors
     assert set(found) == set(claimed)
     for name, about in {"majority": 0.12, "first_operator": 0.24, "root_digits": 0.44}.items():
         assert found[name] == pytest.approx(about, abs=0.02)

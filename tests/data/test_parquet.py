@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
-from recurcli.data.parquet import read_parquet
+from recurcli.data.parquet import ParquetRecords
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
 
@@ -20,7 +20,7 @@ def write(path: Path, rows: int) -> None:
 
 def test_every_row_is_a_record(tmp_path: Path) -> None:
     write(tmp_path / "x.parquet", 3000)
-    records = list(read_parquet(tmp_path / "x.parquet"))
+    records = list(ParquetRecords(tmp_path / "x.parquet"))
     assert [record.line for record in records] == list(range(1, 3001))
     assert records[2999].fields == {"text": "text 2999\twith a tab", "label": "pos"}
 
@@ -29,7 +29,7 @@ def test_every_row_is_a_record(tmp_path: Path) -> None:
 def test_what_is_no_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.parquet").write_bytes(content)
     with pytest.raises(DataError, match="is no Parquet file, or is damaged"):
-        list(read_parquet(tmp_path / "x.parquet"))
+        list(ParquetRecords(tmp_path / "x.parquet"))
 
 
 def test_dev_rows_are_every_tenth_training_row_and_are_not_trained_on(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_bom_is_dropped_at_the_start_and_text_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        (b"a", "has 1 fields, not 2"),
+        (b"a", "has 1 field, not 2"),
         (b"a\tb\tc", "has 3 fields, not 2"),
         (b"", "is blank"),
         (b"a\xff\tb", r"is not UTF-8 at byte 2 (0xff)"),
@@ -200,9 +200,9 @@ def test_the_name_says_the_format_or_else_the_first_byte(tmp_path: Path, name: s
 
 
 def test_a_format_that_is_not_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("a,b\n")
-    with pytest.raises(DataError, match=r"x\.csv: \.csv files are not read; write TSV or JSON lines"):
-        read_records(tmp_path / "x.csv")
+    (tmp_path / "x.xlsx").write_text("a,b\n")
+    with pytest.raises(DataError, match=r"x\.xlsx: \.xlsx files are not read; write TSV, CSV, JSON lines or Parquet"):
+        read_records(tmp_path / "x.xlsx")
 
 
 def test_a_stream_is_left_open_and_a_file_is_closed(tmp_path: Path) -> None:

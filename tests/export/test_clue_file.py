@@ -52,8 +52,11 @@ def test_writes_the_lines_that_clue_reads() -> None:
     ("name", "way_out"),
     [
         ("tnews_predict.json", "tnews11_predict.json (predictions for test.json) or tnews10_predict.json"),
-        ("wsc_predict.json", "which version of the test set it is for; name it cluewsc11_predict.json or cluewsc10_"),
-        ("cluewsc2020_predict.json", "which version of the test set it is for; name it cluewsc11_predict.json or clue"),
+        ("wsc_predict.json", "which version of the test set it is for; name it cluewsc11_predict.json (predictions"),
+        (
+            "cluewsc2020_predict.json",
+            "name it cluewsc11_predict.json (predictions for test.json) or cluewsc10_predict.json",
+        ),
         ("ocnli_predict.json", "name it ocnli_50k_predict.json"),
         ("CMNLI.json", "name it cmnli_predict.json"),
         ("afqcm_predict.json", "did you mean 'afqmc_predict.json'?"),
@@ -81,7 +84,7 @@ def test_a_new_row_of_the_table_is_checked_without_new_code(monkeypatch: pytest.
         Submission("cluewsc11_predict.json", "test.json", 2_574),
         Submission("cluewsc10_predict.json", "test1.0.json", 290),
     )
-    task = Task(name="cluewsc", labels=("true", "false"), files={}, text="text", submissions=versions)
+    task = Task(name="cluewsc", labels=("true", "false"), submissions=versions)
     monkeypatch.setitem(TASKS, "cluewsc", task)
     content = submission_bytes(["true", "false"] * 145)
     assert validate_file("cluewsc10_predict.json", content) == []

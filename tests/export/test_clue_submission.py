@@ -52,7 +52,7 @@ def test_what_is_written_is_found_good(tmp_path: Path) -> None:
     write_submission(tmp_path / "a.zip", {OCNLI: OCNLI_LABELS, AFQMC: AFQMC_LABELS})
     [finding] = validate(tmp_path / "a.zip")
     assert finding.level == "information"
-    assert "no predictions for cmnli, tnews" in finding.message
+    assert "no predictions for cluewsc, cmnli, csl, iflytek, tnews" in finding.message
 
 
 def test_a_full_set_of_tasks_leaves_nothing_to_say(tmp_path: Path) -> None:
