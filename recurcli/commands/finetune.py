@@ -65,9 +65,7 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
     scoring = _DevScoring(model, dev, tokens["dev"], Computation(device, "fp32"), preset, task)
     yield Prepared(
         model=model,
-        objective=ClassificationObjective(
-            tokens["train"], targets, len(task.labels), preset.finetuning, tokenizer.pad_id
-        ),
+        objective=ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer.pad_id),
         tokenizer=tokenizer,
         config=config,
         data={name: describe_split(split, tokens[name]) for name, split in _named(train, dev)},

@@ -90,8 +90,9 @@ class FinetuningConfig(OptimizationConfig):
     """Steps from one evaluation to the next; null = at each epoch's end."""
     patience: int | None = None
     """Evaluations without a better dev score after which training stops; null = never."""
-    class_weights: Literal["none", "balanced"] = "none"
-    """balanced: a class counts by the inverse of its share of the training rows."""
+    class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
+    """How much a row of each class counts. balanced: by the inverse of the class's share of the training rows; or a weight
+    by label, 1 where a label is not named."""
     label_smoothing: float = 0.0
     """Share of the target that is spread over all classes; cross-entropy only."""
 
@@ -101,6 +102,9 @@ class FinetuningConfig(OptimizationConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1 or null, not {value}")
+        for label, weight in self.class_weights.items() if isinstance(self.class_weights, dict) else ():
+            if not 0 < weight < float("inf"):
+                raise ValueError(f"class_weights must be above 0, not {weight} for {label!r}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), not {self.label_smoothing}")
         if self.label_smoothing and self.loss == "hinge":

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from recurcli.data.batching import collate
 from recurcli.data.masking import corrupt
 from recurcli.data.tokenizer import Tokenizer, Tokens
+from recurcli.errors import UsageError, did_you_mean, visible
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 
@@ -65,21 +66,31 @@ def multiclass_hinge(scores: Tensor, targets: Tensor) -> Tensor:
     return F.relu(1 + wrong - right)
 
 
+def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Tensor) -> Tensor:
+    """The weight of each class (C,), its rows' `targets` (N,) given; UsageError for a weight of an unknown label."""
+    if config.class_weights == "balanced":
+        counts = torch.bincount(targets, minlength=len(labels))
+        return len(targets) / (len(labels) * counts.clamp_min(1)).float()
+    weights = torch.ones(len(labels))
+    for label, weight in config.class_weights.items() if isinstance(config.class_weights, dict) else ():
+        if label not in labels:
+            raise UsageError(f"finetuning.class_weights: no label '{visible(label)}'{did_you_mean(label, labels)}")
+        weights[labels.index(label)] = weight
+    return weights
+
+
 class ClassificationObjective:
     """Hinge loss or cross-entropy on labelled rows, averaged with the weights of their classes."""
 
     def __init__(
-        self, tokens: Tokens, targets: Sequence[int], classes: int, config: FinetuningConfig, pad_id: int
+        self, tokens: Tokens, targets: Sequence[int], labels: Sequence[str], config: FinetuningConfig, pad_id: int
     ) -> None:
         self.tokens = tokens
         self.lengths = tokens.lengths
         self.targets = torch.tensor(targets, dtype=torch.long)
         self.config = config
         self.pad_id = pad_id
-        self.class_weights = torch.ones(classes)
-        if config.class_weights == "balanced":
-            counts = torch.bincount(self.targets, minlength=classes)
-            self.class_weights = len(targets) / (classes * counts.clamp_min(1)).float()
+        self.class_weights = class_weights(config, labels, self.targets)
 
     def parts(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[Part]:
         """The batch of `rows`, as `Objective.parts`; `generator` is not needed."""

@@ -8,6 +8,7 @@ import torch
 
 from recurcli.data.config import TokenizerConfig
 from recurcli.data.tokenizer import Tokenizer
+from recurcli.errors import UsageError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
@@ -43,7 +44,7 @@ def test_the_gradient_does_not_depend_on_accumulation(loss: str, weights: str) -
     words = tokenizer()
     config = FinetuningConfig(loss=loss, class_weights=weights, batch_size=5)  # type: ignore[arg-type]
     tokens = words.encode([(text, None) for text in TEXTS], 16)
-    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 0], 2, config, words.pad_id)
+    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 0], ("x", "y"), config, words.pad_id)
     gradients = []
     for count in (1, 2, 5):
         torch.manual_seed(0)
@@ -62,10 +63,20 @@ def test_balanced_weights_give_each_class_the_same_say() -> None:
     words = tokenizer()
     config = FinetuningConfig(class_weights="balanced")
     tokens = words.encode([(text, None) for text in TEXTS], 16)
-    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], 2, config, words.pad_id)
+    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words.pad_id)
     (part,) = objective.parts(np.arange(5), 1, torch.Generator())
     shares = objective.class_weights[part.targets]
     assert shares[part.targets == 0].sum().item() == pytest.approx(shares[part.targets == 1].sum().item())
+
+
+def test_weights_by_label_count_a_row_that_many_times() -> None:
+    words = tokenizer()
+    tokens = words.encode([(text, None) for text in TEXTS], 16)
+    config = FinetuningConfig(class_weights={"y": 3.0})
+    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words.pad_id)
+    assert objective.class_weights.tolist() == [1.0, 3.0]
+    with pytest.raises(UsageError, match=r"finetuning\.class_weights: no label 'Y'; did you mean 'y'\?|known: x, y"):
+        ClassificationObjective(tokens, [0] * 5, ("x", "y"), FinetuningConfig(class_weights={"Y": 2.0}), words.pad_id)
 
 
 @pytest.mark.parametrize("loss_on", ["all", "masked"])
