@@ -21,6 +21,14 @@ def real_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of the tests' own, for child processes too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RECUR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_tnews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with TNEWS' files: 60 rows to train on, 24 of dev, 10 of test."""

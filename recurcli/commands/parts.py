@@ -97,9 +97,13 @@ def notes_on(name: str, split: Split, tokens: Tokens, max_length: int) -> Iterat
         yield Note(
             f"{name}: {split.dropped:,} rows without a majority label ('-') dropped, {len(split.examples):,} kept"
         )
-    if tokens.truncated:
-        share = tokens.truncated / len(tokens)
-        yield Note(f"{name}: {tokens.truncated:,} rows ({share:.1%}) cut to data.max_length {max_length}")
+    yield from note_on_cuts(name, tokens.truncated, len(tokens), max_length)
+
+
+def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
+    """How many rows lost their end, if any did."""
+    if cut:
+        yield Note(f"{name}: {cut:,} rows ({cut / rows:.1%}) cut to data.max_length {max_length}")
 
 
 def model_config(

@@ -12,14 +12,15 @@ from recurcli.commands.parts import (
     describe_split,
     encode_split,
     model_config,
+    note_on_cuts,
     notes_on,
     texts_of,
 )
 from recurcli.commands.training import Event, run_training
+from recurcli.data.corpus import cache_folder, corpus_tokenizer, read_corpus, stored_tokens, text_files
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import has_split
 from recurcli.data.tasks import task_named
-from recurcli.data.text import is_text_file, load_text
 from recurcli.data.tokenizer import Tokenizer, joined
 from recurcli.model.models import MaskedTokenModel
 from recurcli.preset import Preset
@@ -34,6 +35,9 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
 
 def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | Prepared]:
     preset = request.resolved.preset
+    if _is_corpus(preset):
+        yield from _prepare_corpus(preset)
+        return
     splits = _load(preset)
     tokenizer = Tokenizer.train(texts_of(*splits.values()), preset.tokenizer)
     tokens = {name: encode_split(split, tokenizer, preset.data.max_length) for name, split in splits.items()}
@@ -50,13 +54,46 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
     )
 
 
+def _is_corpus(preset: Preset) -> bool:
+    """Whether the data are plain text: a text file, or a folder of them that holds no rows of the task."""
+    if preset.data.path is None:
+        return False
+    path = Path(preset.data.path)
+    if path.is_dir() and has_split(task_named(preset.task), "train", preset.data):
+        return False
+    return bool(text_files(path))
+
+
+def _prepare_corpus(preset: Preset) -> Iterator[Note | Prepared]:
+    """The same for text files, which may be larger than memory."""
+    assert preset.data.path is not None
+    corpus = read_corpus(Path(preset.data.path), skip_bad_rows=preset.data.skip_bad_rows)
+    yield Note(
+        f"{corpus.path}: {len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB; tokenised in {cache_folder()}"
+    )
+    tokenizer = corpus_tokenizer(corpus, preset.tokenizer)
+    tokens = stored_tokens(corpus, tokenizer, preset.data.max_length)
+    if corpus.bad_rows:
+        yield Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning")
+    yield from note_on_cuts("text", tokens.truncated, len(tokens), preset.data.max_length)
+    config = model_config(preset, tokenizer, labels=(), columns={})
+    model = yield from build_model(MaskedTokenModel, config, preset, tokenizer)
+    facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
+    counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
+    yield Prepared(
+        model=model,
+        objective=MaskedTokenObjective(tokens, tokenizer, preset.pretraining),
+        tokenizer=tokenizer,
+        config=config,
+        data={"text": {**facts, **counts}},
+    )
+
+
 def _load(preset: Preset) -> dict[str, Split]:
-    """The text to learn from: a file, or the train, dev and test rows of the task (StarSaber, section 4).
+    """The rows to learn from: those of a file, or the train, dev and test rows of the task (StarSaber, section 4).
 
     A task of one's own need not have all of them.
     """
-    if preset.data.path is not None and is_text_file(path := Path(preset.data.path)):
-        return {"text": load_text(path, skip_bad_rows=preset.data.skip_bad_rows)}
     task = task_named(preset.task)
     if preset.data.path is not None and Path(preset.data.path).is_file():
         return {"text": load_split(task, "train", preset.data, labelled=False)}

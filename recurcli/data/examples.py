@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -176,13 +176,14 @@ def _about_ids(examples: list[Example], numbers: list[int], name: str, column: s
     return f"{name}: not every row has an id of its own in '{visible(column)}': {what}, the first is row {at} from 0"
 
 
-def judge_bad_rows(bad: list[str], *, rows: int, name: str, skip: bool) -> None:
-    """Raise DataError with the first of the `bad` rows, unless there are few and they may be skipped."""
-    if not bad or (skip and len(bad) <= BAD_ROWS_ALLOWED * rows):
+def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None) -> None:
+    """Raise DataError with the first of the `bad` rows (`count` in all), unless there are few and they may be skipped."""
+    count = len(bad) if count is None else count
+    if not bad or (skip and count <= BAD_ROWS_ALLOWED * rows):
         return
     listed = "; ".join(bad[:BAD_ROWS_SHOWN]) + ("; …" if len(bad) > BAD_ROWS_SHOWN else "")
     raise DataError(
-        f"{name}: {len(bad)} of {rows} rows cannot be used"
+        f"{name}: {count} of {rows} rows cannot be used"
         + (f", more than the {BAD_ROWS_ALLOWED:.0%} that may be skipped" if skip else "")
         + f": {listed}"
     )

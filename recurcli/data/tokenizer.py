@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +30,28 @@ class Tokens:
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
-    truncated: int = 0
-    """How many rows were cut."""
+    cut: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Which rows were cut, (rows,); empty where nobody asked."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @functools.cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens a row, (rows,)."""
         return np.diff(self.offsets)
+
+    @property
+    def truncated(self) -> int:
+        """How many rows were cut."""
+        return int(np.count_nonzero(self.cut))
+
+    def take(self, rows: NDArray[np.int64]) -> "Tokens":
+        """Some of the rows, in the order of `rows`."""
+        lengths = self.lengths[rows]
+        ends = np.cumsum(lengths)
+        places = np.arange(int(lengths.sum())) + np.repeat(self.offsets[rows] - (ends - lengths), lengths)
+        return Tokens(self.ids[places], np.concatenate([np.zeros(1, np.int64), ends]))
 
     def row(self, index: int) -> NDArray[np.int32]:
         """The ids of one row."""
@@ -53,7 +65,7 @@ def joined(blocks: Iterable[Tokens]) -> Tokens:
     return Tokens(
         ids=np.concatenate([np.zeros(0, np.int32), *(part.ids for part in parts)]),
         offsets=np.cumsum(lengths),
-        truncated=sum(part.truncated for part in parts),
+        cut=np.concatenate([np.zeros(0, np.bool_), *(part.cut for part in parts)]),
     )
 
 
@@ -142,8 +154,8 @@ class Tokenizer:
         pieces = [encodable(text[:limit]) for row in texts for text in row if text is not None]
         encodings = iter(self.backend.encode_batch_fast(pieces, add_special_tokens=False))
         ids: list[int] = []
-        offsets, truncated = [0], 0
-        for text, pair in texts:
+        offsets, cuts = [0], np.zeros(len(texts), np.bool_)
+        for row, (text, pair) in enumerate(texts):
             first = next(encodings).ids
             cut = len(text) > limit
             if pair is None:
@@ -155,9 +167,9 @@ class Tokenizer:
                 ids += [*first[: room[0]], SEPARATOR_HERE, *second[: room[1]]]
                 cut |= len(pair) > limit or room != (len(first), len(second))
             offsets.append(len(ids))
-            truncated += cut
+            cuts[row] = cut
         return Tokens(
-            self._text_apart_from_special(np.array(ids, dtype=np.int32)), np.array(offsets, dtype=np.int64), truncated
+            self._text_apart_from_special(np.array(ids, dtype=np.int32)), np.array(offsets, dtype=np.int64), cuts
         )
 
     def _text_apart_from_special(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:

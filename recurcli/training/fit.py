@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from recurcli.data.batching import bucketed
+from recurcli.data.batching import epoch_batches
 from recurcli.errors import NumericError
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.objectives import Objective
@@ -89,8 +89,7 @@ class Plan:
         """The row numbers of the batches from `first_step` on, without end."""
         epoch, place = divmod(first_step, self.steps_per_epoch)
         while True:
-            batches = bucketed(self.lengths, self.config.batch_size, seed=self.seed, epoch=epoch)
-            yield from batches[place:]
+            yield from epoch_batches(self.lengths, self.config.batch_size, seed=self.seed, epoch=epoch, first=place)
             epoch, place = epoch + 1, 0
 
 

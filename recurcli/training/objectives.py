@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.data.batching import collate
+from recurcli.data.batching import TokenRows, collate
 from recurcli.data.masking import corrupt
 from recurcli.data.tokenizer import Tokenizer, Tokens
 from recurcli.errors import UsageError, did_you_mean, visible
@@ -116,7 +116,7 @@ class ClassificationObjective:
 class MaskedTokenObjective:
     """Cross-entropy of the true token at all real positions, or at the masked ones (StarSaber, section 4; BERT)."""
 
-    def __init__(self, tokens: Tokens, tokenizer: Tokenizer, config: PretrainingConfig) -> None:
+    def __init__(self, tokens: TokenRows, tokenizer: Tokenizer, config: PretrainingConfig) -> None:
         self.tokens = tokens
         self.lengths = tokens.lengths
         self.tokenizer = tokenizer
