@@ -189,6 +189,10 @@ def predict(
         int | None, typer.Option(help="Add the K best labels with their probabilities.", min=1, metavar="K")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a row that cannot be read.")] = False,
+    unbuffered: Annotated[
+        bool, typer.Option("--unbuffered", help="Answer each row of a pipe when no other waits; default on a terminal.")
+    ] = False,
+    resume: Resume = False,
     overwrite: Overwrite = False,
     device: Device = None,
     precision: PrecisionOption = None,
@@ -200,11 +204,13 @@ def predict(
 
     Writes the input's columns, then `prediction` and `score`. A row that cannot be read keeps its place, is labelled
     by what could be read of it, and has the reason in a last column `reason` (which a TSV from a pipe always has);
-    --strict stops there instead.
+    --strict stops there instead. A FILE given as --output appears when it is complete; after a stop, or a kill, the
+    same command with --resume makes the rest.
     """
     from recurcli.commands.predict import PredictRequest
     from recurcli.commands.predict import predict as command
     from recurcli.commands.prediction_columns import Wishes
+    from recurcli.commands.prediction_file import telling_the_way_out
 
     request = PredictRequest(
         run=run,
@@ -215,6 +221,8 @@ def predict(
         probabilities=probabilities,
         top_k=top_k,
         strict=strict,
+        unbuffered=unbuffered,
+        resume=resume,
         overwrite=overwrite,
         device=device or "auto",
         precision=precision or "auto",
@@ -223,7 +231,8 @@ def predict(
     from recurcli.display import progress
 
     rows_on_screen = str(output) == "-" and sys.stdout.isatty()
-    progress.follow(command(request), quiet=quiet, bar=not rows_on_screen, count=True)
+    with telling_the_way_out(output):
+        progress.follow(command(request), quiet=quiet, bar=not rows_on_screen, count=True)
 
 
 @app.command(

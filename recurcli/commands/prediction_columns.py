@@ -53,16 +53,20 @@ class Columns:
 
     def text_of(self, record: Record) -> Text:
         """The text, or the pair, in a record; what cannot be read is empty, with the reason."""
-        found: list[str] = []
-        fault = record.fault
-        for key in (self.text, self.pair):
-            value = "" if key is None else record.fields.get(key)
-            if not isinstance(value, str):
-                missing = key not in record.fields
-                lack = f"has no '{visible(key)}'" if missing else f"'{visible(key)}' is {kind_of(value)}, not a string"
-                fault, value = fault or lack, ""
-            found.append(value)
-        return Text(found[0], None if self.pair is None else found[1], fault)
+        text, fault = _string(record, self.text)
+        if self.pair is None:
+            return Text(text, None, record.fault or fault)
+        pair, other = _string(record, self.pair)
+        return Text(text, pair, record.fault or fault or other)
+
+
+def _string(record: Record, key: str) -> tuple[str, str | None]:
+    """The string under `key` in a record, or nothing and what it has instead."""
+    value = record.fields.get(key)
+    if isinstance(value, str):
+        return value, None
+    missing = key not in record.fields
+    return "", f"has no '{visible(key)}'" if missing else f"'{visible(key)}' is {kind_of(value)}, not a string"
 
 
 def find_columns(records: Records, sample: Sequence[Record], trained: Mapping[str, str], wishes: Wishes) -> Columns:
@@ -90,7 +94,7 @@ def find_columns(records: Records, sample: Sequence[Record], trained: Mapping[st
         text=text,
         pair=pair,
         id=None if wishes.id is None else known.told(wishes.id),
-        doubt=known.doubt or _delimiter_doubt(names, sample, header=header, trained=trained),
+        doubt=known.doubt() or _delimiter_doubt(names, sample, header=header, trained=trained),
     )
 
 
@@ -115,7 +119,8 @@ class _Known:
 
     def __init__(self, source: str, names: Sequence[str], keys: Sequence[str], *, named: bool) -> None:
         self.source, self.names, self.keys, self.named = source, names, keys, named
-        self.doubt: str | None = None
+        self.guesses: dict[str, tuple[int, str]] = {}
+        """By option, the number of the column that was taken by its place, and what for."""
 
     def told(self, word: str) -> str:
         """The key of the column that the user names."""
@@ -147,11 +152,19 @@ class _Known:
             raise DataError(f"{self.source}: which column is the {role}? name it with {option}; there are: {shown}")
         if not left:
             raise DataError(f"{self.source}: has one column, and the model wants a pair of texts")
-        key = left[0] if place else self.keys[0]
-        if len(self.keys) > 1 + place and self.doubt is None:
-            number = self.keys.index(key) + 1
-            self.doubt = f"taking column {number} of {len(self.keys)} as the {role}; {option} names another"
+        key = left[0]
+        if len(left) > 1 or self.guesses:
+            self.guesses[option] = (self.keys.index(key) + 1, role)
         return key
+
+    def doubt(self) -> str | None:
+        """A sentence on the columns that were taken by their place, if there is a choice."""
+        if not self.guesses:
+            return None
+        numbers = " and ".join(str(number) for number, _ in self.guesses.values())
+        roles = " and ".join(f"the {role}" for _, role in self.guesses.values())
+        columns, names = ("columns", "name others") if len(self.guesses) > 1 else ("column", "names another")
+        return f"taking {columns} {numbers} of {len(self.keys)} as {roles}; {' and '.join(self.guesses)} {names}"
 
     def _only(self, name: str) -> str:
         if list(self.names).count(name) > 1:

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, Literal
 
 from recurcli.commands.prediction_columns import Columns
@@ -80,10 +82,12 @@ class RowWriter:
             return _json_line({"id": self._id(record, number), "label": prediction.label})
         if self.columns.typed and self.format == "tsv" and (late := record.fields.keys() - set(self.columns.names)):
             fault = fault or f"has the key '{visible(min(late))}', which the rows before had not: it has no column"
-        best = sorted(prediction.probabilities.items(), key=lambda item: -item[1])[: self.top_k]
+        best = nlargest(self.top_k, prediction.probabilities.items(), key=itemgetter(1)) if self.top_k else []
         if self.format == "jsonl":
             return self._json_row(record, prediction, best, fault)
-        values = [self._cell(record.fields.get(key, "")) for key in self.columns.keys]
+        values = [record.fields.get(key, "") for key in self.columns.keys]
+        if self.columns.typed:
+            values = [self._cell(value) for value in values]
         values += [_escaped(prediction.label), f"{prediction.score:.6f}"]
         values += [text for label, share in best for text in (_escaped(label), f"{share:.6f}")]
         if self.probabilities:

@@ -144,7 +144,8 @@ def _tsv_record(line: int, row: Row, columns: Sequence[str]) -> Record:
     text, fault = _decoded(row)
     values = text.split("\t")
     if fault is None and len(values) != len(columns):
-        fault = f"has {len(values)} fields, not {len(columns)}" if text else "is blank"
+        fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
+        fault = f"has {fields}, not {len(columns)}" if text else "is blank"
     values += [""] * (len(columns) - len(values))
     return Record(line, dict(zip(columns, values, strict=False)), fault)
 

@@ -75,7 +75,7 @@ def test_rows_with_too_few_or_too_many_fields_keep_their_place(recur: Recur, tra
     assert [(row[0], row[1], row[4]) for row in found] == [
         ("1", "鼠", ""),
         ("", "", "is blank"),
-        ("2", "", "has 1 fields, not 2"),
+        ("2", "", "has 1 field, not 2"),
         ("3", "牛", "has 3 fields, not 2"),
         ("4", "", ""),
         ("5", "兔", ""),

@@ -58,7 +58,7 @@ def test_a_bom_is_dropped_at_the_start_and_text_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        (b"a", "has 1 fields, not 2"),
+        (b"a", "has 1 field, not 2"),
         (b"a\tb\tc", "has 3 fields, not 2"),
         (b"", "is blank"),
         (b"a\xff\tb", r"is not UTF-8 at byte 2 (0xff)"),
