@@ -1,6 +1,5 @@
 """A prediction that was killed, stopped or damaged goes on to the same bytes, or says why it does not."""
 
-import contextlib
 import json
 import os
 import random
@@ -297,7 +296,8 @@ def test_nothing_is_kept_of_what_would_fail_again(
 
 def start(trained: Path, source: Path, output: Path, *more: str) -> "subprocess.Popen[bytes]":
     code = (
-        "import sys; from recurcli.commands import prediction_file as file; file.SECONDS_BETWEEN_JOURNALS = 0.02; "
+        "import sys; from recurcli.commands import prediction_file, prediction_input; "
+        f"prediction_file.SECONDS_BETWEEN_JOURNALS, prediction_input.WINDOW = 0.02, {WINDOW}; "
         "from recurcli.cli import run; sys.exit(run(sys.argv[1:]))"
     )
     root = str(Path(__file__).resolve().parents[2])
@@ -306,54 +306,55 @@ def start(trained: Path, source: Path, output: Path, *more: str) -> "subprocess.
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def kill_until_done(trained: Path, source: Path, output: Path, moments: Iterator[float]) -> list[int]:
-    """Start, kill some seconds after the first sign of work, resume, until it ends; the rows kept at each kill."""
-    kept: list[int] = []
-    while True:
-        process = start(trained, source, output, "--resume", "--quiet")
-        deadline = time.monotonic() + 60
-        while process.poll() is None and not partial_of(output).exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            _, err = process.communicate(timeout=next(moments))
-            assert process.returncode == 0, err.decode()
-            return kept
-        process.kill()
-        process.communicate()
-        kept.append(prediction_file.rows_kept(output))
+def kill(process: "subprocess.Popen[bytes]", output: Path, *, size: float, seconds: float) -> bool:
+    """Kill a process some time after the unfinished output has grown to a size; whether it was still at work."""
+    while process.poll() is None and (not partial_of(output).exists() or partial_of(output).stat().st_size < size):
+        time.sleep(0.005)
+    time.sleep(seconds)
+    process.kill()
+    _, err = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), err.decode()
+    return process.returncode != 0
 
 
 def test_a_few_random_kills_end_byte_for_byte_where_no_kill_does(trained: Path, tmp_path: Path) -> None:
-    kills = _random_kills(trained, tmp_path, rows=20_000, wanted=3)
-    assert kills >= 3
+    kills = _random_kills(trained, tmp_path, rows=20_000, wanted=2)
+    assert kills >= 2
 
 
 @pytest.mark.slow
 def test_thirty_random_kills_end_byte_for_byte_where_no_kill_does(trained: Path, tmp_path: Path) -> None:
-    kills = _random_kills(trained, tmp_path, rows=100_000, wanted=30)
+    kills = _random_kills(trained, tmp_path, rows=30_000, wanted=30)
+    assert kills >= 30
     print(f"\n{kills} kills, every output byte-identical to one that was left alone")
 
 
 def _random_kills(trained: Path, tmp_path: Path, rows: int, wanted: int) -> int:
-    draw = random.Random(rows)
-    source = tmp_path / "x.tsv"
+    """Kill and resume, six times an output at most, and compare; the number of kills, some of them before any row."""
+    draw, source = random.Random(rows), tmp_path / "x.tsv"
     source.write_text("".join(f"{text}\n" for text in texts(rows)))
-    started = time.monotonic()
     with start(trained, source, tmp_path / "whole") as process:
         _, err = process.communicate()
         assert process.returncode == 0, err.decode()
-    seconds = time.monotonic() - started
-    kept: list[int] = []
+    whole, kills, kept = (tmp_path / "whole").read_bytes(), 0, 0
     for number in range(wanted):
-        if len(kept) >= wanted:
+        output, left = tmp_path / f"{number}", min(6, wanted - kills)
+        while left and not output.exists():
+            size = partial_of(output).stat().st_size if partial_of(output).exists() else 0
+            more = draw.choice([0, draw.uniform(0, 0.4) * (len(whole) - size)])
+            with start(trained, source, output, "--resume", "--quiet") as process:
+                kills += kill(process, output, size=size + more, seconds=draw.uniform(0, 0.05))
+            kept += prediction_file.rows_kept(output)
+            left -= 1
+        with start(trained, source, output, "--resume", "--quiet") as process:
+            _, err = process.communicate()
+            assert process.returncode == 0, err.decode()
+        assert output.read_bytes() == whole, f"after {kills} kills"
+        if kills >= wanted:
             break
-        output = tmp_path / f"{number}"
-        moments = iter([*(draw.uniform(0.1, 0.7) * seconds for _ in range(min(6, wanted - len(kept)))), 60.0])
-        kept += kill_until_done(trained, source, output, moments)
-        assert output.read_bytes() == (tmp_path / "whole").read_bytes(), f"after {len(kept)} kills"
-    assert any(kept), "some kills come while rows are made"
-    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
-    return len(kept)
+    assert kept, "some kills come while rows are made"
+    assert not any(name.startswith(".") for name in left_in(tmp_path))
+    return kills
 
 
 def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(trained: Path, tmp_path: Path) -> None:
