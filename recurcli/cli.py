@@ -167,11 +167,16 @@ def evaluate(
 def predict(
     run: Run,
     source: Annotated[
-        Path, typer.Argument(help="TSV or JSON lines, also .gz; '-' is standard input.", metavar="INPUT")
+        Path, typer.Argument(help="TSV, CSV, JSON lines (also .gz) or Parquet; '-' is standard input.", metavar="INPUT")
     ] = Path("-"),
     output: Annotated[Path, typer.Option(help="File to write; '-' is standard output.", metavar="FILE")] = Path("-"),
     format: Annotated[
-        Literal["tsv", "jsonl", "clue"] | None, typer.Option(help="Form of the output; default: that of the input.")
+        Literal["tsv", "csv", "jsonl", "clue"] | None,
+        typer.Option(help="Form of the output; default: that of the input (Parquet: jsonl)."),
+    ] = None,
+    input_format: Annotated[
+        Literal["tsv", "csv", "jsonl", "parquet"] | None,
+        typer.Option(help="Form of the input; default: as its name ends, else found out (a CSV in a pipe is not)."),
     ] = None,
     text: Annotated[
         str | None, typer.Option(help="Column of the text, by name or number from 1.", metavar="COLUMN")
@@ -182,13 +187,19 @@ def predict(
     ] = None,
     header: Annotated[
         bool | None,
-        typer.Option("--header/--no-header", help="Whether the first TSV row names the columns; default: found out."),
+        typer.Option(
+            "--header/--no-header", help="Whether the first row names the columns of a TSV or CSV; default: found."
+        ),
     ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each label.")] = False,
     top_k: Annotated[
         int | None, typer.Option(help="Add the K best labels with their probabilities.", min=1, metavar="K")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a row that cannot be read.")] = False,
+    unbuffered: Annotated[
+        bool, typer.Option("--unbuffered", help="Answer each row of a pipe when no other waits; default on a terminal.")
+    ] = False,
+    resume: Resume = False,
     overwrite: Overwrite = False,
     device: Device = None,
     precision: PrecisionOption = None,
@@ -200,21 +211,26 @@ def predict(
 
     Writes the input's columns, then `prediction` and `score`. A row that cannot be read keeps its place, is labelled
     by what could be read of it, and has the reason in a last column `reason` (which a TSV from a pipe always has);
-    --strict stops there instead.
+    --strict stops there instead. A FILE given as --output appears when it is complete; after a stop, or a kill, the
+    same command with --resume makes the rest.
     """
     from recurcli.commands.predict import PredictRequest
     from recurcli.commands.predict import predict as command
     from recurcli.commands.prediction_columns import Wishes
+    from recurcli.commands.prediction_file import telling_the_way_out
 
     request = PredictRequest(
         run=run,
         source=source,
         output=output,
         format=format,
+        input_format=input_format,
         columns=Wishes(text=text, pair=pair, id=id_column, header=header),
         probabilities=probabilities,
         top_k=top_k,
         strict=strict,
+        unbuffered=unbuffered,
+        resume=resume,
         overwrite=overwrite,
         device=device or "auto",
         precision=precision or "auto",
@@ -223,7 +239,8 @@ def predict(
     from recurcli.display import progress
 
     rows_on_screen = str(output) == "-" and sys.stdout.isatty()
-    progress.follow(command(request), quiet=quiet, bar=not rows_on_screen, count=True)
+    with telling_the_way_out(output):
+        progress.follow(command(request), quiet=quiet, bar=not rows_on_screen, count=True)
 
 
 @app.command(

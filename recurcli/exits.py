@@ -50,7 +50,12 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
 
 
 def explained(error: BaseException) -> tuple[int, str]:
-    """The exit code and the one line for what ended a command."""
+    """The exit code and the one line for what ended a command, with the notes that were added to it on the way."""
+    code, message = _explained(error)
+    return code, "; ".join([message, *(visible(note, limit=1000) for note in getattr(error, "__notes__", []))])
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, RecurError):
         return error.exit_code, visible(error, limit=4000)
     if isinstance(error, OSError):

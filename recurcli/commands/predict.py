@@ -1,7 +1,7 @@
 """`recur predict`: labels for the rows of a file or a pipe, one row out for each row in, in order, in constant memory."""
 
 import contextlib
-import stat
+import gc
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -9,19 +9,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from recurcli.commands.events import RowsDone, counted
-from recurcli.commands.prediction_columns import Columns, Wishes, find_columns
-from recurcli.commands.prediction_output import Sink, open_output, refuse_output
-from recurcli.commands.prediction_rows import JSON_ADDED, OutputFormat, RowWriter
-from recurcli.data.readers import Record, Records, read_records
-from recurcli.errors import DataError, visible
-from recurcli.evaluation.predictor import WINDOW, Predictor
-from recurcli.model.device import Precision
-from recurcli.training.events import Note
+import torch
 
-MOST_COLUMNS = 10_000
-WINDOW_CHARACTERS = 8 << 20
-"""A window ends early at this many characters, so that very long rows do not fill the memory."""
+from recurcli.commands.events import RowsDone, counted
+from recurcli.commands.prediction_columns import Wishes, find_columns
+from recurcli.commands.prediction_file import is_complete, open_output
+from recurcli.commands.prediction_input import WINDOW_CHARACTERS, InputFormat, Tally, open_input, survey, windows
+from recurcli.commands.prediction_output import Sink, is_terminal, refuse_output
+from recurcli.commands.prediction_rows import OutputFormat, RowWriter
+from recurcli.data.readers import Format, Record
+from recurcli.errors import DataError
+from recurcli.evaluation.predictor import WINDOW, Predictor
+from recurcli.files import MANIFEST, sha256_of
+from recurcli.model.device import Precision, choose_precision
+from recurcli.training.events import Note
 
 
 @dataclass(frozen=True)
@@ -32,25 +33,19 @@ class PredictRequest:
     source: Path = Path("-")
     output: Path = Path("-")
     format: OutputFormat | None = None
+    """None: that of the input."""
+    input_format: InputFormat | None = None
+    """None: as the name of the file says, or its first byte."""
     columns: Wishes = field(default_factory=Wishes)
     probabilities: bool = False
     top_k: int | None = None
     strict: bool = False
+    unbuffered: bool = False
+    resume: bool = False
     overwrite: bool = False
     device: str = "auto"
     precision: Precision = "auto"
     batch_size: int = 64
-
-
-@dataclass
-class Survey:
-    """What is known of the rows as a whole: all of a file's, or none of a pipe's."""
-
-    rows: int | None = None
-    first_fault: str | None = None
-    faults: int = 0
-    names: tuple[str, ...] = ()
-    """Keys of JSON rows that the output must know, in the order in which they first appear."""
 
 
 def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
@@ -58,20 +53,28 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
 
     Raises DataError for an input that cannot be read at all, and with `strict` for its first bad row.
     """
-    refuse_output(request.output, request.source, overwrite=request.overwrite)
-    predictor = Predictor.load(
-        request.run, device=request.device, precision=request.precision, batch_size=request.batch_size
-    )
+    refuse_output(request.output, request.source, overwrite=request.overwrite, resume=request.resume)
+    if request.resume and is_complete(request.output):
+        yield Note(f"{request.output}: is complete; --overwrite makes it anew")
+        return
     with contextlib.ExitStack() as stack:
-        records = _open(request.source, stack)
+        sink = open_output(request.output, stack, resume=request.resume, overwrite=request.overwrite)
+        predictor = Predictor.load(
+            request.run, device=request.device, precision=request.precision, batch_size=request.batch_size
+        )
+        gc.freeze()  # what is loaded stays: without this the collector looks through torch with every few windows
+        stack.callback(gc.unfreeze)
+        records, waits = open_input(
+            request.source, stack, request.input_format, at_once=_answers_at_once(request, sink)
+        )
         if records.name == "standard input" and sys.stdin.isatty():
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
-        sample = next(windows(records), [])
+        sample = next(windows(records, waits), [])
         columns = find_columns(records, sample, predictor.model.config.columns, request.columns)
         if columns.doubt:
             yield Note(f"{records.name}: {columns.doubt}", "warning")
-        format = request.format or ("jsonl" if records.named else "tsv")
-        known = _survey(request.source, columns, for_tsv=format == "tsv")
+        format = request.format or _same_format(records.format)
+        known = survey(request.source, columns, request.input_format, separated=format in ("tsv", "csv"))
         if request.strict and known.first_fault:
             raise DataError(known.first_fault)
         if columns.typed and known.rows is not None:
@@ -85,115 +88,86 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             top_k=request.top_k,
             with_reason=known.rows is None or known.faults > 0,
         )
-        sink = open_output(request.output, stack)
-        sink.write(writer.head())
-        rows = chain(sample[1:] if columns.header else sample, records)
+        earlier = sink.begin(*_facts(request, predictor, writer))
+        for note in sink.notes:
+            yield Note(note, "warning")
+        rows = windows(chain(sample[1:] if columns.header else sample, records), waits)
         del sample  # or it would stay in memory until the end
-        seen = Survey(rows=known.rows)
-        yield from _predict_rows(rows, columns, predictor, writer, sink, seen, strict=request.strict)
-    if seen.faults:
-        rest = f" (and {seen.faults - 1:,} more)" if seen.faults > 1 else ""
-        yield Note(f"{seen.first_fault}{rest}; labelled by what could be read", "warning")
+        tally = Tally(records.name, known.rows, proved=sink.resumable)
+        if earlier.rows:
+            tally.skip(rows, earlier)
+            writer.count, predictor.truncated = earlier.rows, earlier.truncated
+            yield Note(f"{request.output}: going on after row {earlier.rows:,}")
+        else:
+            sink.write(writer.head())
+        yield RowsDone(tally.rows, tally.total)
+        yield from _predict_rows(rows, predictor, writer, sink, tally, strict=request.strict)
+    if tally.faults:
+        rest = f" (and {tally.faults - 1:,} more)" if tally.faults > 1 else ""
+        yield Note(f"{tally.first_fault}{rest}; labelled by what could be read", "warning")
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
 
 
 def _predict_rows(
-    rows: Iterator[Record],
-    columns: Columns,
-    predictor: Predictor,
-    writer: RowWriter,
-    sink: Sink,
-    seen: Survey,
-    *,
-    strict: bool,
+    rows: Iterator[list[Record]], predictor: Predictor, writer: RowWriter, sink: Sink, tally: Tally, *, strict: bool
 ) -> Iterator[RowsDone]:
-    for window in windows(rows):
-        texts = [columns.text_of(record) for record in window]
-        for record, text in zip(window, texts, strict=True):
-            if text.fault:
-                _note_fault(seen, f"{writer.name}:{record.line}: {text.fault}")
-        if strict and seen.first_fault:
-            raise DataError(seen.first_fault)
+    for window in rows:
+        tally.read(window)
+        texts = [writer.columns.text_of(record) for record in window]
+        tally.judge(window, texts)
+        if strict and tally.first_fault:
+            raise DataError(tally.first_fault)
         scores = yield from counted(
-            predictor.scoring([(text.text, text.pair) for text in texts]), seen.rows, before=writer.count
+            predictor.scoring([(text.text, text.pair) for text in texts]), tally.total, before=writer.count
         )
         lines = zip(window, predictor.predictions(scores), texts, strict=True)
         sink.write(b"".join(writer.row(record, prediction, text.fault) for record, prediction, text in lines))
+        sink.advance(tally.reached(truncated=predictor.truncated))
 
 
-def windows(rows: Iterator[Record]) -> Iterator[list[Record]]:
-    """The rows in runs of WINDOW at most, and of about WINDOW_CHARACTERS at most."""
-    window: list[Record] = []
-    characters = 0
-    for record in rows:
-        window.append(record)
-        characters += _size(record.fields)
-        if len(window) == WINDOW or characters >= WINDOW_CHARACTERS:
-            yield window
-            window, characters = [], 0
-    if window:
-        yield window
+def _same_format(format: Format) -> OutputFormat:
+    return "csv" if format == "csv" else "tsv" if format == "tsv" else "jsonl"
 
 
-def _size(value: Any) -> int:
-    """About how many characters a value has; a number counts as eight."""
-    size, left = 0, [value]
-    while left:  # no recursion: JSON may be as deep as Python's stack
-        value = left.pop()
-        if isinstance(value, dict):
-            left += [*value, *value.values()]
-        elif isinstance(value, list):
-            left += value
-        else:
-            size += len(value) if isinstance(value, str) else 8
-    return size
+def _answers_at_once(request: PredictRequest, sink: Sink) -> bool:
+    """Whether a row is answered when no other follows it, rather than with a whole window.
 
-
-def _note_fault(survey: Survey, fault: str) -> None:
-    survey.faults += 1
-    survey.first_fault = survey.first_fault or fault
-
-
-def _open(source: Path, stack: contextlib.ExitStack) -> Records:
-    """The records of the input, its first row among them even where it is a header."""
-    if str(source) == "-":
-        if sys.stdin is None:
-            raise DataError("standard input is closed; name a file")
-        return stack.enter_context(read_records(sys.stdin.buffer, header=False))
-    if _is_fifo(source):
-        stream = stack.enter_context(source.open("rb"))
-        return stack.enter_context(read_records(stream, header=False, name=str(source)))
-    return stack.enter_context(read_records(source, header=False))
-
-
-def _is_fifo(source: Path) -> bool:
-    try:
-        return stat.S_ISFIFO(source.stat().st_mode)
-    except (OSError, ValueError):
-        return False  # read_records says what is wrong with it
-
-
-def _survey(source: Path, columns: Columns, *, for_tsv: bool) -> Survey:
-    """Look through a file before anything is written: a pipe can be read once only.
-
-    A TSV needs a column for each key of JSON rows; else only keys that the output adds itself are of interest.
+    Which rows share a batch then depends on when they come, and with that the last digit of a score: good where
+    somebody watches or asks for it, never where the same input must give the same bytes.
     """
-    if str(source) == "-" or _is_fifo(source):
-        return Survey()
-    found = Survey(rows=0)
-    names: dict[str, None] = {}
-    with contextlib.ExitStack() as stack:
-        records = _open(source, stack)
-        if columns.header:
-            next(records, None)
-        for count, record in enumerate(records, 1):
-            found.rows = count
-            if fault := columns.text_of(record).fault:
-                _note_fault(found, f"{visible(source)}:{record.line}: {fault}")
-            if columns.typed:
-                names.update(dict.fromkeys(key for key in record.fields if for_tsv or key in JSON_ADDED))
-                if len(names) > MOST_COLUMNS:
-                    raise DataError(f"{source}: has more than {MOST_COLUMNS:,} different keys; use --format jsonl")
-    found.names = tuple(names)
-    return found
+    if sink.resumable:
+        return False
+    return request.unbuffered or is_terminal(request.output) or (str(request.source) == "-" and _typed())
+
+
+def _typed() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> tuple[dict[str, Any], ...]:
+    """What a resume must find as it was: of the command line, of the input, and (less strictly) of the machine."""
+    columns, computation = writer.columns, predictor.computation
+    options = {
+        "the model": sha256_of(request.run / MANIFEST),
+        "--format": writer.format,
+        "--text": " + ".join(columns.text),
+        "--pair": " + ".join(columns.pair) or None,
+        "--id": columns.id,
+        "--header": columns.header,
+        "--probabilities": request.probabilities,
+        "--top-k": request.top_k,
+        "--strict": request.strict,
+        "--device": computation.device.type,
+        "--precision": choose_precision(computation.precision, computation.device),
+        "--batch-size": computation.batch_size,
+        "the window": [WINDOW, WINDOW_CHARACTERS],
+    }
+    input = {"columns": columns.names, "JSON": columns.typed, "a column of reasons": writer.with_reason}
+    on_gpu = computation.device.type == "cuda"
+    machine = {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(computation.device) if on_gpu else "cpu",
+    }
+    return options, input, machine

@@ -45,13 +45,15 @@ class Columns:
     header: bool
     """Whether the first row is a header."""
     typed: bool
-    """Whether rows have values of their own types (JSON) rather than strings in columns."""
+    """Whether rows have values of their own types (JSON, Parquet) rather than strings in columns."""
     text: tuple[str, ...]
     """The keys whose values make the text, a space between them."""
     pair: tuple[str, ...] = ()
     spans: str | None = None
     """The key of an object that names two spans of the text to be marked."""
     id: str | None = None
+    breaks: bool = False
+    """Whether a value may hold TABs and line ends, which a TSV cannot."""
     doubt: str | None = None
     """A sentence on what was taken for granted, if something was."""
 
@@ -98,11 +100,12 @@ def find_columns(
         keys=keys,
         header=header,
         typed=records.named,
+        breaks=records.format != "tsv",
         text=text,
         pair=pair,
         spans=spans[0] if spans and records.named else None,
         id=None if wishes.id is None else known.told(wishes.id),
-        doubt=known.doubt or _delimiter_doubt(names, sample, header=header, trained=trained),
+        doubt=known.doubt() or _delimiter_doubt(names, sample, header=header, trained=trained),
     )
 
 
@@ -133,7 +136,8 @@ class _Known:
 
     def __init__(self, source: str, names: Sequence[str], keys: Sequence[str], *, named: bool) -> None:
         self.source, self.names, self.keys, self.named = source, names, keys, named
-        self.doubt: str | None = None
+        self.guesses: dict[str, tuple[int, str]] = {}
+        """By option, the number of the column that was taken by its place, and what for."""
 
     def told(self, word: str) -> str:
         """The key of the column that the user names."""
@@ -173,11 +177,19 @@ class _Known:
             raise DataError(f"{self.source}: which column is the {role}? name it with {option}; there are: {shown}")
         if not left:
             raise DataError(f"{self.source}: has one column, and the model wants a pair of texts")
-        key = left[0] if place else self.keys[0]
-        if len(self.keys) > 1 + place and self.doubt is None:
-            number = self.keys.index(key) + 1
-            self.doubt = f"taking column {number} of {len(self.keys)} as the {role}; {option} names another"
+        key = left[0]
+        if len(left) > 1 or self.guesses:
+            self.guesses[option] = (self.keys.index(key) + 1, role)
         return (key,)
+
+    def doubt(self) -> str | None:
+        """A sentence on the columns that were taken by their place, if there is a choice."""
+        if not self.guesses:
+            return None
+        numbers = " and ".join(str(number) for number, _ in self.guesses.values())
+        roles = " and ".join(f"the {role}" for _, role in self.guesses.values())
+        columns, names = ("columns", "name others") if len(self.guesses) > 1 else ("column", "names another")
+        return f"taking {columns} {numbers} of {len(self.keys)} as {roles}; {' and '.join(self.guesses)} {names}"
 
     def _only(self, name: str) -> str:
         if list(self.names).count(name) > 1:
@@ -201,5 +213,7 @@ def _delimiter_doubt(
     known = _folded(_known_names(trained))
     for mark in DELIMITERS:
         if mark in first and not known.isdisjoint(_folded([part.strip('"') for part in first.split(mark)])):
-            return f"the fields seem to be separated by '{mark}', not by TAB: every row is taken as one text"
+            return (
+                f"every row is taken as one text, but '{mark}' seems to separate fields: --input-format csv reads those"
+            )
     return None

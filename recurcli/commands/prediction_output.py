@@ -1,21 +1,26 @@
-"""Where the rows of `recur predict` go: standard output, a pipe, or a file that appears when all of it is written."""
+"""Where the rows of `recur predict` go, and what must not be written to: standard output, a pipe, a device, a file."""
 
 import contextlib
 import os
 import stat
 import sys
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from recurcli.commands.prediction_journal import Reached
 from recurcli.errors import StorageError, UsageError
-from recurcli.files import replacing
 
 _STANDARD = ("-", "/dev/stdout", "/dev/fd/1")
 
 
-def refuse_output(output: Path, source: Path, *, overwrite: bool) -> None:
+def refuse_output(output: Path, source: Path, *, overwrite: bool, resume: bool) -> None:
     """Raise UsageError if writing to `output` would destroy something: the input, or what nobody said to replace."""
+    if resume and overwrite:
+        raise UsageError("--resume and --overwrite exclude each other")
+    if resume and is_stream(output):
+        raise UsageError("--resume goes on with a file, and what is sent to a stream is gone; name one with --output")
     if str(output) in _STANDARD:
         if _is_input(source, _descriptor_stat(sys.stdout)):
             raise UsageError("standard output is the input file as well; name another file with --output")
@@ -24,17 +29,24 @@ def refuse_output(output: Path, source: Path, *, overwrite: bool) -> None:
         raise UsageError(f"{output}: is a folder; name a file with --output")
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
-    if _is_stream(output) or not os.path.lexists(output):
+    if is_stream(output) or not os.path.lexists(output):
         return
     if output.exists() and _is_input(source, output.stat()):
         raise UsageError(f"{output}: is the input as well; choose another --output")
-    if not overwrite:
+    if not overwrite and not resume:
         raise UsageError(f"{output}: exists already; replace it with --overwrite")
 
 
-def _is_stream(output: Path) -> bool:
-    """Whether bytes can only be sent there: a FIFO, a device, /dev/fd/N of a process substitution."""
-    return str(output).startswith("/dev/") or (output.exists() and not output.is_file())
+def is_stream(output: Path) -> bool:
+    """Whether bytes can only be sent there: standard output, a FIFO, a device, /dev/fd/N of a process substitution."""
+    if str(output).startswith("/dev/"):  # also where it leads to a file: that was opened by somebody else
+        return not str(output).startswith("/dev/shm/")
+    return str(output) == "-" or (output.exists() and not output.is_file())
+
+
+def is_terminal(output: Path) -> bool:
+    """Whether somebody watches the rows as they come."""
+    return str(output) in _STANDARD and sys.stdout.isatty()
 
 
 def _is_input(source: Path, target: os.stat_result | None) -> bool:
@@ -57,10 +69,22 @@ def _descriptor_stat(stream: object) -> os.stat_result | None:
 class Sink:
     """A place for bytes that names itself when it is full; control characters do not reach a terminal."""
 
+    resumable = False
+    """Whether what is written is kept when the run is stopped."""
+
     def __init__(self, stream: BinaryIO, name: str, *, terminal: bool = False) -> None:
         self._stream = stream
         self._name = name
         self._terminal = terminal
+        self.notes: list[str] = []
+        """What the user should know of an earlier run that cannot be gone on with as it was left."""
+
+    def begin(self, options: Mapping[str, Any], input: Mapping[str, Any], machine: Mapping[str, Any]) -> Reached:
+        """Told of what the rows are made; returns where they go on, which in a stream is always the start."""
+        return Reached()
+
+    def advance(self, reached: Reached) -> None:
+        """Told after each window that all is written of the rows so far."""
 
     def write(self, data: bytes) -> None:
         """Write and flush all of `data`; BrokenPipeError where nobody reads any more, StorageError for the rest."""
@@ -75,17 +99,16 @@ class Sink:
             raise StorageError(f"{self._name}: cannot be written: {error.strerror or error}") from None
 
 
-def open_output(output: Path, stack: contextlib.ExitStack) -> Sink:
-    """The sink for `output`, closed by `stack`; a file is put in its place then, or taken away if something failed."""
+def open_stream(output: Path, stack: contextlib.ExitStack) -> Sink:
+    """The sink for standard output, a FIFO or a device, closed by `stack`."""
     if str(output) in _STANDARD:
         with contextlib.suppress(OSError, ValueError):
             os.set_blocking(
                 sys.stdout.fileno(), True
             )  # a parent may share a pipe that says "not now" instead of waiting
-        return Sink(sys.stdout.buffer, "standard output", terminal=sys.stdout.isatty())
+        return Sink(sys.stdout.buffer, "standard output", terminal=is_terminal(output))
     # Unbuffered: what a full disk refuses must not be tried once more when the file is closed.
-    target = output if _is_stream(output) else stack.enter_context(replacing(output))
-    return Sink(stack.enter_context(target.open("wb", buffering=0)), str(output))
+    return Sink(stack.enter_context(output.open("wb", buffering=0)), str(output))
 
 
 def _shown(data: bytes) -> bytes:

@@ -1,8 +1,12 @@
-"""How a row of `recur predict` looks with its prediction: TSV, JSON lines, or CLUE's two keys."""
+"""How a row of `recur predict` looks with its prediction: TSV, CSV, JSON lines, or CLUE's two keys."""
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, Literal
 
 from recurcli.commands.prediction_columns import Columns
@@ -10,7 +14,7 @@ from recurcli.data.readers import Record
 from recurcli.errors import DataError, UsageError, visible
 from recurcli.evaluation.predictor import Prediction
 
-OutputFormat = Literal["tsv", "jsonl", "clue"]
+OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
 ADDED = ("prediction", "score", "reason")
 JSON_ADDED = (*ADDED, "top", "probabilities")
 _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -20,7 +24,7 @@ _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 class RowWriter:
     """Bytes of the output: the input's columns, `prediction`, `score`, and what else was asked for.
 
-    With `with_reason` a TSV has a last column for the faults of rows; in JSON lines only the rows concerned have one.
+    With `with_reason` a TSV or CSV has a last column for the faults of rows; in JSON lines only the rows concerned have one.
     Raises DataError if the input has a column that the output adds, and where JSON cannot hold two of its columns.
     """
 
@@ -67,23 +71,24 @@ class RowWriter:
 
     def head(self) -> bytes:
         """The header row, where there is one."""
-        if self.format != "tsv" or not (self.columns.header or self.columns.typed):
+        if not self._separated or not (self.columns.header or self.columns.typed):
             return b""
-        names = [self._cell(name) for name in self.columns.names]
         added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]
-        return _tsv_line([*names, *map(_escaped, added)])
+        return self._line([*self.columns.names, *map(_escaped, added)])
 
     def row(self, record: Record, prediction: Prediction, fault: str | None) -> bytes:
         """One row of the output."""
         number, self.count = self.count, self.count + 1
         if self.format == "clue":
             return _json_line({"id": self._id(record, number), "label": prediction.label})
-        if self.columns.typed and self.format == "tsv" and (late := record.fields.keys() - set(self.columns.names)):
+        if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
             fault = fault or f"has the key '{visible(min(late))}', which the rows before had not: it has no column"
-        best = sorted(prediction.probabilities.items(), key=lambda item: -item[1])[: self.top_k]
+        best = nlargest(self.top_k, prediction.probabilities.items(), key=itemgetter(1)) if self.top_k else []
         if self.format == "jsonl":
             return self._json_row(record, prediction, best, fault)
-        values = [self._cell(record.fields.get(key, "")) for key in self.columns.keys]
+        values = [record.fields.get(key, "") for key in self.columns.keys]
+        if self.columns.typed:
+            values = [_as_text(value) for value in values]
         values += [_escaped(prediction.label), f"{prediction.score:.6f}"]
         values += [text for label, share in best for text in (_escaped(label), f"{share:.6f}")]
         if self.probabilities:
@@ -92,7 +97,20 @@ class RowWriter:
             values.append(_escaped(fault or ""))
         elif fault:
             raise DataError(f"{self.name}:{record.line}: {fault}; the file was changed while it was read")
-        return _tsv_line(values)
+        return self._line(values)
+
+    @property
+    def _separated(self) -> bool:
+        """Whether a row is fields with a mark between them."""
+        return self.format in ("tsv", "csv")
+
+    def _line(self, values: Sequence[str]) -> bytes:
+        """One row of fields; a TSV writes the TABs and line ends of other forms as \\t, \\n, \\r, a CSV quotes them."""
+        if self.format == "csv":
+            return _csv_line(values)
+        if self.columns.breaks:
+            values = [_escaped(value) for value in values]
+        return ("\t".join(values) + "\n").encode()
 
     def _id(self, record: Record, number: int) -> object:
         """The row's own id where --id names one and the row has it, else its number; digits are a number, as CLUE's."""
@@ -119,23 +137,24 @@ class RowWriter:
         except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is no JSON
             return _json_line({**line, "reason": fault or "holds a value that cannot be written as JSON"})
 
-    def _cell(self, value: Any) -> str:
-        """A TSV cell of the input. Only JSON can bring a TAB or a line end into one: those are written as \\t, \\n, \\r."""
-        if not self.columns.typed:
-            return str(value)
-        try:
-            return _escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        except RecursionError:
-            return "(nested too deeply)"
+
+def _as_text(value: Any) -> str:
+    """A value of JSON or Parquet as a field: a string as it is, anything else as JSON."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        return "(nested too deeply)"
 
 
 def _escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _tsv_line(values: Sequence[str]) -> bytes:
-    return ("\t".join(values) + "\n").encode()
+def _csv_line(values: Sequence[str]) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(values)
+    return buffer.getvalue().encode()
 
 
 def _json_line(value: Any) -> bytes:
-    return (json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return (json.dumps(value, ensure_ascii=False, allow_nan=False, default=str) + "\n").encode()

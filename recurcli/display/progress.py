@@ -61,6 +61,7 @@ class _Progress:
         self.bar: Any = None
         self.task: Any = None
         self.started = self.told = time.monotonic()
+        self.first: int | None = None
         self.done = 0
 
     def __enter__(self) -> "_Progress":
@@ -96,12 +97,12 @@ class _Progress:
             self.note(f"step {progress.step:,}: dev score {progress.score:.4f}")
 
     def rows(self, rows: RowsDone) -> None:
-        """How many rows are scored."""
-        if not self.done:
-            self.started = self.told = time.monotonic() if rows.done < (rows.total or 0) else self.started
+        """How many rows are scored; the first time tells where it starts, which after a resume is not 0."""
+        if self.first is None:
+            self.first, self.started, self.told = rows.done, time.monotonic(), time.monotonic()
         self.done = rows.done
         seconds = time.monotonic() - self.started
-        rate = f"{rows.done / max(seconds, 1e-9):,.0f} rows/s"
+        rate = f"{(rows.done - self.first) / max(seconds, 1e-9):,.0f} rows/s"
         if not self.has_bar:
             self._line(f"{rows.done:,}{'' if rows.total is None else f' of {rows.total:,}'} rows, {rate}")
         elif seconds >= SECONDS_BEFORE_BAR:
@@ -109,10 +110,13 @@ class _Progress:
 
     def summary(self) -> None:
         """How many rows were done in the end, and how fast."""
-        if not self.quiet:
-            seconds = time.monotonic() - self.started
-            rate = f" ({self.done / seconds:,.0f} rows/s)" if seconds >= 1 else ""
-            self.note(f"{self.done:,} {'row' if self.done == 1 else 'rows'} in {seconds:.1f} s{rate}")
+        if self.quiet or self.first is None:
+            return
+        seconds = time.monotonic() - self.started
+        done = f"{self.done:,} {'row' if self.done == 1 else 'rows'}"
+        before = f" ({self.first:,} of them before)" if self.first else ""
+        rate = f" ({(self.done - self.first) / seconds:,.0f} rows/s)" if seconds >= 1 else ""
+        self.note(f"{done}{before} in {seconds:.1f} s{rate}")
 
     def _line(self, text: str, *, now: bool = False) -> None:
         if now or time.monotonic() - self.told >= SECONDS_BETWEEN_LINES:

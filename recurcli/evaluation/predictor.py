@@ -61,9 +61,9 @@ class Predictor:
 
     def predictions(self, scores: np.ndarray) -> Iterator[Prediction]:
         """What the class scores (N, C) say, a Prediction a row."""
-        for row in probabilities(scores):
-            best = int(row.argmax())
-            yield Prediction(self.labels[best], float(row[best]), dict(zip(self.labels, row.tolist(), strict=True)))
+        shares = probabilities(scores)
+        for best, row in zip(shares.argmax(axis=1).tolist(), shares.tolist(), strict=True):
+            yield Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))
 
     def scores(self, texts: Sequence[Text]) -> np.ndarray:
         """The raw class scores (N, C) of `texts`."""

@@ -138,11 +138,11 @@ def test_a_wrong_delimiter_is_noticed(recur: Recur, trained: Path, tmp_path: Pat
     code, out, err = recur("predict", trained, tmp_path / "x.tsv")
     assert code == 0
     assert len(tsv(out)) == 2
-    assert "seem to be separated by ',', not by TAB" in err
+    assert "but ',' seems to separate fields: --input-format csv" in err
 
 
 def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path: Path) -> None:
-    found = []
+    found, warnings = [], []
     for number, (name, content, options) in enumerate(
         (
             ("tsv", "sentence1\tsentence2\n鼠牛\t虎兔\n", []),
@@ -157,7 +157,10 @@ def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path
         code, out, err = recur("predict", trained_pairs, source, *options)
         assert code == 0, err
         found.append(tsv(out)[-1][-2:])
+        warnings.append(err)
     assert found == [found[0]] * len(found)
+    assert "taking columns 1 and 2 of 2 as the text and the second text; --text and --pair name others" in warnings[2]
+    assert not any("taking" in warning for number, warning in enumerate(warnings) if number != 2)
     (tmp_path / "one.tsv").write_text("sentence1\n鼠\n")
     code, _, err = recur("predict", trained_pairs, tmp_path / "one.tsv")
     assert code == 3

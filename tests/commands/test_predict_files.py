@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from predicting import Recur, jsonl, texts, tsv
 
+HIDDEN = {".out.partial", ".out.progress.json"}
+"""What a resume needs of an output that is not complete."""
+
 
 def test_gzip_is_read_by_its_name(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv.gz").write_bytes(gzip.compress("sentence\n鼠\n牛\n".encode()))
@@ -109,21 +112,28 @@ def test_a_symlink_is_replaced_and_not_followed(recur: Recur, trained: Path, tmp
     assert not (tmp_path / "link").is_symlink()
 
 
-def test_a_full_disk_leaves_nothing_half_written(recur: Recur, trained: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_half_file(recur: Recur, trained: Path, tmp_path: Path) -> None:
     source = tmp_path / "x.tsv"
     source.write_text("".join(f"{text}\n" for text in texts(5000)))
     code, _, err = recur("predict", trained, source, "--output", "/dev/full")
     assert code == 5
     assert err == "recur: error: /dev/full: cannot be written: No space left on device\n"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, before[1]))
-    try:
-        code, _, err = recur("predict", trained, source, "--output", tmp_path / "out", "--quiet")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert code == 5
-    assert err == f"recur: error: {tmp_path / 'out'}: cannot be written: File too large\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["x.tsv"]
+    for limit, way_out, left in (
+        (100_000, "", {"x.tsv"}),
+        (150_000, "; 4,096 rows are done; go on with the same command and --resume", {"x.tsv", *HIDDEN}),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        try:
+            code, _, err = recur("predict", trained, source, "--output", tmp_path / "out", "--quiet")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert code == 5
+        assert err == f"recur: error: {tmp_path / 'out'}: cannot be written: File too large{way_out}\n"
+        assert {path.name for path in tmp_path.iterdir()} == left
+    assert recur("predict", trained, source, "--output", tmp_path / "out", "--resume")[0] == 0
+    assert recur("predict", trained, source, "--output", tmp_path / "whole")[0] == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_standard_output_may_be_full_or_the_input_itself(
@@ -163,7 +173,8 @@ def test_a_signal_leaves_no_half_file(
         deadline = time.monotonic() + 30
         while not written and time.monotonic() < deadline:
             time.sleep(0.02)
-            written.extend(path for path in tmp_path.iterdir() if path.stat().st_size)
+            written.extend(path for path in tmp_path.glob(".out.partial") if path.stat().st_size)
+        time.sleep(0.1)  # until it has taken note of what it wrote
         os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=feed_and_stop)
@@ -174,8 +185,9 @@ def test_a_signal_leaves_no_half_file(
         thread.join()
     os.close(writing)
     assert written, "it waits for more rows, with the first window written"
-    assert (found, err) == (code, f"recur: error: stopped by {number.name}\n")
-    assert list(tmp_path.iterdir()) == []
+    way_out = "4,096 rows are done; go on with the same command and --resume"
+    assert (found, err) == (code, f"recur: error: stopped by {number.name}; {way_out}\n")
+    assert {path.name for path in tmp_path.iterdir()} == HIDDEN
 
 
 def test_a_terminal_is_shown_escapes_and_does_not_obey_them(
@@ -189,3 +201,54 @@ def test_a_terminal_is_shown_escapes_and_does_not_obey_them(
         shown = os.read(master, 4096).decode()
     os.close(master)
     assert shown.startswith("\\x1b[31mred\\u202e\tb\t")
+
+
+@pytest.mark.parametrize("to", ["a pipe that asks for it", "a terminal"])
+def test_a_row_is_answered_before_the_next_one_comes(
+    to: str, recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (reading, writing), (master, slave) = os.pipe(), os.openpty() if to == "a terminal" else os.pipe()
+    answers: list[bytes] = []
+
+    def talk() -> None:
+        for text in (b"\xe9\xbc\xa0\n", b"\xe7\x89\x9b\n", b"\xe8\x99\x8e"):
+            os.write(writing, text)
+            if text.endswith(b"\n"):
+                answers.append(os.read(master, 4096))  # would wait for ever if more rows were wanted first
+        os.close(writing)
+
+    thread = threading.Thread(target=talk, daemon=True)
+    with open(reading) as stdin, open(slave, "w") as stdout, monkeypatch.context() as patch:  # noqa: PTH123
+        patch.setattr(sys, "stdin", stdin)
+        patch.setattr(sys, "stdout", stdout)
+        thread.start()
+        options = [] if to == "a terminal" else ["--unbuffered"]
+        assert recur("predict", trained, "--quiet", *options)[0] == 0
+        thread.join(timeout=10)
+        answers.append(os.read(master, 4096))
+    os.close(master)
+    assert [answer.decode().split("\t")[0] for answer in answers] == ["鼠", "牛", "虎"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "pipe"])
+def test_a_million_rows_take_the_memory_of_fifty_thousand(form: str, trained: Path, tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; from recurcli.cli import run; code = run(sys.argv[1:]); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    line = '{{"id": {0}, "text": "{1}"}}\n' if form == "jsonl" else "{0}\t{1}\n"
+    peaks = []
+    for count in (50_000, 1_000_000):
+        source, output = tmp_path / f"{count}.{form}", tmp_path / f"{count}.out"
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(line.format(number, text) for number, text in enumerate(texts(count)))
+        given = ["-", "--text", "2"] if form == "pipe" else [str(source), "--text", "2" if form == "tsv" else "text"]
+        command = [sys.executable, "-c", code, "predict", str(trained), *given, "--output", str(output), "--quiet"]
+        with source.open("rb") as stdin:
+            done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, env=environment, check=True)
+        assert output.read_bytes().count(b"\n") == count
+        peaks.append(int(done.stdout) / 1024)
+    print(f"\n{form}: {peaks[0]:.0f} MB at 50,000 rows, {peaks[1]:.0f} MB at 1,000,000")
+    assert peaks[1] - peaks[0] < 50

@@ -1,0 +1,84 @@
+"""CSV and Parquet go into `recur predict`, and CSV comes out: a row for each row, their values as they were."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow
+import pytest
+from predicting import Recur, as_stdin
+from pyarrow import parquet
+
+ROWS = [["1", "鼠,\n牛"], ["2", 'a "虎"\t兔'], ["3", ""], ["4", "NA"]]
+
+
+def write_csv(path: Path, *, header: bool = True, delimiter: str = ",") -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        writer.writerows([*([["key", "sentence"]] if header else []), *ROWS])
+    return path
+
+
+def test_a_csv_keeps_its_values_whatever_they_hold(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    code, out, err = recur("predict", trained, write_csv(tmp_path / "x.csv"))
+    assert code == 0, err
+    head, *rows = csv.reader(io.StringIO(out, newline=""))
+    assert head == ["key", "sentence", "prediction", "score"]
+    assert [row[:2] for row in rows] == ROWS
+
+
+def test_a_csv_as_tsv_is_a_line_a_row(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    code, out, err = recur("predict", trained, write_csv(tmp_path / "x.csv"), "--format", "tsv")
+    assert code == 0, err
+    lines = [line.split("\t")[:2] for line in out.splitlines()]
+    assert lines == [["key", "sentence"], ["1", "鼠,\\n牛"], ["2", 'a "虎"\\t兔'], ["3", ""], ["4", "NA"]]
+
+
+def test_a_csv_from_a_pipe_is_named_as_such(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_stdin(monkeypatch, write_csv(tmp_path / "x.csv").read_bytes())
+    code, out, err = recur("predict", trained, "--input-format", "csv", "--format", "jsonl")
+    assert code == 0, err
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [[line["key"], line["sentence"]] for line in found] == ROWS
+
+
+def test_a_csv_without_a_header_has_numbers(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "x.csv", header=False)
+    code, out, err = recur("predict", trained, path, "--text", "2")
+    assert code == 0, err
+    assert [row[:2] for row in csv.reader(io.StringIO(out, newline=""))] == ROWS
+
+
+def test_a_row_of_a_csv_with_a_stray_quote_keeps_its_place_and_costs_no_other(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text('key,sentence\n1,"鼠\n2,牛\n3,虎\n')
+    code, out, err = recur("predict", trained, tmp_path / "x.csv")
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["key"] for row in rows] == ["1", "2", "3"]
+    assert ["never closed" in row["reason"] for row in rows] == [True, False, False]
+    assert "x.csv:2" in err
+
+
+def test_parquet_rows_come_out_as_json_lines(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    columns = {"sentence": ["鼠", None, "虎"], "day": pyarrow.array([0, 1, 2], pyarrow.date32())}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet")
+    code, out, err = recur("predict", trained, tmp_path / "x.parquet")
+    assert code == 0, err
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [line["day"] for line in found] == ["1970-01-01", "1970-01-02", "1970-01-03"]
+    assert [line.get("reason") for line in found] == [None, "'sentence' is null, not a string", None]
+
+
+def test_a_csv_prediction_that_was_stopped_goes_on_to_the_same_bytes(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    path = write_csv(tmp_path / "x.csv")
+    assert recur("predict", trained, path, "--output", tmp_path / "a.csv", "--resume")[0] == 0
+    assert recur("predict", trained, path)[1] == (tmp_path / "a.csv").read_text(encoding="utf-8")
+    code, _, err = recur("predict", trained, path, "--output", tmp_path / "a.csv", "--resume")
+    assert (code, "is complete" in err) == (0, True)

@@ -1,0 +1,380 @@
+"""A prediction that was killed, stopped or damaged goes on to the same bytes, or says why it does not."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from predicting import Recur, as_stdin, texts
+
+from recurcli.commands import prediction_file, prediction_input
+from recurcli.commands.events import RowsDone
+from recurcli.commands.predict import PredictRequest, predict
+from recurcli.commands.prediction_file import journal_of, partial_of
+from recurcli.commands.prediction_journal import read_journal
+from recurcli.model.device import Precision
+
+WINDOW = 512
+DROPPED = WINDOW + 100
+ROWS = WINDOW * 3 + 101
+FORMS: dict[str, Callable[[int, str], str]] = {
+    "tsv": lambda number, text: f"{number}\t{text}\n",
+    "jsonl": lambda number, text: json.dumps({"id": number, "text": text}, ensure_ascii=False) + "\n",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_windows_and_a_journal_after_each() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prediction_input, "WINDOW", WINDOW)
+        patch.setattr(prediction_file, "SECONDS_BETWEEN_JOURNALS", 0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same rows as TSV and as JSON lines, a bad one in each window."""
+    folder = tmp_path_factory.mktemp("sources")
+    found = {}
+    for form, line in FORMS.items():
+        rows = [line(number, text) for number, text in enumerate(texts(ROWS, longest=20))]
+        rows[100::WINDOW] = ["\n"] * len(rows[100::WINDOW])
+        found[form] = folder / f"x.{form}"
+        found[form].write_text(("id\ttext\n" if form == "tsv" else "") + "".join(rows), encoding="utf-8")
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(trained: Path, sources: dict[str, Path]) -> dict[str, bytes]:
+    """What runs that are left alone write, by form of the input."""
+    found = {}
+    for form, source in sources.items():
+        output = source.with_name(f"{form}.whole")
+        list(predict(PredictRequest(trained, source, output)))
+        found[form] = output.read_bytes()
+    return found
+
+
+def drop_after(rows: int, request: PredictRequest) -> None:
+    """Start a prediction and drop it where it stands after some rows."""
+    events = predict(request)
+    assert isinstance(events, Generator)
+    next(event for event in events if isinstance(event, RowsDone) and event.done >= rows)
+    events.close()
+
+
+def left_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_stop_in_any_window_resumes_byte_for_byte(
+    form: str, precision: Precision, trained: Path, sources: dict[str, Path], tmp_path: Path
+) -> None:
+    request = PredictRequest(trained, sources[form], tmp_path / "whole", precision=precision)
+    list(predict(request))
+    for rows in (0, 1, WINDOW - 1, WINDOW + 1, 2 * WINDOW, ROWS):
+        output = tmp_path / f"{rows}"
+        drop_after(rows, replace(request, output=output))
+        list(predict(replace(request, output=output, resume=True)))
+        assert output.read_bytes() == (tmp_path / "whole").read_bytes(), f"stopped after {rows} rows"
+    assert not any(name.startswith(".") for name in left_in(tmp_path))
+
+
+def test_a_pipe_is_given_again_and_ids_and_notes_go_on(
+    recur: Recur, trained: Path, sources: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, output = sources["tsv"].read_bytes(), tmp_path / "out"
+    command = ["predict", trained, "--format", "clue"]
+    as_stdin(monkeypatch, content)
+    code, _, told = recur(*command, "--output", tmp_path / "whole")
+    assert code == 0
+    as_stdin(monkeypatch, content)
+    drop_after(DROPPED, PredictRequest(trained, output=output, format="clue"))
+    as_stdin(monkeypatch, content)
+    code, _, err = recur(*command, "--output", output, "--resume")
+    assert code == 0
+    assert output.read_bytes() == (tmp_path / "whole").read_bytes()
+    assert f"going on after row {WINDOW}\n" in err
+    assert f"{ROWS:,} rows ({WINDOW} of them before) in " in err
+    notes = [line for line in told.splitlines() if "is blank (and 3 more)" in line or "rows were cut" in line]
+    assert len(notes) == 2
+    assert all(note in err for note in notes)
+
+
+def test_resume_starts_what_is_not_there_and_leaves_what_is_complete(
+    recur: Recur, trained: Path, sources: dict[str, Path], whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    command = ["predict", trained, sources["tsv"], "--output", tmp_path / "out", "--resume"]
+    assert recur(*command, "--quiet") == (0, "", "")
+    assert (tmp_path / "out").read_bytes() == whole["tsv"]
+    journal_of(tmp_path / "out").write_text("left by a kill in the very last moment")
+    before = (tmp_path / "out").stat()
+    started = time.monotonic()
+    code, out, err = recur(*command)
+    assert (code, out, err) == (0, "", f"recur: {tmp_path / 'out'}: is complete; --overwrite makes it anew\n")
+    assert time.monotonic() - started < 1
+    assert (tmp_path / "out").stat() == before
+    assert left_in(tmp_path) == {"out"}
+
+
+def test_what_is_done_is_not_lost_in_silence(
+    recur: Recur, trained: Path, sources: dict[str, Path], whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    source, output = sources["tsv"], tmp_path / "out"
+    drop_after(DROPPED, PredictRequest(trained, source, output))
+    kept = partial_of(output).read_bytes(), journal_of(output).read_bytes()
+    code, _, err = recur("predict", trained, source, "--output", output)
+    assert code == 2
+    assert err == (
+        f"recur: error: {output}: {WINDOW} rows of it are done; go on with --resume, or start anew with --overwrite\n"
+    )
+    assert recur("predict", tmp_path, source, "--output", output, "--overwrite")[0] == 4
+    assert (partial_of(output).read_bytes(), journal_of(output).read_bytes()) == kept
+    assert recur("predict", trained, source, "--output", output, "--overwrite", "--top-k", 1)[0] == 0
+    assert output.read_bytes() != whole["tsv"]
+    assert left_in(tmp_path) == {"out"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--top-k", 2], "--top-k was 'None' and is now '2'"),
+        (["--probabilities"], "--probabilities was 'False' and is now 'True'"),
+        (["--format", "jsonl"], "--format was 'tsv' and is now 'jsonl'"),
+        (["--text", "id"], "--text was '2' and is now '1'"),
+        (["--no-header"], "--header was 'True' and is now 'False'"),
+        (["--batch-size", 3], "--batch-size was '64' and is now '3'"),
+    ],
+)
+def test_other_options_are_refused_by_name(
+    options: list[object], named: str, recur: Recur, trained: Path, sources: dict[str, Path], tmp_path: Path
+) -> None:
+    source, output = sources["tsv"], tmp_path / "out"
+    drop_after(DROPPED, PredictRequest(trained, source, output))
+    kept = partial_of(output).read_bytes(), journal_of(output).read_bytes()
+    code, _, err = recur("predict", trained, source, "--output", output, "--resume", "--quiet", *options)
+    assert code == 2
+    assert named.replace("'", "") in err.replace("'", "")
+    assert err.endswith("; undo that, or start anew with --overwrite\n")
+    assert (partial_of(output).read_bytes(), journal_of(output).read_bytes()) == kept
+
+
+def test_another_model_is_refused(
+    recur: Recur, trained: Path, sources: dict[str, Path], tmp_path: Path, tiny_tnews: Path
+) -> None:
+    from tiny_task import tiny
+
+    drop_after(DROPPED, PredictRequest(trained, sources["tsv"], tmp_path / "out"))
+    options = ["--preset", "bilstm-tnews", "--data", tiny_tnews, "--output", tmp_path / "other", "--quiet"]
+    assert recur("finetune", *options, *tiny("finetuning.max_steps=1"))[0] == 0
+    code, _, err = recur("predict", tmp_path / "other", sources["tsv"], "--output", tmp_path / "out", "--resume")
+    assert code == 2
+    assert "cannot be resumed: the model was " in err
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_another_input_is_refused_and_more_rows_at_its_end_are_not(
+    form: str, recur: Recur, trained: Path, sources: dict[str, Path], tmp_path: Path
+) -> None:
+    output, source = tmp_path / "out", tmp_path / f"x.{form}"
+    content = sources[form].read_bytes()
+    lines = content.splitlines(keepends=True)
+    source.write_bytes(content)
+    drop_after(DROPPED, PredictRequest(trained, source, output))
+    for changed in (
+        content.replace("鼠".encode(), "牛".encode(), 1),
+        b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]),
+        b"".join(lines[:400]),
+        b"".join([lines[0], *lines[2:]]),
+    ):
+        source.write_bytes(changed)
+        code, _, err = recur("predict", trained, source, "--output", output, "--resume", "--quiet")
+        assert code == 3
+        assert f"its first {WINDOW} rows are not those of the earlier run" in err
+    source.write_bytes(content.replace(b"text", b"sentence"))
+    code, _, err = recur("predict", trained, source, "--output", output, "--resume", "--quiet")
+    assert code in (2, 3)
+    source.write_bytes(content + lines[-1])
+    assert recur("predict", trained, source, "--output", output, "--resume", "--quiet")[0] == 0
+    assert recur("predict", trained, source, "--output", tmp_path / "whole", "--quiet")[0] == 0
+    assert output.read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def _flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("hidden", [partial_of, journal_of])
+@pytest.mark.parametrize("damage", [_flipped, Path.unlink, lambda path: os.truncate(path, 99)])
+def test_what_is_damaged_is_made_anew_with_a_note(
+    hidden: object,
+    damage: object,
+    recur: Recur,
+    trained: Path,
+    sources: dict[str, Path],
+    whole: dict[str, bytes],
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "out"
+    drop_after(DROPPED, PredictRequest(trained, sources["tsv"], output))
+    damage(hidden(output))  # type: ignore[operator]
+    code, _, err = recur("predict", trained, sources["tsv"], "--output", output, "--resume")
+    assert code == 0
+    assert f"warning: {output}: what is left of an earlier run is damaged; starting anew" in err
+    assert output.read_bytes() == whole["tsv"]
+    assert left_in(tmp_path) == {"out"}
+
+
+def test_an_output_that_was_to_be_replaced_is_replaced_by_the_resume(
+    recur: Recur, trained: Path, sources: dict[str, Path], whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    for rows in (0, DROPPED):
+        output = tmp_path / f"{rows}"
+        output.write_text("old")
+        drop_after(rows, PredictRequest(trained, sources["tsv"], output, overwrite=True))
+        assert output.read_text() == "old"
+        assert recur("predict", trained, sources["tsv"], "--output", output, "--resume", "--quiet") == (0, "", "")
+        assert output.read_bytes() == whole["tsv"]
+    drop_after(DROPPED, PredictRequest(trained, sources["tsv"], tmp_path / "new"))
+    (tmp_path / "new").write_text("put there by somebody else")
+    code, _, err = recur("predict", trained, sources["tsv"], "--output", tmp_path / "new", "--resume")
+    assert code == 2
+    assert "exists already" in err
+    assert (tmp_path / "new").read_text() == "put there by somebody else"
+
+
+def test_two_at_once_are_told_apart(recur: Recur, trained: Path, sources: dict[str, Path], tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    events = predict(PredictRequest(trained, sources["tsv"], output))
+    assert isinstance(events, Generator)
+    next(event for event in events if isinstance(event, RowsDone) and event.done > DROPPED)
+    for option in ([], ["--resume"], ["--overwrite"]):
+        started = time.monotonic()
+        code, _, err = recur("predict", trained, sources["tsv"], "--output", output, *option)
+        assert (code, err) == (5, f"recur: error: {output}: another recur predict is writing it\n")
+        assert time.monotonic() - started < 1
+    list(events)
+    assert left_in(tmp_path) == {"out"}
+
+
+def test_wrong_uses_of_resume_are_refused(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("a\n")
+    os.mkfifo(tmp_path / "fifo")
+    for output in ("-", "/dev/null", tmp_path / "fifo"):
+        code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--output", output, "--resume")
+        assert code == 2
+        assert "name one with --output" in err
+    code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--output", tmp_path / "y", "--resume", "--overwrite")
+    assert code == 2
+    assert "exclude each other" in err
+
+
+def test_nothing_is_kept_of_what_would_fail_again(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"a\n" * 5000 + b"\xff\n"
+    as_stdin(monkeypatch, content)
+    code, _, err = recur("predict", trained, "--output", tmp_path / "out", "--strict", "--quiet")
+    assert (code, err) == (3, "recur: error: standard input:5001: is not UTF-8 at byte 1 (0xff)\n")
+    assert recur("predict", tmp_path, "--output", tmp_path / "out")[0] == 4
+    assert left_in(tmp_path) == set()
+
+
+# --- in processes of their own
+
+
+def start(trained: Path, source: Path, output: Path, *more: str) -> "subprocess.Popen[bytes]":
+    code = (
+        "import sys; from recurcli.commands import prediction_file, prediction_input; "
+        f"prediction_file.SECONDS_BETWEEN_JOURNALS, prediction_input.WINDOW = 0.02, {WINDOW}; "
+        "from recurcli.cli import run; sys.exit(run(sys.argv[1:]))"
+    )
+    root = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+    command = [sys.executable, "-c", code, "predict", str(trained), str(source), "--output", str(output), *more]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def kill(process: "subprocess.Popen[bytes]", output: Path, *, size: float, seconds: float) -> bool:
+    """Kill a process some time after the unfinished output has grown to a size; whether it was still at work."""
+    while process.poll() is None and (not partial_of(output).exists() or partial_of(output).stat().st_size < size):
+        time.sleep(0.005)
+    time.sleep(seconds)
+    process.kill()
+    _, err = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), err.decode()
+    return process.returncode != 0
+
+
+def test_a_few_random_kills_end_byte_for_byte_where_no_kill_does(trained: Path, tmp_path: Path) -> None:
+    kills = _random_kills(trained, tmp_path, rows=20_000, wanted=2)
+    assert kills >= 2
+
+
+@pytest.mark.slow
+def test_thirty_random_kills_end_byte_for_byte_where_no_kill_does(trained: Path, tmp_path: Path) -> None:
+    kills = _random_kills(trained, tmp_path, rows=30_000, wanted=30)
+    assert kills >= 30
+    print(f"\n{kills} kills, every output byte-identical to one that was left alone")
+
+
+def _random_kills(trained: Path, tmp_path: Path, rows: int, wanted: int) -> int:
+    """Kill and resume, six times an output at most, and compare; the number of kills, some of them before any row."""
+    draw, source = random.Random(rows), tmp_path / "x.tsv"
+    source.write_text("".join(f"{text}\n" for text in texts(rows)))
+    with start(trained, source, tmp_path / "whole") as process:
+        _, err = process.communicate()
+        assert process.returncode == 0, err.decode()
+    whole, kills, kept = (tmp_path / "whole").read_bytes(), 0, 0
+    for number in range(wanted):
+        output, left = tmp_path / f"{number}", min(6, wanted - kills)
+        while left and not output.exists():
+            size = partial_of(output).stat().st_size if partial_of(output).exists() else 0
+            more = draw.choice([0, draw.uniform(0, 0.4) * (len(whole) - size)])
+            with start(trained, source, output, "--resume", "--quiet") as process:
+                kills += kill(process, output, size=size + more, seconds=draw.uniform(0, 0.05))
+            kept += prediction_file.rows_kept(output)
+            left -= 1
+        with start(trained, source, output, "--resume", "--quiet") as process:
+            _, err = process.communicate()
+            assert process.returncode == 0, err.decode()
+        assert output.read_bytes() == whole, f"after {kills} kills"
+        if kills >= wanted:
+            break
+    assert kept, "some kills come while rows are made"
+    assert not any(name.startswith(".") for name in left_in(tmp_path))
+    return kills
+
+
+def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(trained: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "x.tsv", tmp_path / "out"
+    source.write_text("".join(f"{text}\n" for text in texts(100_000)))
+    with start(trained, source, output, "--quiet") as process:
+        deadline = time.monotonic() + 60
+        while not _journalled(output):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    rows = prediction_file.rows_kept(output)
+    assert err.decode() == (
+        f"recur: error: stopped by SIGTERM; {rows:,} rows are done; go on with the same command and --resume\n"
+    )
+    assert partial_of(output).read_bytes().count(b"\n") == rows > 0
+
+
+def _journalled(output: Path) -> int:
+    journal = read_journal(journal_of(output))
+    return journal.reached.rows if journal else 0
