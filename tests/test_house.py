@@ -16,13 +16,13 @@ FLOORS = [
     {"commands"},
     {"preset"},
     {"training"},
-    {"evaluation", "export", "diagnostics"},
+    {"evaluation", "export", "diagnostics", "inspection"},
     {"model", "data"},
     {"encoders"},
     {"layers"},
     {"ops"},
 ]
-EVERYWHERE = {"errors", "files", "validation", "__init__"}
+EVERYWHERE = {"errors", "files", "findings", "validation", "__init__"}
 """The ground: imported by every floor, and importing only each other."""
 
 

@@ -25,6 +25,11 @@ LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "i
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
 
+def is_usual(name: object) -> bool:
+    """Whether a column of texts may well be called so."""
+    return isinstance(name, str) and name.strip().casefold() in {*TEXT_NAMES, *PAIR_NAMES.values()}
+
+
 class BadRow(Exception):
     """Why a row makes no example."""
 

@@ -1,20 +1,21 @@
 """A task's split as examples: found, read, its labels checked."""
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.data.columns import BadRow, TextColumns
 from recurcli.data.config import DataConfig
-from recurcli.data.found_columns import Columns, find_columns
+from recurcli.data.found_columns import OPTION, Columns, find_columns
 from recurcli.data.hub import load_hub_split
 from recurcli.data.labels import label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.listops import listops_rows
-from recurcli.data.readers import Format, Record, kind_of, read_records
+from recurcli.data.readers import Format, Record, Records, kind_of, read_records
 from recurcli.data.sources import Source, adapted, find_source
 from recurcli.data.task import PLAIN, Layout, Task
 from recurcli.errors import DataError, visible
@@ -116,15 +117,37 @@ def _part(found: Split, every: int, name: str, *, dev: bool) -> Split:
 def _of_source(source: Source, task: Task, config: DataConfig, *, labelled: bool) -> Split:
     """All rows of a file or folder."""
     path, layout = source.path, source.layout
-    format: Format | None = "folders" if path.is_dir() else None
-    with read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=task.labels) as records:
-        columns = find_columns(
-            task, records.columns, config, records.name, labelled=labelled, layout=layout, records=records
-        )
+    with opened(source, task, config, labelled=labelled) as (records, columns):
         found = _split_of(records, str(path), task, columns, config, layout)
         if records.format == "folders":
             return replace(found, path=path)
     return replace(found, path=path, sha256=sha256_of(path))
+
+
+@contextlib.contextmanager
+def opened(
+    source: Source, task: Task, config: DataConfig, *, labelled: bool | None, option: str = OPTION
+) -> Iterator[tuple[Records, Columns]]:
+    """The records of a file or folder, and the columns that matter (see `find_columns`); `task` is adapted to `config`.
+
+    Raises DataError for a file that is something else, or that lacks a column.
+    """
+    path, layout = source.path, source.layout
+    format: Format | None = "folders" if path.is_dir() else None
+    with read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=task.labels) as records:
+        yield (
+            records,
+            find_columns(
+                task,
+                records.columns,
+                config,
+                records.name,
+                labelled=labelled,
+                layout=layout,
+                records=records,
+                option=option,
+            ),
+        )
 
 
 def _split_of(

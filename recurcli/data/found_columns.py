@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 from recurcli.data.columns import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, TextColumns
 from recurcli.data.config import DataConfig
-from recurcli.data.records import Records
+from recurcli.data.records import Records, other_delimiter
 from recurcli.data.task import PLAIN, Layout, Task
 from recurcli.errors import DataError, visible
+
+OPTION = "--set data.{}=COLUMN"
+"""How a message tells to name a column; {} is what the column holds."""
 
 
 class Columns(NamedTuple):
@@ -24,13 +27,15 @@ def find_columns(
     config: DataConfig,
     name: str,
     *,
-    labelled: bool,
+    labelled: bool | None,
     layout: Layout = PLAIN,
     records: Records | None = None,
+    option: str = OPTION,
 ) -> Columns:
     """Where text, pair, label and id stand: as told, as the task has it, or else by a usual name.
 
     JSON rows may each have other keys, so theirs are taken as told; an id must be there only if the configuration names it.
+    `labelled` None: the label is where it usually is, or nowhere, unless the configuration names it. `option`: see OPTION.
     """
 
     def told(column: str) -> str:
@@ -38,15 +43,16 @@ def find_columns(
 
     text, pair = layout.text or task.text, task.pair
     if not text:
-        first = _usual(TEXT_NAMES, there, "text", name)
+        first = _usual(TEXT_NAMES, there, "text", name, option, "" if records is None else records.format)
         text = (first,)
         if not pair and PAIR_NAMES.get(first) in there:
             pair = (PAIR_NAMES[first],)
     texts = TextColumns(tuple(map(told, text)), tuple(map(told, pair)), task.spans)
-    label = None
-    if labelled:
-        wanted = layout.label or task.label
-        label = told(wanted) if wanted is not None else _usual(LABEL_NAMES, there, "label", name)
+    label, wanted = None, layout.label or task.label
+    if labelled is None and config.label is None:
+        label = (wanted if wanted in there else None) if wanted else _spelled(LABEL_NAMES, there)
+    elif labelled is not False:
+        label = told(wanted) if wanted is not None else _usual(LABEL_NAMES, there, "label", name, option)
     row_id = task.id
     if config.id is not None:
         row_id = told(str(config.id))
@@ -60,11 +66,17 @@ def find_columns(
     )
 
 
-def _usual(names: Iterable[str], there: tuple[str, ...], what: str, file: str) -> str:
-    """The column of one's own data that is called as a text or a label usually is."""
+def _spelled(names: Iterable[str], there: tuple[str, ...]) -> str | None:
+    """The first of `names` that is a column, whatever its case; None if none is."""
     spelled = {column.strip().casefold(): column for column in reversed(there)}
-    found = next((spelled[name] for name in names if name in spelled), None)
+    return next((spelled[name] for name in names if name in spelled), None)
+
+
+def _usual(names: Iterable[str], there: tuple[str, ...], what: str, file: str, option: str, format: str = "") -> str:
+    """The column of one's own data that is called as a text or a label usually is."""
+    found = _spelled(names, there)
     if found is not None:
         return found
     shown = ", ".join(visible(column, 40) for column in there[:20]) or "none"
-    raise DataError(f"{file}: which column is the {what}? say --set data.{what}=COLUMN; there are: {shown}")
+    hint = other_delimiter(there, format)
+    raise DataError(f"{file}: which column is the {what}? say {option.format(what)}; there are: {shown}{hint}")

@@ -39,7 +39,9 @@ def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda label: (int(label), label)) if numbers else sorted(found))
 
 
-def refuse_what_are_no_labels(labels: Sequence[str], rows: int, where: str) -> None:
+def refuse_what_are_no_labels(
+    labels: Sequence[str], rows: int, where: str, *, option: str = "--set data.label=COLUMN"
+) -> None:
     """Raise DataError where the values of a label column are too few or too many to be classes."""
     if len(labels) < 2:
         only = f"only '{visible(labels[0])}'" if labels else "nothing"
@@ -47,7 +49,7 @@ def refuse_what_are_no_labels(labels: Sequence[str], rows: int, where: str) -> N
     if len(labels) > MOST_LABELS or (rows > 100 and len(labels) > rows / 2):
         raise DataError(
             f"{where} holds {len(labels):,} different values in {rows:,} rows, which are no classes; "
-            "name the right column: --set data.label=COLUMN"
+            f"name the right column: {option}"
         )
 
 

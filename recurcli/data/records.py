@@ -66,7 +66,7 @@ class Records(ABC, Iterator[Record]):
         raise DataError(f"{place}: has no column '{visible(wanted)}'{hint}")
 
 
-def other_delimiter(columns: Sequence[str], format: Format) -> str:
+def other_delimiter(columns: Sequence[str], format: str) -> str:
     """A hint for the end of a message where one single column looks like several that something else separates."""
     if len(columns) != 1 or format not in ("tsv", "csv"):
         return ""

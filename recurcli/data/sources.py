@@ -107,6 +107,14 @@ def has_split(task: Task, split: str, config: DataConfig) -> bool:
     return True
 
 
+def split_named(task: Task, path: Path) -> str | None:
+    """The split that a file of the task holds, if its name says so."""
+    name = path.name.removesuffix(".gz")
+    own = next((split for layout in task.layouts for split, file in layout.files.items() if file == name), None)
+    stem = name.partition(".")[0].casefold()
+    return own or next((split for split, stems in _STEMS.items() if stem in stems), None)
+
+
 def _layout_of(task: Task, path: Path) -> Layout:
     """The layout of a single file: the one that has its name, or else a file of its ending, or else none in particular."""
     name = path.name.removesuffix(".gz")

@@ -19,6 +19,8 @@ CHARACTERS_PER_TOKEN = 64
 """A text is cut to this many characters a token of `max_length` before it is tokenised: what follows cannot count."""
 ROWS_AT_ONCE = 8192
 LARGEST_FILE = 64 << 20
+LONGEST_COUNTED = 1 << 20
+"""Characters of a text that `Tokenizer.lengths` looks at."""
 SEPARATOR_HERE = -1
 
 _NO_WORD = re.compile(r"\[(PAD|UNK|SEP|MASK|CLS|unused\d+)\]")
@@ -148,6 +150,13 @@ class Tokenizer:
             self._encode_block(texts[start : start + ROWS_AT_ONCE], max_length)
             for start in range(0, len(texts), ROWS_AT_ONCE)
         )
+
+    def lengths(self, texts: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
+        """Tokens of each row before any cut, a pair's separator included, (rows,); of a text LONGEST_COUNTED characters."""
+        pieces = [encodable(text[:LONGEST_COUNTED]) for row in texts for text in row if text is not None]
+        counts = map(len, self.backend.encode_batch_fast(pieces, add_special_tokens=False))
+        found = [next(counts) + (0 if pair is None else 1 + next(counts)) for _, pair in texts]
+        return np.array(found, dtype=np.int64)
 
     def _encode_block(self, texts: Sequence[tuple[str, str | None]], max_length: int) -> Tokens:
         limit = max_length * CHARACTERS_PER_TOKEN

@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 from recurcli.errors import DataError, StorageError, UsageError, visible
 from recurcli.export.clue_file import MAX_BYTES, OTHER_NAMES, name_fault, targets, validate_file
-from recurcli.export.findings import Finding, Findings, by_gravity
 from recurcli.files import write_atomically
+from recurcli.findings import Finding, Findings, by_gravity
 
 __all__ = ["Finding", "submission_bytes", "validate", "validate_file", "validate_zip", "write_submission"]
 

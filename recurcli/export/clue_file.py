@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple
 
 from recurcli.data.tasks import TASKS, Submission, Task
 from recurcli.errors import did_you_mean, visible
-from recurcli.export.findings import Finding, Findings
 from recurcli.export.json_rows import Row, read_rows
+from recurcli.findings import Finding, Findings
 
 MAX_BYTES = 8 << 20
 """The longest test file makes 0.6 MB of predictions (ours: leaves room for keys that CLUE does not read)."""

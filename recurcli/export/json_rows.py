@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from recurcli.errors import visible
-from recurcli.export.findings import Findings
+from recurcli.findings import Findings
 
 
 class Row(NamedTuple):

@@ -1,0 +1,324 @@
+"""`recur check`: data and CLUE submissions are judged before a training or a leaderboard does."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_command_line import CHECKOUT, process
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def report(recur: Recur) -> Callable[..., dict[str, Any]]:
+    """The only report of a check, as --json has it, with the exit code."""
+
+    def call(*arguments: object, code: int = 0) -> dict[str, Any]:
+        found, out, err = recur("check", *arguments, "--json", "--quiet")
+        assert found == code, err
+        assert (err == "") is (code == 0)
+        (only,) = json.loads(out)["reports"]
+        return only
+
+    return call
+
+
+def written(path: Path, *rows: str, header: str = "text\tlabel") -> Path:
+    path.write_text("".join(f"{row}\n" for row in (header, *rows)), encoding="utf-8")
+    return path
+
+
+def messages(report: dict[str, Any], level: str) -> list[str]:
+    return [finding["message"] for finding in report["findings"] if finding["level"] == level]
+
+
+# --- one's own rows
+
+
+def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    found = report(written(tmp_path / "x.tsv", "good film\tpos", "bad film\tneg", "a good film\tpos"))
+    assert (found["task"], found["errors"], found["warnings"], found["findings"]) == ("custom", 0, 0, [])
+    (split,) = found["splits"]
+    assert split["columns"] == {"text": ["text"], "label": "label", "id": None}
+    assert split["labels"] == {"pos": 2, "neg": 1}
+    assert split["majority"] == pytest.approx(2 / 3)
+    assert found["tokens"] == {"kind": "wordpiece", "max_length": 128, "vocabulary": "rows"}
+
+
+def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", "a\tx", "b", "c\ty", *["d"] * 7)
+    code, out, err = recur("check", path)
+    assert code == 3
+    assert f"{path}:3: has 1 field, not 2" in out
+    assert "… and 3 more" in out
+    assert err.endswith(
+        "1 error was found: x.tsv: 8 rows of 10 cannot be used; a training stops at them, or leaves out 1 % at most with "
+        "--set data.skip_bad_rows=true\n"
+    )
+
+
+def test_what_would_stop_a_training_is_an_error(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    def errors(*rows: str, **more: Any) -> list[str]:
+        return messages(report(written(tmp_path / "x.tsv", *rows, **more), code=3), "error")
+
+    assert errors() == ["x.tsv: has no rows"]
+    (one_class,) = errors("a\tx", "b\tx")
+    assert one_class.startswith("x.tsv: the label column 'label' holds only 'x' in all 2 rows")
+    (no_classes,) = errors(*(f"text {row}\t{row}" for row in range(200)))
+    assert no_classes.endswith("which are no classes; name the right column: --label COLUMN")
+
+
+def test_dev_labels_that_train_lacks_are_an_error(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    written(tmp_path / "train.tsv", "a\tx", "b\ty")
+    written(tmp_path / "dev.tsv", "c\tx", "d\tz")
+    found = report(tmp_path, code=3)
+    assert messages(found, "error") == ["train and dev: dev has labels that no train row has: 'z' (line 3)"]
+
+
+def test_leaks_between_splits_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    written(tmp_path / "train.tsv", "a b\tx", "b c\ty", "a b\ty", "e f\tx")
+    written(tmp_path / "dev.tsv", "a b\tx", "g h\ty")
+    found = report(tmp_path)
+    assert messages(found, "warning") == [
+        "train.tsv: 1 text has more than one label, in 2 rows; the first: lines 2, 4 with the labels x, y",
+        "train.tsv: 1 text has several rows (1 beyond the first); the first: lines 2, 4",
+        "train and dev: 1 text is in both (2 rows of train, 1 row of dev; 1 with other labels); the first: lines 2 and 2",
+    ]
+    assert "there are no test rows" not in str(found["findings"])
+
+
+def test_one_training_file_is_seen_as_train_and_dev(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    rows = [f"text number {row}\t{'xy'[row % 2]}" for row in range(19)]
+    written(tmp_path / "train.tsv", *rows, rows[9])
+    found = report(tmp_path)
+    assert [(split["split"], split["rows"]) for split in found["splits"]] == [("train", 18), ("dev", 2)]
+    (overlap,) = found["overlaps"]
+    assert (overlap["texts"], found["splits"][1]["repeated"]["rows"]) == (0, 1), "rows 10 and 20 are both dev rows"
+
+
+def test_columns_are_found_or_told(recur: Recur, report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", "1\tgood\tpos", "2\tbad\tneg", header="n\twords\tverdict")
+    code, _, err = recur("check", path)
+    assert code == 3
+    assert "which column is the text? say --text COLUMN" in err
+    found = report(path, "--text", "words", "--label", "3", "--id", "n")
+    assert found["splits"][0]["columns"] == {"text": ["words"], "label": "verdict", "id": "n"}
+    code, _, err = recur("check", path, "--text", "wrods")
+    assert (code, "did you mean 'words'?" in err) == (3, True)
+
+
+def test_a_header_in_doubt_is_a_warning(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", "bad film\tneg", "fine film\tpos", header="good film\tpos")
+    columns = ["--text", "1", "--label", "2"]
+    (warning,) = messages(report(path, *columns, "--no-lengths"), "warning")
+    assert warning.startswith("x.tsv line 1: was taken for the names of the columns")
+    assert messages(report(path, *columns, "--no-header", "--no-lengths"), "warning") == []
+    path = written(tmp_path / "y.tsv", "good\tpos", "bad\tneg")
+    (warning,) = messages(report(path, *columns, "--no-header", "--no-lengths"), "warning")
+    assert warning == "y.tsv line 1: looks like the names of the columns but was taken for a row: --header"
+
+
+def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
+    path = written(tmp_path / "x.csv", "a;b", header="text;label")
+    code, _, err = recur("check", path)
+    assert code == 3
+    assert "seem to be separated by ';', not by a comma" in err
+
+
+def test_labels_that_look_alike_and_line_ends_are_told(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_bytes(b"text\tlabel\r\na b\tPos\r\nb c\tpos\nnull\tneg \n")
+    found = report(path, "--no-lengths")
+    assert messages(found, "warning") == [
+        "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ by case or spaces alone; they are taken as 2 classes",
+        "x.tsv line 4: the label 'neg ' begins or ends with a space",
+    ]
+    assert messages(found, "information") == [
+        "x.tsv: 1 row with a text like NA or null, which other readers lose; here it stays text: line 4",
+        "x.tsv: 2 lines end in CR LF and 2 in LF alone; the CR is no part of a row",
+    ]
+
+
+def test_ids_must_be_sound_only_where_they_are_asked_for(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", "1\ta b\tx", "1\tb c\ty", header="id\ttext\tlabel")
+    found = report(path, "--no-lengths")
+    assert messages(found, "warning")[0].startswith("x.tsv: 1 row with an id that an earlier row has")
+    assert messages(report(path, "--id", "id", "--no-lengths", code=3), "error") == [
+        "x.tsv: not every row has an id of its own in 'id', as --id asks for"
+    ]
+
+
+def test_what_the_rows_hold_is_shown_and_not_obeyed(recur: Recur, tmp_path: Path) -> None:
+    evil = "[red]x[/] \x1b[31my\x07 \u202ez"
+    path = written(tmp_path / "x.tsv", f"a b\t{evil}", "b c\ty", f"{evil}\t{evil}\t")
+    code, out, err = recur("check", path)
+    assert code == 3
+    assert "[red]x[/] \\x1b[31my\\x07 \\u202ez" in out
+    assert not set("\x1b\x07\u202e") & set(out + err)
+    assert "has bidi controls" in out
+
+
+def test_a_preset_brings_task_columns_and_tokens(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(
+        "extends: bilstm-custom\ndata: {text: [title, body], label: kind, max_length: 8}\ntokenizer: {kind: byte}\n"
+    )
+    path = written(tmp_path / "x.tsv", "ab\tcd\tp", "abcdefg\thi\tq", header="title\tbody\tkind")
+    found = report(path, "--preset", preset)
+    assert found["tokens"] == {"kind": "byte", "max_length": 8, "vocabulary": None}
+    lengths = found["splits"][0]["lengths"]
+    assert (lengths["minimum"], lengths["maximum"], lengths["cut"]) == (5, 10, 1)
+    assert messages(found, "information") == [
+        "x.tsv: 1 row (50.0%) longer than 8 tokens, the preset's data.max_length; the rest is cut off"
+    ]
+
+
+# --- a task's files
+
+
+def test_a_task_is_known_by_its_folder_and_compared_with_its_size(
+    report: Callable[..., dict[str, Any]], tiny_tnews: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "all" / "tnews"
+    folder.parent.mkdir()
+    folder.symlink_to(tiny_tnews)
+    for path in (folder, folder.parent):
+        found = report(path)
+        assert (found["task"], found["taken_for_it"]) == ("tnews", "by the folder's name")
+        assert [split["split"] for split in found["splits"]] == ["train", "dev", "test", "test1.0"]
+        assert "train.json: has 60 rows to use; tnews has 53,360 officially" in messages(found, "warning")
+    assert report(folder / "dev.json")["splits"][0]["official"] == 10_000
+
+
+def test_labels_of_no_task_are_bad_rows(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text('{"sentence": "x", "label": "105"}\n{"sentence": "y", "label": "100"}\n')
+    found = report(path, "--task", "tnews", code=3)
+    assert found["splits"][0]["bad_rows"] == [
+        f"{path}:1: label '105' is not one of tnews' 15 labels; did you mean '115'?"
+    ]
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_hides_no_other(
+    report: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    written(tmp_path / "train.tsv", "a b\tx", "c d\ty")
+    (tmp_path / "dev.tsv").write_bytes("text\tlabel\n".encode("utf-16"))
+    found = report(tmp_path, code=3)
+    assert messages(found, "error") == [
+        f"dev.tsv: {tmp_path / 'dev.tsv'}: is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+    ]
+    assert found["splits"][0]["rows"] == 2
+
+
+# --- submissions
+
+
+def test_a_foreign_zip_is_told_why_it_scores_nothing(recur: Recur, tmp_path: Path) -> None:
+    path = tmp_path / "clue.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("sub/tnews11_predict.json", '{"id": 0, "label": 7}\n')
+    code, out, err = recur("check", path)
+    assert code == 3
+    for reason in ("in a folder, where CLUE does not look", "has 1 rows; test.json has 10,000", "class indexes 0–14"):
+        assert reason in out
+    assert err.startswith("recur: error: 4 errors were found, the first: ")
+
+
+def test_a_sound_submission_passes(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "cluewsc10_predict.json"
+    rows = ({"id": row, "label": "true" if row % 3 else "false"} for row in range(290))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = report(path)
+    assert (found["kind"], found["findings"]) == ("submission", [])
+
+
+# --- several paths, streams, speed
+
+
+def test_a_path_that_cannot_be_read_hides_no_other(recur: Recur, tmp_path: Path) -> None:
+    sound = written(tmp_path / "x.tsv", "a b\tx", "c d\ty")
+    missing = tmp_path / "missing.tsv"
+    code, out, err = recur("check", missing)
+    assert (code, out, err) == (3, "", f"recur: error: {missing}: does not exist\n")
+    code, out, err = recur("check", missing, sound, "--json")
+    assert code == 3
+    found = json.loads(out)
+    assert [report["kind"] for report in found["reports"]] == ["unreadable", "data"]
+    assert (found["errors"], err) == (1, f"recur: error: 1 error was found: {missing}: does not exist\n")
+
+
+def test_wrong_names_are_usage_errors(recur: Recur, tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", "a b\tx")
+    code, _, err = recur("check", path, "--task", "tnws")
+    assert (code, "did you mean 'tnews'?" in err) == (2, True)
+    code, _, err = recur("check", path, "--preset", "starsaber-tnws")
+    assert (code, "did you mean 'starsaber-tnews'?" in err) == (2, True)
+    assert recur("check")[0] == 2
+
+
+def test_a_reader_that_leaves_ends_a_check_silently(tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    paths = [written(folder / f"{name}.tsv", "a b\tx", "c d\ty") for name in range(300)]
+    script = '"$0" -m recurcli check "$@" --no-lengths --quiet | head -1; echo ${PIPESTATUS[0]}'
+    done = subprocess.run(
+        ["bash", "-c", script, sys.executable, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        check=True,
+    )
+    assert done.stdout.splitlines()[1] == "141"
+    assert done.stderr == ""
+
+
+def test_a_small_check_needs_no_torch(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", "a b\tx", "c d\ty")
+    code = (
+        "import sys; from recurcli.cli import run; code = run(['check', sys.argv[1]]); "
+        "heavy = {'torch', 'datasets', 'transformers', 'sklearn', 'scipy', 'pandas', 'pyarrow'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    done = process(["-c", code, path])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- the real data
+
+
+def test_known_faults_of_tnews_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
+    found = report(real_data / "tnews", "--no-lengths")
+    assert found["errors"] == 0
+    train, dev, *_ = found["splits"]
+    assert (train["rows"], dev["rows"]) == (53_360, 10_000)
+    assert train["repeated"]["conflicting_texts"] == 547
+    both = next(overlap for overlap in found["overlaps"] if (overlap["first"], overlap["second"]) == ("train", "dev"))
+    assert both["texts"] == 924
+
+
+def test_known_facts_of_afqmc_ocnli_and_csl_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
+    afqmc = report(real_data / "afqmc", "--no-lengths")
+    assert round(afqmc["splits"][1]["majority"], 3) == 0.690
+    ocnli = report(real_data / "ocnli", "--no-lengths")
+    assert [split["dropped"] for split in ocnli["splits"]] == [49, 50, 0]
+    assert messages(ocnli, "warning") == []
+    csl = report(real_data / "csl" / "dev.json")
+    assert csl["splits"][0]["lengths"]["cut"] > 1000
+    assert csl["splits"][0]["official"] == csl["splits"][0]["rows"] == 3000
+
+
+def test_known_facts_of_imdb_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
+    found = report(real_data / "imdb", "--no-lengths")
+    assert [(split["split"], split["rows"], split["official"]) for split in found["splits"]] == [
+        ("train", 22_500, 22_500),
+        ("dev", 2_500, 2_500),
+        ("test", 25_000, 25_000),
+    ]
+    assert [overlap["texts"] for overlap in found["overlaps"]] == [17, 110, 13]
