@@ -17,6 +17,7 @@ from recurcli.data.readers import Record, Records, read_records
 from recurcli.errors import DataError, visible
 from recurcli.evaluation.predictor import WINDOW, Predictor
 from recurcli.model.device import Precision
+from recurcli.ranks import current
 from recurcli.training.events import Note
 
 MOST_COLUMNS = 10_000
@@ -58,10 +59,15 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
 
     Raises DataError for an input that cannot be read at all, and with `strict` for its first bad row.
     """
-    refuse_output(request.output, request.source, overwrite=request.overwrite)
+    ranks = current()
+    if ranks.first:
+        refuse_output(request.output, request.source, overwrite=request.overwrite)
     predictor = Predictor.load(
-        request.run, device=request.device, precision=request.precision, batch_size=request.batch_size
+        request.run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=ranks
     )
+    if not ranks.first:  # the input is read, and the output written, by one process
+        predictor.serve()
+        return
     with contextlib.ExitStack() as stack:
         records = _open(request.source, stack)
         if records.name == "standard input" and sys.stdin.isatty():
@@ -91,6 +97,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         del sample  # or it would stay in memory until the end
         seen = Survey(rows=known.rows)
         yield from _predict_rows(rows, columns, predictor, writer, sink, seen, strict=request.strict)
+    predictor.dismiss()
     if seen.faults:
         rest = f" (and {seen.faults - 1:,} more)" if seen.faults > 1 else ""
         yield Note(f"{seen.first_fault}{rest}; labelled by what could be read", "warning")
