@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from recurcli import exits
+from recurcli import exits, ranks
 from recurcli.errors import DataError, UsageError
 from recurcli.options import (
     BatchSize,
@@ -43,6 +43,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+SHARED = ("pretrain", "finetune", "eval", "predict")
+"""Commands whose work several processes share under torchrun."""
 
 
 def example(*lines: str) -> str:
@@ -152,7 +156,7 @@ def evaluate(
     result = progress.follow(events, quiet=quiet)
     if json:
         tables.print_json(result)
-    else:
+    elif result:  # one process of several has it
         evaluation.print_evaluation(result)
         if diagnose:
             diagnosis.print_diagnosis(result["diagnosis"])
@@ -410,6 +414,8 @@ def _app(
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+    elif context.invoked_subcommand not in SHARED and not ranks.current().first:
+        raise typer.Exit  # one process does it alone
 
 
 def _as_settings(section: str, device: str | None, precision: str | None, batch_size: int | None) -> list[str]:
@@ -469,19 +475,24 @@ def run(arguments: list[str]) -> int:
     with exits.signals_as_errors() as received:
         try:
             exits.open_streams()
+            ranks.join()
             code = app(arguments, prog_name="recur", standalone_mode=False)
             exits.flush_output()
             if code == 130:
                 raise KeyboardInterrupt  # as which it began: Typer has made a number of it
+            ranks.finish()
             return code if isinstance(code, int) else 0
         except BaseException as caught:
             if exits.is_closed_pipe(caught):
+                ranks.condemn(caught, exits.CLOSED_PIPE, "")
                 exits.die_of_closed_pipe()
             error = received[0] if received else caught
-            code, message = exits.explained(error)
+            code, line = ranks.condemn(error, *exits.explained(error))
             exits.drop_output()
             with contextlib.suppress(OSError):
-                if "--debug" in arguments:
+                if line and "--debug" in arguments:
                     traceback.print_exc()
-                print(f"recur: error: {message}", file=sys.stderr)
+                if line:
+                    print(f"recur: error: {line}", file=sys.stderr)
+            ranks.part(code)
             return code

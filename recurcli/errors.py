@@ -36,6 +36,12 @@ class StorageError(RecurError):
     exit_code = 5
 
 
+class RankError(RecurError):
+    """Another process of the same run was lost."""
+
+    exit_code = 5
+
+
 class NumericError(RecurError):
     """NaN or Inf where a number was needed."""
 

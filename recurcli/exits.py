@@ -17,6 +17,7 @@ from recurcli.errors import Interrupted, RecurError, StorageError, visible
 
 IMPATIENCE = 1.0
 """Seconds after a signal in which further ones do not disturb the tidying up."""
+CLOSED_PIPE = 128 + signal.SIGPIPE
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 
 

@@ -22,7 +22,7 @@ FLOORS = [
     {"layers"},
     {"ops"},
 ]
-EVERYWHERE = {"errors", "files", "findings", "validation", "__init__"}
+EVERYWHERE = {"errors", "files", "findings", "liveness", "ranks", "validation", "__init__"}
 """The ground: imported by every floor, and importing only each other."""
 
 

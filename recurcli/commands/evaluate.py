@@ -19,6 +19,7 @@ from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.predictor import Predictor
 from recurcli.model.device import Precision
 from recurcli.preset.strict_yaml import read_mapping
+from recurcli.ranks import current
 from recurcli.training.events import Finished, Note
 from recurcli.validation import parse_config
 
@@ -74,7 +75,11 @@ def evaluate(
     """
     if plots is not None:
         _check_plots(plots, diagnosed)
-    predictor = Predictor.load(run, device=device, precision=precision, batch_size=batch_size)
+    ranks = current()
+    predictor = Predictor.load(run, device=device, precision=precision, batch_size=batch_size, ranks=ranks)
+    if not ranks.first:
+        predictor.serve()
+        return
     task = task_of(run, predictor)
     if not task.has_labels(split):
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
@@ -86,6 +91,7 @@ def evaluate(
         yield Note(f"{rows.dropped:,} rows without a majority label ('-') dropped")
     texts = [(example.text, example.pair) for example in rows.examples]
     scores = yield from counted(predictor.scoring(texts), len(texts))
+    predictor.dismiss()
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
     targets = np.array([task.labels.index(label) for label in labels])

@@ -33,6 +33,7 @@ from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
 from recurcli.preset.strict_yaml import leaves, read_mapping
+from recurcli.ranks import current
 from recurcli.training.events import Note
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.signals import StopRequest
@@ -62,7 +63,7 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
         yield Note(f"starting from {init.path}")
     number = {label: index for index, label in enumerate(task.labels)}
     targets = [number[example.label] for example in train.examples if example.label is not None]
-    scoring = _DevScoring(model, dev, tokens["dev"], Computation(device, "fp32"), preset, task)
+    scoring = _DevScoring(model, dev, tokens["dev"], Computation(device, "fp32", ranks=current()), preset, task)
     yield Prepared(
         model=model,
         objective=ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer.pad_id),
@@ -107,11 +108,16 @@ class _DevScoring:
     def evaluate(self, stop: StopRequest) -> float:
         """The score that decides which model is the best."""
         scores = score_rows(self.model, self.tokens, self.computation, between=partial(ask_to_stop, stop))
-        return metrics.score(self.metric, self.labels, self._predictions(scores), self.task.labels)
+        if not self.computation.ranks.first:
+            return self.computation.ranks.shared(None)
+        score = metrics.score(self.metric, self.labels, self._predictions(scores), self.task.labels)
+        return self.computation.ranks.shared(score)
 
     def finish(self, folder: Path) -> dict[str, Any]:
         """Write predictions.dev.jsonl; returns the scores of the final model."""
         scores = score_rows(self.model, self.tokens, self.computation)
+        if not self.computation.ranks.first:
+            return {}
         names = self.task.labels
         ids = [example.id for example in self.dev.examples]
         write_predictions(folder, ids, self.labels, names, probabilities(scores).tolist())

@@ -58,8 +58,8 @@ Prepare = Callable[[TrainingRequest, torch.device], Iterator[Note | Prepared]]
 
 
 def ask_to_stop(stop: StopRequest) -> None:
-    """Leave an evaluation when a signal has come."""
-    if stop:
+    """Leave an evaluation when a signal has come to any of the processes."""
+    if stop.agreed():
         raise StopTraining
 
 

@@ -22,6 +22,7 @@ from recurcli.errors import DataError
 from recurcli.evaluation.predictor import WINDOW, Predictor
 from recurcli.files import MANIFEST, sha256_of
 from recurcli.model.device import Precision, choose_precision
+from recurcli.ranks import current
 from recurcli.training.events import Note
 
 
@@ -53,15 +54,19 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
 
     Raises DataError for an input that cannot be read at all, and with `strict` for its first bad row.
     """
+    ranks = current()
+    if not ranks.first:  # the input is read, and the output written, by one process
+        _load(request).serve()
+        return
     refuse_output(request.output, request.source, overwrite=request.overwrite, resume=request.resume)
     if request.resume and is_complete(request.output):
         yield Note(f"{request.output}: is complete; --overwrite makes it anew")
+        if ranks.size > 1:
+            _load(request).dismiss()
         return
     with contextlib.ExitStack() as stack:
         sink = open_output(request.output, stack, resume=request.resume, overwrite=request.overwrite)
-        predictor = Predictor.load(
-            request.run, device=request.device, precision=request.precision, batch_size=request.batch_size
-        )
+        predictor = _load(request)
         gc.freeze()  # what is loaded stays: without this the collector looks through torch with every few windows
         stack.callback(gc.unfreeze)
         records, waits = open_input(
@@ -102,11 +107,22 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             sink.write(writer.head())
         yield RowsDone(tally.rows, tally.total)
         yield from _predict_rows(rows, predictor, writer, sink, tally, strict=request.strict)
+    predictor.dismiss()
     if tally.faults:
         rest = f" (and {tally.faults - 1:,} more)" if tally.faults > 1 else ""
         yield Note(f"{tally.first_fault}{rest}; labelled by what could be read", "warning")
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
+
+
+def _load(request: PredictRequest) -> Predictor:
+    return Predictor.load(
+        request.run,
+        device=request.device,
+        precision=request.precision,
+        batch_size=request.batch_size,
+        ranks=current(),
+    )
 
 
 def _predict_rows(

@@ -1,7 +1,9 @@
 """What `recur pretrain` and `recur finetune` have in common: a prepared training in its run directory, start to end."""
 
+import contextlib
 from collections.abc import Generator, Iterator, Mapping
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -9,18 +11,20 @@ import torch
 from recurcli.commands.parts import Prepare, Prepared, Section, TrainingRequest
 from recurcli.commands.training_report import machine_facts, plan_of, result_of
 from recurcli.encoders import encoder_class
+from recurcli.errors import UsageError
 from recurcli.evaluation.model_card import model_card
 from recurcli.evaluation.trained import write_model
 from recurcli.files import write_atomically
 from recurcli.model.device import autocast, choose_device
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.preset.strict_yaml import dump, leaves, read_mapping
-from recurcli.training.checkpoint import refuse_other_facts
+from recurcli.ranks import Ranks, current
+from recurcli.training.checkpoint import compare_facts, refuse_other_facts
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.events import Finished, Note
 from recurcli.training.fit import Fitting, Plan, Progress, TrainingState
 from recurcli.training.optimizer import build_optimizer
-from recurcli.training.run_directory import RunDirectory
+from recurcli.training.run_directory import RunDirectory, Standing
 from recurcli.training.session import Session
 from recurcli.training.signals import StopRequest, stop_requests
 from recurcli.validation import InvalidConfig, parse_config
@@ -36,7 +40,8 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
     """Admit, prepare, train, finish: yields notes and progress, and the result at last."""
     preset = request.resolved.preset
     _check_encoder(request.resolved)
-    device = choose_device(preset.runtime.device)
+    ranks = current()
+    device = choose_device(preset.runtime.device, ranks)
     if preset.runtime.threads is not None:
         torch.set_num_threads(preset.runtime.threads)
     if request.dry_run:
@@ -44,28 +49,55 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
         yield Finished(plan_of(request, section, prepared, device))
         return
     run = RunDirectory(request.output)
-    run.admit(
-        resume=request.resume, overwrite=request.overwrite
-    )  # before a lock file is made; and again under the lock
     facts = preset_facts(preset.to_dict(), section)
-    with run.lock():
-        standing = run.admit(resume=request.resume, overwrite=request.overwrite)
-        if standing != "new":
-            stored, _ = read_mapping(run.preset)
-            refuse_other_facts(preset_facts(stored, section), facts, run.path)
+    ranks.connect(device)
+    with _admitted(run, request, section, facts, ranks) as standing:
         if standing == "finished":
             yield Note(f"{run.path} is finished; nothing to do")
-            yield Finished(run.read_result())
+            yield Finished(ranks.shared(run.read_result() if ranks.first else None))
             return
         prepared = yield from _prepared(prepare(request, device))
-        if standing == "new":
-            run.clear()
-        write_atomically(run.preset, dump(preset.to_dict()))  # from here on the folder is a run
-        with stop_requests() as stop:
+        with stop_requests(ranks) as stop:
             session = _session(run, preset, section, prepared, device, stop, facts)
+            _refuse_other_ranks(session, prepared)
+            if ranks.first:
+                if standing == "new":
+                    run.clear()
+                write_atomically(run.preset, dump(preset.to_dict()))  # from here on the folder is a run
+                ranks.begin()
             yield from session.restore()
             yield from session.train()
             yield Finished(_finish(session, request, section, prepared))
+
+
+@contextlib.contextmanager
+def _admitted(
+    run: RunDirectory, request: TrainingRequest, section: Section, facts: Mapping[str, Any], ranks: Ranks
+) -> Iterator[Standing]:
+    """How the training stands to its run directory, which the first process locks for the block."""
+    if not ranks.first:
+        yield ranks.shared(None)
+        return
+    begun = ranks.begun()  # torchrun starts anew with the same words: not to be refused, nor to overwrite its own run
+    resume, overwrite = request.resume or begun, request.overwrite and not begun
+    run.admit(resume=resume, overwrite=overwrite)  # before a lock file is made; and again under the lock
+    with run.lock():
+        standing = run.admit(resume=resume, overwrite=overwrite)
+        if standing != "new":
+            stored, _ = read_mapping(run.preset)
+            refuse_other_facts(preset_facts(stored, section), facts, run.path)
+        yield ranks.shared(standing)
+
+
+def _refuse_other_ranks(session: Session, prepared: Prepared) -> None:
+    """Refuse to train with processes that have read other data, or compute in another way, than the first one."""
+    ranks = session.ranks
+    own = {**session.fixed, **session.noted, "vocabulary": sha256(prepared.tokenizer.to_json().encode()).hexdigest()}
+    del own["threads"]  # machines differ in that
+    first, *others = ranks.exchanged(own)
+    for rank, other in enumerate(others, 1):
+        if difference := compare_facts(first, other):
+            raise UsageError(f"rank 0 and rank {rank} must be alike: {difference}")
 
 
 def _check_encoder(resolved: ResolvedPreset) -> None:
@@ -116,6 +148,7 @@ def _session(
         evaluate=None if prepared.evaluate is None else partial(prepared.evaluate, stop),
         evaluate_every=getattr(config, "evaluate_every", None),
         patience=getattr(config, "patience", None),
+        ranks=stop.ranks,
     )
     data_facts = {
         f"{split} {key}": facts[key] for split, facts in prepared.data.items() for key in ("sha256", "rows", "dropped")
@@ -125,7 +158,7 @@ def _session(
         run=run,
         fitting=fitting,
         fixed={**facts, **data_facts, **origin},
-        noted=machine_facts(device, preset),
+        noted=machine_facts(device, preset, stop.ranks),
         publish=partial(write_model, run.path, prepared.config, prepared.tokenizer),
         stop=stop,
         state=TrainingState(),
@@ -134,10 +167,16 @@ def _session(
 
 def _finish(session: Session, request: TrainingRequest, section: Section, prepared: Prepared) -> dict[str, Any]:
     """Make the run's model the best one (or the last, where nothing is scored), and write what describes it."""
+    ranks = session.ranks
     if session.best is not None:
         prepared.model.load_state_dict(session.best)
-    session.publish(prepared.model.state_dict())
-    result = result_of(request, section, prepared, session, prepared.finish(session.run.path))
+    ranks.copy_(list(prepared.model.state_dict().values()))
+    if ranks.first:
+        session.publish(prepared.model.state_dict())
+    scores = prepared.finish(session.run.path)
+    if not ranks.first:
+        return ranks.shared(None)
+    result = result_of(request, section, prepared, session, scores)
     write_atomically(session.run.path / "README.md", model_card(result))
     session.run.write_result(result)
-    return session.run.read_result()
+    return ranks.shared(session.run.read_result())

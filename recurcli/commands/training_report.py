@@ -16,6 +16,7 @@ from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.model.device import choose_precision
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
+from recurcli.ranks import Ranks, current
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import Plan
 from recurcli.training.session import Session
@@ -44,7 +45,7 @@ def plan_of(request: TrainingRequest, section: Section, prepared: Prepared, devi
         "steps_per_epoch": plan.steps_per_epoch,
         "steps": plan.total_steps,
         "checkpoint_bytes": weights + 2 * learning + (weights if section == "finetuning" else 0),
-        "machine": machine_facts(device, preset),
+        "machine": machine_facts(device, preset, current()),
     }
 
 
@@ -69,13 +70,13 @@ def result_of(
         "parameters": count_parameters(prepared.model),
         "init": None if request.init is None else str(request.init.absolute()),
         "data": prepared.data,
-        "machine": machine_facts(session.fitting.device, preset),
+        "machine": machine_facts(session.fitting.device, preset, session.fitting.ranks),
         "versions": versions(),
         "command_line": sys.argv,
     }
 
 
-def machine_facts(device: torch.device, preset: Preset) -> dict[str, Any]:
+def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[str, Any]:
     """What a run's bits depend on besides preset and data."""
     return {
         "torch": torch.__version__,
@@ -83,7 +84,7 @@ def machine_facts(device: torch.device, preset: Preset) -> dict[str, Any]:
         "precision": choose_precision(preset.runtime.precision, device),
         "threads": torch.get_num_threads(),
         "compile": preset.runtime.compile,
-        "world size": 1,
+        "world size": ranks.size,
     }
 
 

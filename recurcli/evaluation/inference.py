@@ -3,7 +3,7 @@
 Shapes: N rows, C classes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from recurcli.data.tokenizer import Tokens
 from recurcli.errors import NumericError
 from recurcli.model.device import Precision, autocast
 from recurcli.model.models import Classifier
+from recurcli.ranks import ALONE, Ranks
 
 
 class Computation(NamedTuple):
@@ -23,6 +24,8 @@ class Computation(NamedTuple):
     device: torch.device
     precision: Precision
     batch_size: int = 64
+    ranks: Ranks = ALONE
+    """The processes to which the batches are dealt."""
 
 
 def score_batches(
@@ -30,10 +33,16 @@ def score_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Row numbers (b,) and their class scores (b, C), float64, a batch at a time: every row once, the longest first.
 
+    Of several processes each has every size-th batch, and as many as the others: there may be no rows in the last.
     The model is in evaluation mode while a batch is computed, and as it was between two of them. Raises NumericError
     if a score is not finite: such a model would still name a class.
     """
-    for rows in sorted_batches(tokens.lengths, computation.batch_size):
+    ranks, batches = computation.ranks, sorted_batches(tokens.lengths, computation.batch_size)
+    for turn in range(0, len(batches), ranks.size):
+        if turn + ranks.rank >= len(batches):
+            yield np.zeros(0, np.int64), np.zeros((0, len(model.config.labels)))
+            continue
+        rows = batches[turn + ranks.rank]
         was_training = model.training
         model.eval()
         try:
@@ -56,14 +65,27 @@ def score_rows(
 
     Raises NumericError if a score is not finite.
     """
-    scores = np.zeros((len(tokens), len(model.config.labels)))
     if between is not None:
         between()
-    for rows, batch in score_batches(model, tokens, computation):
-        scores[rows] = batch
+    steps = scoring(model, tokens, computation)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
         if between is not None:
             between()
-    return scores
+
+
+def scoring(model: Classifier, tokens: Tokens, computation: Computation) -> Generator[int, None, np.ndarray]:
+    """As `score_rows`, as a generator that yields how many rows are done after each batch, by all processes."""
+    scores = np.zeros((len(tokens), len(model.config.labels)))
+    done = 0
+    for rows, batch in score_batches(model, tokens, computation):
+        scores[rows] = batch
+        done = min(done + computation.batch_size * computation.ranks.size, len(tokens))
+        yield done
+    return computation.ranks.merged(scores)
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:

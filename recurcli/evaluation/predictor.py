@@ -6,12 +6,14 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from recurcli.data.tokenizer import Tokenizer
-from recurcli.evaluation.inference import Computation, probabilities, score_batches
+from recurcli.data.tokenizer import Tokenizer, Tokens
+from recurcli.evaluation.inference import Computation, probabilities, score_rows, scoring
 from recurcli.evaluation.trained import build_trained_classifier, read_model
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Classifier
+from recurcli.ranks import ALONE, Ranks
 
 Text = str | tuple[str, str | None]
 WINDOW = 4096
@@ -40,11 +42,21 @@ class Predictor:
 
     @classmethod
     def load(
-        cls, run: str | Path, *, device: str = "auto", precision: Precision = "auto", batch_size: int = 64
+        cls,
+        run: str | Path,
+        *,
+        device: str = "auto",
+        precision: Precision = "auto",
+        batch_size: int = 64,
+        ranks: Ranks = ALONE,
     ) -> "Predictor":
-        """The model of a run directory; raises ModelError if it is damaged, foreign or has no classes."""
+        """The model of a run directory; raises ModelError if it is damaged, foreign or has no classes.
+
+        Of several `ranks` the first one asks for scores, and `dismiss`es the others at last; those `serve`.
+        """
         files = read_model(Path(run))
-        computation = Computation(choose_device(device), precision, batch_size)
+        computation = Computation(choose_device(device, ranks), precision, batch_size, ranks)
+        ranks.connect(computation.device)
         return cls(build_trained_classifier(files, computation.device), files.tokenizer, computation)
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
@@ -79,10 +91,17 @@ class Predictor:
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
         tokens = self.tokenizer.encode(pairs, self.model.config.max_length)
         self.truncated += tokens.truncated
-        scores = np.zeros((len(texts), len(self.labels)))
-        done = 0
-        for rows, batch in score_batches(self.model, tokens, self.computation):
-            scores[rows] = batch
-            done += len(rows)
-            yield done
-        return scores
+        self.computation.ranks.shared([len(tokens), len(tokens.ids)])
+        self.computation.ranks.copy_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
+        return (yield from scoring(self.model, tokens, self.computation))
+
+    def serve(self) -> None:
+        """Compute a share of all that the first process wants scored, until it has no more."""
+        while (sizes := self.computation.ranks.shared(None)) is not None:
+            tokens = Tokens(offsets=np.zeros(sizes[0] + 1, np.int64), ids=np.zeros(sizes[1], np.int32))
+            self.computation.ranks.copy_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
+            score_rows(self.model, tokens, self.computation)
+
+    def dismiss(self) -> None:
+        """Let the processes that `serve` go."""
+        self.computation.ranks.shared(None)

@@ -6,12 +6,18 @@ from typing import Literal
 import torch
 
 from recurcli.errors import UsageError, visible
+from recurcli.ranks import ALONE, Ranks
 
 Precision = Literal["auto", "fp32", "bf16"]
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda` or `cuda:N` as a device that is really there; UsageError otherwise."""
+def choose_device(name: str, ranks: Ranks = ALONE) -> torch.device:
+    """`auto`, `cpu`, `cuda` or `cuda:N` as a device that is really there; UsageError otherwise.
+
+    Of several processes on a machine each has a CUDA device of its own.
+    """
+    if ranks.local_size > 1 and (name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())):
+        return _own_device(name, ranks)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -23,6 +29,16 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"device '{name}' is not here: torch sees {torch.cuda.device_count()} CUDA devices")
     return device
+
+
+def _own_device(name: str, ranks: Ranks) -> torch.device:
+    if name not in ("auto", "cuda"):
+        raise UsageError(
+            f"device '{visible(name)}' is one for {ranks.local_size} processes; say cuda: each takes its own"
+        )
+    if ranks.local_size > (count := torch.cuda.device_count()):
+        raise UsageError(f"{ranks.local_size} processes and {count} CUDA devices; start {count}, or use --device cpu")
+    return torch.device("cuda", ranks.local_rank)
 
 
 def choose_precision(name: Precision, device: torch.device) -> Literal["fp32", "bf16"]:

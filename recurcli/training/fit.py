@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recurcli.data.batching import epoch_batches
 from recurcli.errors import NumericError
+from recurcli.ranks import ALONE, Ranks
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.objectives import Objective
 from recurcli.training.schedule import learning_rate
@@ -108,6 +109,8 @@ class Fitting:
     evaluate_every: int | None = None
     """Steps between evaluations; None = an epoch's."""
     patience: int | None = None
+    ranks: Ranks = ALONE
+    """The processes that share each batch."""
 
     def pending_evaluation(self, state: TrainingState) -> bool:
         """Whether the model as it is wants a score that it does not have."""
@@ -152,23 +155,13 @@ def fit(parts: Fitting, state: TrainingState) -> Iterator[Progress]:
 def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> None:
     """One optimiser step on the batch of `rows`."""
     config, model = parts.plan.config, parts.model
-    generator = seed_step(parts.plan.seed, state.step)
+    generator = seed_step(parts.plan.seed, state.step, parts.ranks.rank)
     rate = learning_rate(state.step, parts.plan.total_steps, config)
     for group in parts.optimizer.param_groups:
         group["lr"] = rate
     model.train()
-    pieces = parts.objective.parts(rows, config.accumulation, generator)
-    weight = max(sum(piece.weight for piece in pieces), 1e-12)
-    loss, auxiliary = 0.0, dict[str, float]()
-    for piece in pieces:
-        with parts.autocast():
-            total, extra = parts.objective.loss(model, piece, parts.device)
-            share = len(piece.ids) / len(rows)
-            objective = total / weight + share * sum(extra.values(), torch.zeros((), device=parts.device))
-        objective.backward()  # type: ignore[no-untyped-call]
-        loss += objective.item()
-        for name, value in extra.items():
-            auxiliary[name] = auxiliary.get(name, 0.0) + share * value.item()
+    losses = _gradient(parts, rows, generator)
+    loss = losses.pop("loss")
     norm = _clip(model, config.clip)
     if not (math.isfinite(loss) and math.isfinite(norm)):
         parts.optimizer.zero_grad()
@@ -183,8 +176,41 @@ def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> None:
     state.step += 1
     state.loss_sum += loss
     state.loss_steps += 1
-    state.measures = {"learning_rate": rate, "gradient_norm": norm, **auxiliary}
+    state.measures = {"learning_rate": rate, "gradient_norm": norm, **losses}
     state.tokens += int(parts.plan.lengths[rows].sum())
+
+
+def _gradient(parts: Fitting, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
+    """Leave the gradient of the batch of `rows` in the model; returns its `loss` and the auxiliary losses in it.
+
+    Every process draws the whole batch and computes its share of it. The divisor is the whole batch's, so that sums
+    over the processes are what one of them alone would have got.
+    """
+    model, ranks = parts.model, parts.ranks
+    pieces = parts.objective.parts(rows, parts.plan.config.accumulation, generator)
+    weight = max(sum(piece.weight for piece in pieces), 1e-12)
+    losses = {"loss": 0.0}
+    for piece in (whole.share(ranks.rank, ranks.size) for whole in pieces):
+        if not len(piece.ids):  # fewer rows than processes
+            continue
+        with parts.autocast():
+            total, extra = parts.objective.loss(model, piece, parts.device)
+            share = len(piece.ids) / len(rows)
+            objective = total / weight + share * sum(extra.values(), torch.zeros((), device=parts.device))
+        objective.backward()  # type: ignore[no-untyped-call]
+        losses["loss"] += objective.item()
+        for name, value in extra.items():
+            losses[name] = losses.get(name, 0.0) + share * value.item()
+    if ranks.size > 1:
+        ranks.add_([_gradient_of(parameter) for parameter in model.parameters() if parameter.requires_grad])
+    return ranks.summed(losses)
+
+
+def _gradient_of(parameter: nn.Parameter) -> Tensor:
+    """Its gradient; zeros where this process had no row."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
 
 
 def _clip(model: nn.Module, largest: float | None) -> float:

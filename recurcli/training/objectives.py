@@ -39,6 +39,25 @@ class Part:
     weight: float
     """The divisor that this part adds to the batch's."""
 
+    def share(self, rank: int, size: int) -> "Part":
+        """The rows of this part that process `rank` of `size` computes: every size-th one, perhaps none."""
+        if size == 1:
+            return self
+        ids, mask = self.ids[rank::size], self.mask[rank::size]
+        if self.positions is None:
+            return Part(ids, mask, self.targets[rank::size], None, self.weight)
+        width = self.ids.shape[1]
+        rows = self.positions // width
+        mine = (rows % size == rank) & (self.targets != IGNORED)
+        positions = rows[mine] // size * width + self.positions[mine] % width
+        return Part(ids, mask, *_filled(self.targets[mine], positions), self.weight)
+
+
+def _filled(targets: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Both (N,) with more entries, which ask for nothing, up to a multiple of POSITIONS_MULTIPLE."""
+    filler = -len(positions) % POSITIONS_MULTIPLE
+    return F.pad(targets, (0, filler), value=IGNORED), F.pad(positions, (0, filler))
+
 
 class Objective(Protocol):
     """How rows become parts, and a part a loss."""
@@ -139,9 +158,8 @@ class MaskedTokenObjective:
             )
             asked = mask if self.config.loss_on == "all" else selected
             positions = asked.flatten().nonzero().squeeze(1)
-            filler = -len(positions) % POSITIONS_MULTIPLE
-            targets = F.pad(ids.flatten()[positions], (0, filler), value=IGNORED)
-            parts.append(Part(inputs, mask, targets, F.pad(positions, (0, filler)), float(len(positions))))
+            targets = _filled(ids.flatten()[positions], positions)
+            parts.append(Part(inputs, mask, *targets, float(len(positions))))
         return parts
 
     def loss(self, model: nn.Module, part: Part, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:

@@ -26,6 +26,16 @@ def build_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim
     )
 
 
+def blank_optimizer_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """What `optimizer_tensors` gives after a step, as zeros: for the state of another process to be copied into."""
+    return {
+        f"{key}/{name}": torch.zeros((), device=parameter.device) if key == "step" else torch.zeros_like(parameter)
+        for name, parameter in model.named_parameters()
+        for key in _STATE
+        if parameter.requires_grad
+    }
+
+
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state, each tensor named by its parameter: `exp_avg/encoder.layers.0.…`."""
     tensors = {}

@@ -27,6 +27,7 @@ CONTENTS = (
 )
 """All that a run writes, besides its lock."""
 LOCK = ".lock"
+Standing = Literal["new", "resume", "finished"]
 
 
 def _is_leftover(name: str) -> bool:
@@ -63,7 +64,7 @@ class RunDirectory:
                 (self.path / LOCK).unlink()
                 self.path.rmdir()
 
-    def admit(self, *, resume: bool, overwrite: bool) -> Literal["new", "resume", "finished"]:
+    def admit(self, *, resume: bool, overwrite: bool) -> Standing:
         """What a training may do here; UsageError when it would destroy something that it was not told to."""
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other")

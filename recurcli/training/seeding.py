@@ -10,9 +10,12 @@ def derived_seed(*parts: int) -> int:
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> torch.Generator:
-    """Seed torch's own generators (dropout draws from them) and return one for masking, for step `step` of a run."""
+    """Seed torch's own generators (dropout draws from them) for step `step` of a run; returns one for masking.
+
+    Each process drops units of its own; what is masked must not depend on how many there are.
+    """
     torch.manual_seed(derived_seed(seed, 1, step, rank))
-    return torch.Generator().manual_seed(derived_seed(seed, 2, step, rank))
+    return torch.Generator().manual_seed(derived_seed(seed, 2, step, 0))
 
 
 def seed_weights(seed: int) -> None:

@@ -1,5 +1,6 @@
 """Fit, and keep its promises on disk: metrics, checkpoints, the best model so far, and a clean stop on a signal."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from recurcli.training.checkpoint import (
 )
 from recurcli.training.events import Note
 from recurcli.training.fit import Fitting, Progress, TrainingState, fit
-from recurcli.training.optimizer import load_optimizer_tensors, optimizer_tensors
+from recurcli.training.optimizer import blank_optimizer_tensors, load_optimizer_tensors, optimizer_tensors
 from recurcli.training.run_directory import RunDirectory
 from recurcli.training.signals import StopRequest
 
@@ -42,10 +43,22 @@ class Session:
     stop: StopRequest
     state: TrainingState
     best: dict[str, Tensor] | None = None
-    """Weights of the best dev score, once there is one."""
+    """Weights of the best dev score, once there is one; of several processes the first has them."""
+
+    def __post_init__(self) -> None:
+        self.ranks = self.fitting.ranks
 
     def restore(self) -> Iterator[Note]:
-        """Go back to where the newest checkpoint stands, or to the start if there is none; says what is notable."""
+        """Go back to where the newest checkpoint stands, or to the start if there is none; says what is notable.
+
+        Of several processes the first one reads it, and the others get what it has: they may have other disks.
+        """
+        if self.ranks.first:
+            yield from self._read_checkpoint()
+        if self.ranks.size > 1:
+            self._take_over()
+
+    def _read_checkpoint(self) -> Iterator[Note]:
         checkpoint, warnings = newest_checkpoint(self.run.checkpoints)
         for warning in warnings:
             yield Note(warning, "warning")
@@ -65,31 +78,43 @@ class Session:
         self.run.cut_metrics(checkpoint.state.logged_step)
         yield Note(f"resumed at step {checkpoint.state.step:,} of {self.fitting.plan.total_steps:,}")
 
+    def _take_over(self) -> None:
+        """Give the first process's weights, optimizer state and place to all."""
+        model, optimizer = self.fitting.model, self.fitting.optimizer
+        self.state = TrainingState(**self.ranks.shared(dataclasses.asdict(self.state)))
+        self.ranks.copy_(list(model.state_dict().values()))
+        if self.state.step:
+            tensors = optimizer_tensors(model, optimizer) or blank_optimizer_tensors(model)
+            self.ranks.copy_(list(tensors.values()))
+            load_optimizer_tensors(model, optimizer, tensors)
+
     def train(self) -> Iterator[Progress]:
         """Fit to the end. Raises Interrupted, after a checkpoint, when a signal asks for a stop."""
         config, since = self.fitting.plan.config, (self.state.tokens, time.perf_counter())
         every = config.checkpoint_every or self.fitting.plan.steps_per_epoch
         try:
             for progress in fit(self.fitting, self.state):
-                if progress.improved:
+                if progress.improved and self.ranks.first:
                     self.best = cpu_state(self.fitting.model)
                     self.publish(self.best)
                 if progress.score is not None or progress.step % config.log_every == 0 or self._at_end():
                     now = time.perf_counter()
                     self._log(progress, (progress.tokens - since[0]) / max(now - since[1], 1e-9))
                     since = (progress.tokens, now)
-                if self.stop:
+                if self.stop.agreed():
                     break
                 if progress.step % every == 0 or progress.improved or self._at_end():
                     self.save()
                 yield progress
         except StopTraining:
             pass
-        if self.stop:
+        if self.stop.agreed():
             self._leave()
 
     def save(self) -> None:
-        """Write a checkpoint of this moment."""
+        """Write a checkpoint of this moment; the other processes wait for the first in the next step."""
+        if not self.ranks.first:
+            return
         own_best = self.best is not None and self.state.best_step != self.state.step
         save_checkpoint(
             self.run.checkpoints,
@@ -118,12 +143,14 @@ class Session:
         }
         if progress.score is not None:
             line |= {"score": progress.score, "best_score": progress.best_score}
-        self.run.append_metrics(line)
+        if self.ranks.first:
+            self.run.append_metrics(line)
         self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
 
     def _leave(self) -> None:
         assert self.stop.signal is not None
         self.save()
+        self.ranks.shared(None)  # none ends before the checkpoint is there
         raise Interrupted(
             self.stop.signal,
             f"stopped by a signal at step {self.state.step:,}; go on with the same command and --resume",

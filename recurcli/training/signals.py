@@ -6,23 +6,33 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from recurcli.ranks import ALONE, Ranks
+
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopRequest:
     """The signal that asked for a stop, if one did."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks = ALONE) -> None:
         self.signal: int | None = None
+        self.ranks = ranks
+
+    def agreed(self) -> bool:
+        """Whether a signal has come to any of the processes, which all ask this at the same point of their work."""
+        numbers = [number for number in self.ranks.exchanged(self.signal) if number]
+        if numbers:  # else one may have come meanwhile: it must be there at the next question
+            self.signal = max(numbers)
+        return bool(numbers)
 
     def __bool__(self) -> bool:
         return self.signal is not None
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[StopRequest]:
+def stop_requests(ranks: Ranks = ALONE) -> Iterator[StopRequest]:
     """Collect SIGTERM, SIGINT and SIGHUP in a StopRequest for the length of the block; a second SIGINT leaves at once."""
-    request = StopRequest()
+    request = StopRequest(ranks)
     if threading.current_thread() is not threading.main_thread():
         yield request  # only the main thread may set handlers; a caller in another one stops by other means
         return

@@ -1,0 +1,313 @@
+"""The same commands under torchrun: the same results, and one end for all processes."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from predicting import Recur, as_stdin, texts
+from safetensors.torch import load_file
+from torchrun import command, completed, finetuning, has_checkpoint, started, told, wait_until, workers
+
+from recurcli.files import sha256_of
+
+LONG = ("finetuning.epochs=2000", "finetuning.patience=null", "finetuning.checkpoint_every=20")
+UNEVEN = (
+    "finetuning.batch_size=7",
+    "finetuning.accumulation=2",
+    "pretraining.batch_size=7",
+    "pretraining.accumulation=2",
+)
+
+
+def last_checkpoint(run: Path) -> Path:
+    return max((run / "checkpoints").glob("step-*"))
+
+
+def assert_close(run: Path, other: Path) -> None:
+    """The weights and the optimizer's state after all steps, but for the order of sums."""
+    assert last_checkpoint(run).name == last_checkpoint(other).name
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        tensors, others = load_file(last_checkpoint(run) / name), load_file(last_checkpoint(other) / name)
+        assert tensors.keys() == others.keys()
+        for key, tensor in tensors.items():
+            torch.testing.assert_close(tensor, others[key], atol=1e-5, rtol=0)
+
+
+def metrics(run: Path, *keys: str) -> list[list[float]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [[line[key] for key in keys] for line in lines]
+
+
+def test_two_processes_train_as_one_does(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    code, alone, err = recur(*finetuning(tiny_tnews, one, *UNEVEN), "--json")
+    assert code == 0, err
+    done = completed(command(*finetuning(tiny_tnews, two, *UNEVEN), "--json"))
+    assert done.returncode == 0, done.stderr.decode()
+    assert_close(one, two)
+    for mine, theirs in zip(metrics(one, "step", "loss"), metrics(two, "step", "loss"), strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-5)
+    result = json.loads(done.stdout)  # and nothing else: one process prints
+    assert result["machine"]["world size"] == 2
+    assert result["dev"]["accuracy"] == json.loads(alone)["dev"]["accuracy"]
+    assert done.stderr.decode().count("step 18/18") == 1
+
+
+def test_evaluation_and_prediction_give_the_same_bytes(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored = ("eval", trained, "--batch-size", 5, "--json")
+    alone = recur(*scored)[1]
+    assert completed(command(*scored)).stdout.decode() == alone
+    (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(5000)))
+    labelled = ("predict", trained, "--probabilities", "--batch-size", 7, "--no-header", "--quiet")
+    rows = (tmp_path / "x.txt").read_bytes()
+    as_stdin(monkeypatch, rows)
+    alone = recur(*labelled)[1]
+    done = completed(command(*labelled, ranks=3), input=rows)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == alone
+    assert alone.count("\n") == 5000
+
+
+def test_a_killed_process_ends_the_run_with_a_message(tiny_tnews: Path, tmp_path: Path) -> None:
+    with started(command(*finetuning(tiny_tnews, tmp_path / "x", *LONG))) as process:
+        has_checkpoint(tmp_path / "x", process)
+        os.kill(workers(process)[1], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert told(err) == ["recur: error: rank 1 has ended without a word: killed, or its machine is lost"]
+    assert "exitcode  : 5" in err.decode()
+
+
+def test_an_error_of_all_processes_is_told_once(tiny_tnews: Path, tmp_path: Path) -> None:
+    done = completed(command(*finetuning(tmp_path / "nowhere", tmp_path / "x")))
+    assert done.returncode == 1  # torchrun's own; those of the processes stand in its summary
+    (line,) = told(done.stderr)
+    assert "nowhere: does not exist" in line
+    assert done.stderr.decode().count("exitcode  : 3") == 2
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "ranks", "more"),
+    [
+        ("pretrain", 2, UNEVEN),
+        ("pretrain", 2, ("pretraining.loss_on=masked", "pretraining.masking=bert")),
+        ("finetune", 3, ("finetuning.batch_size=2", "finetuning.epochs=1")),
+        ("finetune", 2, ("finetuning.loss=hinge", "finetuning.class_weights=balanced", "finetuning.accumulation=3")),
+    ],
+)
+def test_any_number_of_processes_trains_as_one_does(
+    name: str, ranks: int, more: tuple[str, ...], recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    one, several = tmp_path / "one", tmp_path / "several"
+    code, _, err = recur(*finetuning(tiny_tnews, one, *more, name=name), "--quiet")
+    assert code == 0, err
+    done = completed(command(*finetuning(tiny_tnews, several, *more, name=name), "--quiet", ranks=ranks))
+    assert done.returncode == 0, done.stderr.decode()
+    assert_close(one, several)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stopped_process_ends_the_run_within_a_minute(rank: int, tiny_tnews: Path, tmp_path: Path) -> None:
+    with started(command(*finetuning(tiny_tnews, tmp_path / "x", *LONG))) as process:
+        has_checkpoint(tmp_path / "x", process)
+        before = time.monotonic()
+        os.kill(workers(process)[rank], signal.SIGSTOP)
+        _, err = process.communicate(timeout=90)
+    assert time.monotonic() - before < 60
+    assert process.returncode == 1
+    assert told(err) == [f"recur: error: rank {rank} has given no sign of life for 15 s: killed, stopped or cut off"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["torchrun", "rank 1"])
+def test_a_signal_ends_all_processes_after_a_checkpoint(target: str, tiny_tnews: Path, tmp_path: Path) -> None:
+    with started(command(*finetuning(tiny_tnews, tmp_path / "x", *LONG))) as process:
+        has_checkpoint(tmp_path / "x", process)
+        os.kill(process.pid if target == "torchrun" else workers(process)[1], signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    (line,) = told(err)
+    assert line.startswith("recur: error: stopped by a signal at step ")
+    assert f"step {int(last_checkpoint(tmp_path / 'x').name[5:]):,};" in line
+    if target == "rank 1":
+        assert err.decode().count("exitcode  : 143") == 2
+
+
+@pytest.mark.slow
+def test_no_process_outlives_its_launcher(tiny_tnews: Path, tmp_path: Path) -> None:
+    with started(command(*finetuning(tiny_tnews, tmp_path / "x", *LONG))) as process:
+        has_checkpoint(tmp_path / "x", process)
+        left = workers(process).values()
+        process.kill()
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), seconds=30)
+        _, err = process.communicate(timeout=10)
+    assert told(err) == ["recur: error: torchrun is gone, or cannot be reached"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "word"), [(0, "--overwrite"), (1, "--debug")])
+def test_a_run_that_torchrun_restarts_ends_with_the_same_weights(
+    rank: int, word: str, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    more = ("encoder.dropout=0.2", "finetuning.epochs=40", "finetuning.patience=null", "finetuning.checkpoint_every=20")
+    restarting = ("--standalone", "--max-restarts", "2")
+    done = completed(command(*finetuning(tiny_tnews, tmp_path / "whole", *more), "--quiet"))
+    assert done.returncode == 0, done.stderr.decode()
+    output = tmp_path / "x"
+    if word == "--overwrite":  # what is there must be replaced at first, and gone on with after the restart
+        old = completed(command(*finetuning(tiny_tnews, output, "finetuning.epochs=1"), "--quiet", ranks=1))
+        assert old.returncode == 0, old.stderr.decode()
+    with started(command(*finetuning(tiny_tnews, output, *more), word, launcher=restarting)) as process:
+        wait_until(lambda: (output / "checkpoints" / "step-00000020").exists())
+        os.kill(workers(process)[rank], signal.SIGKILL)
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err.decode()
+    assert "recur: resumed at step " in err.decode()
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert sha256_of(last_checkpoint(output) / name) == sha256_of(last_checkpoint(tmp_path / "whole") / name)
+    assert metrics(output, "step", "loss") == metrics(tmp_path / "whole", "step", "loss")
+
+
+@pytest.mark.slow
+def test_another_number_of_processes_goes_on_with_a_warning(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    whole, output = tmp_path / "whole", tmp_path / "x"
+    more = ("finetuning.epochs=40", "finetuning.patience=null", "finetuning.checkpoint_every=20")
+    assert recur(*finetuning(tiny_tnews, whole, *more), "--quiet")[0] == 0
+    with started(command(*finetuning(tiny_tnews, output, *more))) as process:
+        has_checkpoint(output, process)
+        process.terminate()
+        process.communicate(timeout=60)
+    done = completed(command(*finetuning(tiny_tnews, output, *more), "--resume", ranks=3))
+    assert done.returncode == 0, done.stderr.decode()
+    assert "warning: world size was 2 and is now 3: the run goes on, but not bit for bit" in done.stderr.decode()
+    steps = [step for (step,) in metrics(output, "step")]
+    assert steps == [step for (step,) in metrics(whole, "step")]
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_one_process_ends_all(tiny_tnews: Path, tmp_path: Path) -> None:
+    limited = ["bash", "-c", 'ulimit -f 15; exec "$@"', "bash"]
+    output = tmp_path / "x"
+    done = completed([*limited, *command(*finetuning(tiny_tnews, output), "--quiet")])
+    assert done.returncode == 1
+    (line,) = told(done.stderr)
+    assert "cannot be written" in line or "File too large" in line
+    assert done.stderr.decode().count("exitcode  : 5") == 2
+    done = completed(command(*finetuning(tiny_tnews, output), "--quiet", "--resume"))
+    assert done.returncode == 0, done.stderr.decode()
+
+
+POISONED = """
+import os, sys
+import torch
+from recurcli.cli import main
+from recurcli.training.objectives import ClassificationObjective
+
+honest, steps = ClassificationObjective.loss, 0
+
+def poisoned(*arguments):
+    global steps
+    steps += 1
+    total, auxiliary = honest(*arguments)
+    if steps == 5 and os.environ["RANK"] == "1":
+        if sys.argv[-1] == "--quiet":
+            return total * torch.nan, auxiliary
+        raise MemoryError
+    return total, auxiliary
+
+ClassificationObjective.loss = poisoned
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("word", "code", "message"), [("--quiet", 6, "step 5: loss nan"), ("--debug", 5, "the memory is full")]
+)
+def test_a_failure_in_the_computation_of_one_process_ends_all(
+    word: str, code: int, message: str, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "poisoned.py").write_text(POISONED)
+    line = command(*finetuning(tiny_tnews, tmp_path / "x"), word)
+    place = line.index("recurcli")
+    done = completed([*line[: place - 1], str(tmp_path / "poisoned.py"), *line[place + 1 :]])
+    (told_line,) = told(done.stderr)
+    assert message in told_line
+    assert done.stderr.decode().count(f"exitcode  : {code}") == 2, done.stderr.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_killed_in_a_prediction_ends_it(rank: int, trained: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    line = command("predict", trained, tmp_path / "pipe", "--output", tmp_path / "x.tsv")
+    with started(line) as process, (tmp_path / "pipe").open("w") as pipe:
+        pipe.write("sentence\n" + "鼠牛虎兔\n" * 10_000)
+        pipe.flush()
+        wait_until(lambda: list(tmp_path.glob(".x.tsv.*")))
+        os.kill(workers(process)[rank], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert told(err) == [f"recur: error: rank {rank} has ended without a word: killed, or its machine is lost"]
+    assert not (tmp_path / "x.tsv").exists()
+
+
+def two_machines(
+    port: int, outputs: tuple[Path, Path], data: tuple[Path, Path], *more: str, restarts: int = 0
+) -> list[list[str]]:
+    rendezvous = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", f"recur-{port}")
+    launcher = ("--nnodes", "2", *rendezvous, "--max-restarts", str(restarts))
+    return [
+        command(*finetuning(folder, output, *more), ranks=1, launcher=launcher)
+        for output, folder in zip(outputs, data, strict=True)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [False, True])
+def test_two_machines_train_as_one_does(kill: bool, tiny_tnews: Path, tmp_path: Path) -> None:
+    port = 29_700 + os.getpid() % 200 + kill
+    outputs = tmp_path / "here" / "x", tmp_path / "there" / "x"
+    more = (*UNEVEN, *(("finetuning.epochs=60", "finetuning.patience=null", "finetuning.checkpoint_every=20") * kill))
+    done = completed(command(*finetuning(tiny_tnews, tmp_path / "one", *more), "--quiet"))
+    assert done.returncode == 0, done.stderr.decode()
+    lines = two_machines(port, outputs, (tiny_tnews, tiny_tnews), *more, restarts=1)
+    with started(lines[0]) as first, started(lines[1]) as second:
+        if kill:
+            wait_until(lambda: [*outputs[0].glob("checkpoints/step-*"), *outputs[1].glob("checkpoints/step-*")])
+            os.kill(next(iter(workers(second).values())), signal.SIGKILL)
+        ends = [process.communicate(timeout=100) for process in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], ends
+    written = [output for output in outputs if output.exists()]
+    assert len(written) == 1, "the folder is only where rank 0 is"
+    assert sha256_of(written[0] / "model.safetensors") == sha256_of(tmp_path / "one" / "model.safetensors")
+    assert [bool(out) for out, _ in ends].count(True) == 1, "one of them prints the result"
+    assert any(b"resumed at step" in err for _, err in ends) == kill
+
+
+@pytest.mark.slow
+def test_machines_with_other_data_are_refused(tiny_tnews: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("train.json", "dev.json"):
+        (other / name).write_bytes((tiny_tnews / name).read_bytes())
+    with (other / "train.json").open("a") as file:
+        file.write('{"sentence": "鼠", "label": "100"}\n')
+    outputs = tmp_path / "here", tmp_path / "there"
+    lines = two_machines(29_950 + os.getpid() % 40, outputs, (tiny_tnews, other))
+    with started(lines[0]) as first, started(lines[1]) as second:
+        ends = [process.communicate(timeout=60) for process in (first, second)]
+    assert [first.returncode, second.returncode] == [1, 1]
+    for _, err in ends:  # each has a stderr of its own
+        (line,) = told(err)
+        assert "rank 0 and rank 1 must be alike: train " in line
+    assert not any(output.exists() for output in outputs)
