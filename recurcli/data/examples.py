@@ -80,6 +80,7 @@ def load_split(
     elif task.hub is not None:
         name = f"{task.hub[0]} {task.hub[1] or ''} {split}".replace("  ", " ")
         hub = load_hub_split(task, split)
+        labelled = labelled and not any(split in layout.unlabelled for layout in task.layouts)
         columns = find_columns(task, hub.columns, config, name, labelled=labelled)
         found = _split_of(hub.records, name, task, columns, config)
         source = Source(Path(name), PLAIN, hub.divided)

@@ -62,9 +62,11 @@ def find_columns(
 
 def _usual(names: Iterable[str], there: tuple[str, ...], what: str, file: str) -> str:
     """The column of one's own data that is called as a text or a label usually is."""
-    spelled = {column.strip().casefold(): column for column in reversed(there)}
+    if not there:
+        raise DataError(f"{file}: has no rows, or none at its start that can be read")
+    spelled = {column.strip().casefold(): column for column in reversed(there)} | {column: column for column in there}
     found = next((spelled[name] for name in names if name in spelled), None)
     if found is not None:
         return found
-    shown = ", ".join(visible(column, 40) for column in there[:20]) or "none"
+    shown = ", ".join(visible(column, 40) for column in there[:20])
     raise DataError(f"{file}: which column is the {what}? say --set data.{what}=COLUMN; there are: {shown}")

@@ -32,6 +32,9 @@ class ParquetRecords(Records):
             self._names = _class_names(self._file.schema_arrow.metadata)
         except self._damage as error:
             raise self._damaged(error) from None
+        if twice := next((name for name in self.columns if self.columns.count(name) > 1), None):
+            self.close()
+            raise DataError(f"{self.name}: has the column '{visible(twice)}' twice")
         self._records = self._read()
 
     def __next__(self) -> Record:
