@@ -120,11 +120,11 @@ class RowWriter:
             return _json_line({**line, "reason": fault or "holds a value that cannot be written as JSON"})
 
     def _cell(self, value: Any) -> str:
-        """A TSV cell of the input. Only JSON can bring a TAB or a line end into one: those are written as \\t, \\n, \\r."""
+        """A TSV cell of the input. JSON, Parquet and CSV can bring TABs and line ends into one: written as \\t, \\n, \\r."""
         if not self.columns.typed:
-            return str(value)
+            return str(value).replace("\t", "\\t").replace("\n", "\\n")
         try:
-            return _escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            return _escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
         except RecursionError:
             return "(nested too deeply)"
 
@@ -138,4 +138,4 @@ def _tsv_line(values: Sequence[str]) -> bytes:
 
 
 def _json_line(value: Any) -> bytes:
-    return (json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return (json.dumps(value, ensure_ascii=False, allow_nan=False, default=str) + "\n").encode()

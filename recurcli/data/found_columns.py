@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from recurcli.data.columns import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, TextColumns
 from recurcli.data.config import DataConfig
-from recurcli.data.records import Records
+from recurcli.data.records import Records, other_delimiter
 from recurcli.data.task import PLAIN, Layout, Task
 from recurcli.errors import DataError, visible
 
@@ -36,9 +36,10 @@ def find_columns(
     def told(column: str) -> str:
         return column if records is None else records.column(column)
 
+    hint = "" if records is None else other_delimiter(there, records.format)
     text, pair = layout.text or task.text, task.pair
     if not text:
-        first = _usual(TEXT_NAMES, there, "text", name)
+        first = _usual(TEXT_NAMES, there, "text", name, hint)
         text = (first,)
         if not pair and PAIR_NAMES.get(first) in there:
             pair = (PAIR_NAMES[first],)
@@ -46,7 +47,7 @@ def find_columns(
     label = None
     if labelled:
         wanted = layout.label or task.label
-        label = told(wanted) if wanted is not None else _usual(LABEL_NAMES, there, "label", name)
+        label = told(wanted) if wanted is not None else _usual(LABEL_NAMES, there, "label", name, hint)
     row_id = task.id
     if config.id is not None:
         row_id = told(str(config.id))
@@ -60,7 +61,7 @@ def find_columns(
     )
 
 
-def _usual(names: Iterable[str], there: tuple[str, ...], what: str, file: str) -> str:
+def _usual(names: Iterable[str], there: tuple[str, ...], what: str, file: str, hint: str) -> str:
     """The column of one's own data that is called as a text or a label usually is."""
     if not there:
         raise DataError(f"{file}: has no rows, or none at its start that can be read")
@@ -69,4 +70,4 @@ def _usual(names: Iterable[str], there: tuple[str, ...], what: str, file: str) -
     if found is not None:
         return found
     shown = ", ".join(visible(column, 40) for column in there[:20])
-    raise DataError(f"{file}: which column is the {what}? say --set data.{what}=COLUMN; there are: {shown}")
+    raise DataError(f"{file}: which column is the {what}? say --set data.{what}=COLUMN; there are: {shown}{hint}")
