@@ -50,8 +50,8 @@ class ParquetRecords(Records):
             for batch in self._file.iter_batches(ROWS_AT_ONCE):
                 for fields in batch.to_pylist():
                     line += 1
-                    for column, names in self._names.items():
-                        fields[column] = class_name(fields.get(column), names)
+                    for column in self._names.keys() & fields.keys():
+                        fields[column] = class_name(fields[column], self._names[column])
                     yield Record(line, fields)
         except self._damage as error:
             raise self._damaged(error) from None

@@ -34,7 +34,9 @@ def rows(count: int, seed: int) -> Rows:
 
 
 def csv(path: Path, found: Rows) -> Path:
-    path.write_text("id,stars,review\n" + "".join(f'{n},"{label}","{a}\n""{a}"""\n' for n, (a, label) in enumerate(found)))
+    path.write_text(
+        "id,stars,review\n" + "".join(f'{n},"{label}","{a}\n""{a}"""\n' for n, (a, label) in enumerate(found))
+    )
     return path
 
 

@@ -54,7 +54,9 @@ def test_a_gzipped_file_gives_the_rows_of_the_file(
     check(CASES[key], *recur("predict", trained, path, "--format", "jsonl"), name=str(path))
 
 
-@pytest.mark.parametrize("key", [key for key in CASES if key[0] in ("x.tsv", "x.jsonl") and key != UNKNOWN], ids=" with ".join)
+@pytest.mark.parametrize(
+    "key", [key for key in CASES if key[0] in ("x.tsv", "x.jsonl") and key != UNKNOWN], ids=" with ".join
+)
 def test_a_pipe_gives_the_rows_of_the_file(
     key: tuple[str, str], recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +66,9 @@ def test_a_pipe_gives_the_rows_of_the_file(
     check(case, *recur("predict", trained, "--format", "jsonl"), name="standard input")
 
 
-@pytest.mark.parametrize("key", [key for key, case in CASES.items() if isinstance(case.prediction, list)], ids=" with ".join)
+@pytest.mark.parametrize(
+    "key", [key for key, case in CASES.items() if isinstance(case.prediction, list)], ids=" with ".join
+)
 def test_a_row_is_a_line_of_the_tsv_that_is_written(
     key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path
 ) -> None:

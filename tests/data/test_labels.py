@@ -50,7 +50,9 @@ def test_labels_are_those_of_the_training_rows(tmp_path: Path) -> None:
 def test_a_given_order_of_labels_is_kept_and_others_are_refused(tmp_path: Path) -> None:
     task, *_ = train(tmp_path, ["pos", "neg"], labels=("pos", "neg", "none"))
     assert task.labels == ("pos", "neg", "none")
-    with pytest.raises(DataError, match=r"train.tsv:3: label 'ngt' is not one of custom's 2 labels; did you mean 'neg'"):
+    with pytest.raises(
+        DataError, match=r"train.tsv:3: label 'ngt' is not one of custom's 2 labels; did you mean 'neg'"
+    ):
         train(tmp_path, ["pos", "ngt"], labels=("pos", "neg"))
 
 

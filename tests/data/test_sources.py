@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ def put(path: Path, text: str, ending: str = ".tsv") -> Path:
     return path
 
 
-def load(path: Path, split: str, task: str = "custom", *, divided: bool = True, **told: object) -> Split:
-    return load_split(TASKS[task], split, DataConfig(path=str(path), **told), divided=divided)  # type: ignore[arg-type]
+def load(path: Path, split: str, task: str = "custom", *, divided: bool = True, **told: Any) -> Split:
+    return load_split(TASKS[task], split, DataConfig(path=str(path), **told), divided=divided)
 
 
 def texts(split: Split) -> list[str]:
@@ -35,9 +36,7 @@ def texts(split: Split) -> list[str]:
     ("split", "stem"),
     [*(("dev", stem) for stem in ("dev", "valid", "validation", "val")), ("train", "training"), ("test", "test")],
 )
-def test_ones_own_files_go_by_the_usual_names(
-    tmp_path: Path, split: str, stem: str, ending: str, packed: str
-) -> None:
+def test_ones_own_files_go_by_the_usual_names(tmp_path: Path, split: str, stem: str, ending: str, packed: str) -> None:
     path = put(tmp_path / f"{stem}{ending}{packed}", "x", ending)
     put(tmp_path / "dev.tsv", "y") if split == "train" else put(tmp_path / "train.tsv", "y")
     assert (texts(load(tmp_path, split)), load(tmp_path, split).path) == (["x"], path)
@@ -70,7 +69,7 @@ def test_every_tenth_row_or_as_told_is_a_dev_row_where_there_are_none(
     path = tmp_path / ("x.tsv" if place == "named" else place)
     path.parent.mkdir(exist_ok=True)
     path.write_text("text\tlabel\n" + "".join(f"{row}\ta\n" for row in range(25)))
-    told = {"files": {"train": "x.tsv"}} if place == "named" else {}
+    told: dict[str, Any] = {"files": {"train": "x.tsv"}} if place == "named" else {}
     source = path if place == "rows.tsv" else path.parent
     train, dev = (texts(load(source, split, dev_every=every, **told)) for split in ("train", "dev"))
     step = every or 10
@@ -132,7 +131,7 @@ def test_phrases_have_0_and_1_and_their_test_rows_no_label(tmp_path: Path) -> No
 
 def test_a_tasks_own_header_that_is_missing_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("a film\t1\n")
-    with pytest.raises(DataError, match="dev.tsv:1: has no column 'sentence'"):
+    with pytest.raises(DataError, match=r"dev\.tsv:1: has no column 'sentence'"):
         load(tmp_path, "dev", "sst2")
 
 
