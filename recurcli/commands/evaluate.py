@@ -12,6 +12,7 @@ from recurcli.commands.events import RowsDone, counted
 from recurcli.data.batching import collate
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
+from recurcli.data.sources import adapted
 from recurcli.data.tasks import Task, task_named
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import cross_entropy
@@ -32,17 +33,21 @@ def data_config(run: Path, data: Path | None) -> DataConfig:
 
     Raises ModelError if the run's preset cannot be read, DataError if its data are gone.
     """
-    path = run / "preset.yaml"
-    try:
-        values, _ = read_mapping(path)
-        config = parse_config(DataConfig, values.get("data") or {})
-    except UsageError as error:
-        raise ModelError(str(error) if str(error).startswith(str(path)) else f"{path}: data: {error}") from None
+    config = _stored_config(run)
     if data is not None:
         return replace(config, path=str(data.expanduser().absolute()))
     if config.path is not None and not Path(config.path).exists():
         raise DataError(f"{config.path}: the data of {run} are gone from there; say where they are with --data")
     return config
+
+
+def _stored_config(run: Path) -> DataConfig:
+    path = run / "preset.yaml"
+    try:
+        values, _ = read_mapping(path)
+        return parse_config(DataConfig, values.get("data") or {})
+    except UsageError as error:
+        raise ModelError(str(error) if str(error).startswith(str(path)) else f"{path}: data: {error}") from None
 
 
 def task_of(run: Path, predictor: Predictor) -> Task:
@@ -51,11 +56,10 @@ def task_of(run: Path, predictor: Predictor) -> Task:
         task = task_named(predictor.model.config.task)
     except UsageError as error:
         raise ModelError(f"{run / 'config.json'}: {error}") from None
-    if not task.labels:
-        return replace(task, labels=predictor.labels)
-    if task.labels != predictor.labels:
+    labels = adapted(task, _stored_config(run)).labels
+    if labels and labels != predictor.labels:
         raise ModelError(f"{run / 'config.json'}: its labels are not those of {task.name}")
-    return task
+    return replace(task, labels=predictor.labels)
 
 
 def evaluate(
@@ -84,6 +88,8 @@ def evaluate(
     if not task.has_labels(split):
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
     rows = load_split(task, split, data_config(run, data), divided=data is None)
+    if rows.label is None:
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     labels = [str(example.label) for example in rows.examples]
     if rows.bad:
         yield Note(f"{len(rows.bad):,} bad rows skipped, the first: {rows.bad[0]}", "warning")

@@ -158,10 +158,13 @@ class _Known:
         option: str,
         taken: Sequence[str] = (),
     ) -> tuple[str, ...]:
-        """The keys of the columns for a text – several only where it was trained so – and none that is `taken`."""
+        """The keys of the columns for a text – several only where it was trained so – and none that is `taken`.
+
+        Where the input has no names, columns are numbers, and those of training data without names are theirs too.
+        """
         if told is not None:
             return (self.told(told),)
-        if len(trained) > 1 and set(trained) <= set(self.names):
+        if trained and set(trained) <= set(self.names) and (len(trained) > 1 or not self.named):
             return tuple(map(self._only, trained))
         if self.named:
             wanted = [*(trained if len(trained) == 1 else ()), *usual]

@@ -18,7 +18,8 @@ from recurcli.data.listops import listops_rows
 from recurcli.data.readers import Format, Record, Records, kind_of, read_records
 from recurcli.data.sources import Source, adapted, find_source
 from recurcli.data.task import PLAIN, Layout, Task
-from recurcli.errors import DataError, visible
+from recurcli.data.tasks import CUSTOM
+from recurcli.errors import DataError, UsageError, visible
 from recurcli.files import sha256_of
 
 BAD_ROWS_ALLOWED = 0.01
@@ -69,8 +70,8 @@ def load_split(
     the task has it). An example's id is the row's own where all rows have one and no two the same, else (unless
     `config.id` asks for it) the row's number in the file from 0.
 
-    Raises DataError if there are no rows, or if some cannot be read, lack a text or have an unknown label;
-    `config.skip_bad_rows` forgives 1 % of them.
+    Raises UsageError for one's own rows if nobody says where they are; DataError if there are none, or if some cannot be read,
+    lack a text or have an unknown label; `config.skip_bad_rows` forgives 1 % of them.
     """
     task = adapted(task, config)
     labelled = task.has_labels(split) if labelled is None else labelled
@@ -81,9 +82,12 @@ def load_split(
     elif task.hub is not None:
         name = f"{task.hub[0]} {task.hub[1] or ''} {split}".replace("  ", " ")
         hub = load_hub_split(task, split)
+        labelled = labelled and not any(split in layout.unlabelled for layout in task.layouts)
         columns = find_columns(task, hub.columns, config, name, labelled=labelled)
         found = _split_of(hub.records, name, task, columns, config)
         source = Source(Path(name), PLAIN, hub.divided)
+    elif task.name == CUSTOM:
+        raise UsageError("rows of one's own come from --data (data.path), a file or folder, or from the Hub (data.hub)")
     else:
         rows = listops_rows(task, split)
         generated = (Record(line, row._asdict()) for line, row in enumerate(rows, 1))
@@ -134,7 +138,8 @@ def opened(
     """
     path, layout = source.path, source.layout
     format: Format | None = "folders" if path.is_dir() else None
-    with read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=task.labels) as records:
+    folders = task.labels if task.name != CUSTOM or config.labels else ()  # of one's own folders all are labels
+    with read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=folders) as records:
         yield (
             records,
             find_columns(

@@ -41,9 +41,10 @@ def find_columns(
     def told(column: str) -> str:
         return column if records is None else records.column(column)
 
+    hint = "" if records is None else other_delimiter(there, records.format)
     text, pair = layout.text or task.text, task.pair
     if not text:
-        first = _usual(TEXT_NAMES, there, "text", name, option, "" if records is None else records.format)
+        first = _usual(TEXT_NAMES, there, "text", name, option, hint)
         text = (first,)
         if not pair and PAIR_NAMES.get(first) in there:
             pair = (PAIR_NAMES[first],)
@@ -52,7 +53,7 @@ def find_columns(
     if labelled is None and config.label is None:
         label = (wanted if wanted in there else None) if wanted else _spelled(LABEL_NAMES, there)
     elif labelled is not False:
-        label = told(wanted) if wanted is not None else _usual(LABEL_NAMES, there, "label", name, option)
+        label = told(wanted) if wanted is not None else _usual(LABEL_NAMES, there, "label", name, option, hint)
     row_id = task.id
     if config.id is not None:
         row_id = told(str(config.id))
@@ -68,15 +69,16 @@ def find_columns(
 
 def _spelled(names: Iterable[str], there: tuple[str, ...]) -> str | None:
     """The first of `names` that is a column, whatever its case; None if none is."""
-    spelled = {column.strip().casefold(): column for column in reversed(there)}
+    spelled = {column.strip().casefold(): column for column in reversed(there)} | {column: column for column in there}
     return next((spelled[name] for name in names if name in spelled), None)
 
 
-def _usual(names: Iterable[str], there: tuple[str, ...], what: str, file: str, option: str, format: str = "") -> str:
+def _usual(names: Iterable[str], there: tuple[str, ...], what: str, file: str, option: str, hint: str) -> str:
     """The column of one's own data that is called as a text or a label usually is."""
+    if not there:
+        raise DataError(f"{file}: has no rows, or none at its start that can be read")
     found = _spelled(names, there)
     if found is not None:
         return found
-    shown = ", ".join(visible(column, 40) for column in there[:20]) or "none"
-    hint = other_delimiter(there, format)
+    shown = ", ".join(visible(column, 40) for column in there[:20])
     raise DataError(f"{file}: which column is the {what}? say {option.format(what)}; there are: {shown}{hint}")

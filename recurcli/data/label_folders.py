@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from recurcli.data.records import Record, Records
-from recurcli.data.rows import Row, open_file
+from recurcli.data.rows import BOM, Row, open_file
 from recurcli.data.separated import decoded
 from recurcli.errors import DataError, visible
 
@@ -43,6 +43,11 @@ class LabelFolders(Records):
         for line, (label, path) in enumerate(self._files, 1):
             with open_file(path) as file:
                 content = file.read(LARGEST_TEXT + 1)
-            text, fault = decoded(Row(content, len(content) <= LARGEST_TEXT))
-            fields = {"text": text, "label": label, "id": path.stem}
-            yield Record(line, fields, fault and f"{visible(path.name)} {fault}")
+            text, fault = decoded(Row(content.removeprefix(BOM), len(content) <= LARGEST_TEXT))
+            fields = {"text": text, "label": _name(label), "id": _name(path.stem)}
+            yield Record(line, fields, fault and f"{visible(path.relative_to(self.name))} {fault}")
+
+
+def _name(name: str) -> str:
+    """The name of a file as text, even where it is no UTF-8."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")

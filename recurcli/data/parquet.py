@@ -32,6 +32,9 @@ class ParquetRecords(Records):
             self._names = _class_names(self._file.schema_arrow.metadata)
         except self._damage as error:
             raise self._damaged(error) from None
+        if twice := next((name for name in self.columns if self.columns.count(name) > 1), None):
+            self.close()
+            raise DataError(f"{self.name}: has the column '{visible(twice)}' twice")
         self._records = self._read()
 
     def __next__(self) -> Record:
@@ -47,8 +50,8 @@ class ParquetRecords(Records):
             for batch in self._file.iter_batches(ROWS_AT_ONCE):
                 for fields in batch.to_pylist():
                     line += 1
-                    for column, names in self._names.items():
-                        fields[column] = class_name(fields.get(column), names)
+                    for column in self._names.keys() & fields.keys():
+                        fields[column] = class_name(fields[column], self._names[column])
                     yield Record(line, fields)
         except self._damage as error:
             raise self._damaged(error) from None

@@ -4,9 +4,8 @@ No types are guessed and no words mean "missing": a text is a string. A row that
 not an exception, so that a prediction can be written for it; a file that is something else is a DataError.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
@@ -15,7 +14,7 @@ from recurcli.data.label_folders import LabelFolders
 from recurcli.data.parquet import ParquetRecords
 from recurcli.data.records import Format, Record, Records, kind_of
 from recurcli.data.rows import open_file, rows_of
-from recurcli.data.separated import Fields, comma_separated, decoded, tab_separated
+from recurcli.data.separated import Fields, comma_separated, tab_separated
 from recurcli.errors import DataError, visible
 
 __all__ = ["FORMATS", "Format", "Record", "Records", "format_of", "kind_of", "read_records"]
@@ -29,6 +28,8 @@ FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 """What the ending of a file's name says of it; all but Parquet may end in .gz besides."""
+ROWS_FOR_KEYS = 100
+"""JSON rows that are looked at for one that can be read, whose keys are then the columns."""
 _NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
 
 
@@ -90,8 +91,9 @@ class TextRecords(Records):
                 raise DataError(f"{name}: {self.format} cannot be read from a pipe; name the file")
             whole = rows if first is None else chain([first], rows)
             if self.format == "jsonl":
-                self.columns = () if first is None else _keys(first.content, decoded(first)[0], name)
-                self._records = (json_record(line, row) for line, row in enumerate(whole, 1))
+                if first is not None:
+                    _refuse_a_single_value(first.content.strip(), name)
+                self.columns, self._records = _keys(json_record(line, row) for line, row in enumerate(whole, 1))
             else:
                 fields = tab_separated(whole, delimiter or "\t")
                 if self.format == "csv":
@@ -140,15 +142,19 @@ def _record(found: Fields, columns: Sequence[str]) -> Record:
     return Record(line, dict(zip(columns, values, strict=False)), fault)
 
 
-def _keys(content: bytes, text: str, name: str) -> tuple[str, ...]:
-    """The keys of the first JSON row; DataError if the file has one JSON value and not one a line."""
-    start = content.strip()
+def _refuse_a_single_value(start: bytes, name: str) -> None:
+    """Raise DataError if the first row shows that the file has one JSON value and not one a line."""
     if start.startswith(b"["):
         raise DataError(f"{name}: holds one JSON array; one object a line is wanted: jq -c '.[]'")
     if start == b"{":
         raise DataError(f"{name}: holds JSON spread over lines; one object a line is wanted: jq -c .")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
-    return tuple(value) if isinstance(value, dict) else ()
+
+
+def _keys(records: Iterator[Record]) -> tuple[tuple[str, ...], Iterator[Record]]:
+    """The keys of the first JSON row that can be read, and all the rows."""
+    seen: list[Record] = []
+    for record in islice(records, ROWS_FOR_KEYS):
+        seen.append(record)
+        if record.fault is None:
+            return tuple(record.fields), chain(seen, records)
+    return (), chain(seen, records)

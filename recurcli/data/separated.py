@@ -2,7 +2,7 @@
 
 TSV: fields are what stands between TABs; no quoting. CSV: RFC 4180; a field that begins with a quote ends at the next
 lone one, and may hold delimiters and line ends. A quote that is never closed costs its own line and no other: the rows
-after it are read as they stand, where the usual libraries swallow them.
+after it are read as they stand, where the usual libraries swallow them. So does one that a stray quote far below closes.
 """
 
 from collections import deque
@@ -14,6 +14,8 @@ from recurcli.data.rows import LONGEST_ROW, Row
 NUL = "\0"
 LONGEST_QUOTED = 500
 """Lines that one quoted field may span; one that goes on for longer was never closed."""
+LINES_LIKE_ROWS = 4
+"""Lines after the first that a quoted field may span though each of them has the right number of fields."""
 
 
 class Fields(NamedTuple):
@@ -46,42 +48,66 @@ def tab_separated(rows: Iterable[Row], delimiter: str = "\t") -> Iterator[Fields
 def comma_separated(rows: Iterable[Row], delimiter: str = ",") -> Iterator[Fields]:
     """The fields of each row, quoted ones without their quotes; a row may go on over several lines.
 
-    A quoted field that spans lines must leave the row with as many fields as the file's first row has; else, as where
-    the quote is never closed or text follows the closing one, the first line alone is a row with a fault.
+    Where a quote is never closed, where text follows the closing one, and where the lines up to the closing one are
+    rather rows of their own, the first line alone is a row with a fault, and the lines after it are read as they stand.
     """
     lines = enumerate(rows, 1)
     waiting: deque[tuple[int, Row]] = deque()
-    """Lines that were read in search of a closing quote that did not come."""
+    """Lines that were read in search of a closing quote and belong to no row yet."""
     width = None
     while (first := waiting.popleft() if waiting else next(lines, None)) is not None:
         line, row = first
         text, fault = decoded(row)
-        if '"' not in text:
-            values = text.split(delimiter)
-        elif fault is None:
+        values = text.split(delimiter)
+        if '"' in text:
             taken: list[tuple[int, Row]] = []
-            values, fault = _quoted(text, delimiter, _following(taken, waiting, lines))
-            if taken and (fault is not None or (width is not None and len(values) != width)):
-                fault = fault or "has a quote that is closed many lines later"
-                values = text.split(delimiter)
+            found, broken = _quoted(text, delimiter, _following(taken, waiting, lines))
+            more = [decoded(row) for _, row in taken]
+            broken = broken or _swallowed([text, *(text for text, _ in more)], delimiter, len(found), width)
+            if broken is None:
+                values = found
+                faults = zip(taken, more, strict=True)
+                fault = fault or next(
+                    (f"goes on in line {at}, which {bad}" for (at, _), (_, bad) in faults if bad), None
+                )
+            else:
+                fault = fault or broken
                 waiting.extendleft(reversed(taken))
-        else:
-            values = text.split(delimiter)
         width = width or len(values)
         yield Fields(line, values, fault)
 
 
+def _swallowed(texts: list[str], delimiter: str, fields: int, width: int | None) -> str | None:
+    """Why the lines `texts`, which quotes make one row of so many `fields`, are rather rows of their own, if they are."""
+    later = len(texts) - 1
+    if later == 0:
+        return None
+    closed = f"has a quote that is closed {later} {'line' if later == 1 else 'lines'} later"
+    if width is not None and fields != width:
+        return f"{closed}, and the number of its fields is then {fields}, not {width}"
+    counts = {text.count(delimiter) + 1 for text in texts}
+    if later > LINES_LIKE_ROWS and counts == {width or fields} and fields > 1:
+        return f"{closed}, and each of these lines looks like a row"
+    return None
+
+
 def _following(
     taken: list[tuple[int, Row]], waiting: deque[tuple[int, Row]], lines: Iterator[tuple[int, Row]]
-) -> Iterator[str | None]:
-    """The lines after the current one, noted in `taken`; None in place of one that cannot belong to a field."""
-    while len(taken) < LONGEST_QUOTED and (found := waiting.popleft() if waiting else next(lines, None)) is not None:
+) -> Iterator[str]:
+    """The lines after the current one that may belong to its last field, noted in `taken`."""
+    size = 0
+    while len(taken) < LONGEST_QUOTED and size <= LONGEST_ROW:
+        found = waiting.popleft() if waiting else next(lines, None)
+        if found is None:
+            return
         taken.append(found)
-        text, fault = decoded(found[1])
-        yield None if fault else text
+        size += len(found[1].content)
+        if not found[1].whole:
+            return
+        yield decoded(found[1])[0]
 
 
-def _quoted(text: str, delimiter: str, following: Iterator[str | None]) -> tuple[list[str], str | None]:
+def _quoted(text: str, delimiter: str, following: Iterator[str]) -> tuple[list[str], str | None]:
     """The fields of a row that begins with the line `text`, and a fault; more lines are taken where a field needs them."""
     values: list[str] = []
     start = 0

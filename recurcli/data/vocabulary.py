@@ -20,6 +20,8 @@ PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[M
 
 LONGEST_PIECE = 16
 """Characters of a merged piece at most, as in SentencePiece."""
+LONGEST_WORD = 1000
+"""Longer words are cut in parts of so many characters: the time of merging grows with the square of a word's length."""
 UNIGRAM_SEED = 2
 """Candidates that unigram training begins with, as a multiple of the vocabulary's size [ours]."""
 UNIGRAM_KEPT = 0.8
@@ -117,7 +119,8 @@ def _merged_pairs(words: Words, config: TokenizerConfig) -> models.Model:
 
     def lines() -> Iterator[str]:
         for word, count in sorted(words.items()):
-            text = "".join(character if character in known else " " for character in word)
+            parts = (word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD))
+            text = "".join(character if character in known else " " for part in parts for character in f"{part} ")
             for start in range(0, count, 1000):
                 yield " ".join([text] * min(1000, count - start))
 

@@ -1,5 +1,6 @@
 """Parquet files, and tasks whose dev rows come from their training file."""
 
+import json
 from pathlib import Path
 
 import pyarrow
@@ -47,3 +48,63 @@ def test_imdb_has_its_golden_counts(real_data: Path) -> None:
         found = load_split(task, split, DataConfig(path=str(real_data)))
         assert len(found.examples) == task.rows[split]
         assert {example.label for example in found.examples} == {"neg", "pos"}
+
+
+def features(**kinds: dict[str, object]) -> dict[bytes, bytes]:
+    """What `datasets` writes into a schema's metadata."""
+    return {b"huggingface": json.dumps({"info": {"features": kinds}}).encode()}
+
+
+CLASSES: dict[str, object] = {"names": ["neg", "pos"], "_type": "ClassLabel"}
+
+
+def test_class_numbers_get_the_names_in_the_files_metadata(tmp_path: Path) -> None:
+    table = pyarrow.table({"text": ["a", "b", "c", "d", "e"], "label": [1, 0, -1, 7, None]})
+    named = table.replace_schema_metadata(features(label=CLASSES, text={"dtype": "string", "_type": "Value"}))
+    parquet.write_table(named, tmp_path / "x.parquet")
+    labels = [record.fields["label"] for record in ParquetRecords(tmp_path / "x.parquet")]
+    assert labels == ["pos", "neg", None, 7, None]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {b"huggingface": b"no json"},
+        {b"huggingface": b"[]"},
+        {b"huggingface": b'{"info": {"features": []}}'},
+        {b"huggingface": b'{"info": {"features": {"label": null}}}'},
+        {b"huggingface": b'{"info": {"features": {"label": {"_type": "ClassLabel"}}}}'},
+        features(other=CLASSES),
+    ],
+)
+def test_metadata_that_say_nothing_leave_the_numbers(tmp_path: Path, metadata: dict[bytes, bytes]) -> None:
+    table = pyarrow.table({"text": ["a"], "label": [1]}).replace_schema_metadata(metadata)
+    parquet.write_table(table, tmp_path / "x.parquet")
+    assert [record.fields for record in ParquetRecords(tmp_path / "x.parquet")] == [{"text": "a", "label": 1}]
+
+
+def test_a_column_twice_is_refused(tmp_path: Path) -> None:
+    twice = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"])
+    parquet.write_table(twice, tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet: has the column 'text' twice"):
+        ParquetRecords(tmp_path / "x.parquet")
+
+
+def test_values_keep_their_kinds(tmp_path: Path) -> None:
+    table = pyarrow.table({"text": [["a", "b"], None], "target": [{"n": 1}, None], "dict": ["x", "x"]})
+    table = table.set_column(2, "dict", table["dict"].dictionary_encode())
+    parquet.write_table(table, tmp_path / "x.parquet")
+    assert [record.fields for record in ParquetRecords(tmp_path / "x.parquet")] == [
+        {"text": ["a", "b"], "target": {"n": 1}, "dict": "x"},
+        {"text": None, "target": None, "dict": "x"},
+    ]
+
+
+def test_a_file_that_ends_early_is_no_shorter_file(tmp_path: Path) -> None:
+    write(tmp_path / "x.parquet", 3000)
+    whole = (tmp_path / "x.parquet").read_bytes()
+    for cut in (whole[:-20], whole[: len(whole) // 2], whole[:300] + bytes(60) + whole[360:]):
+        (tmp_path / "x.parquet").write_bytes(cut)
+        with pytest.raises(DataError, match="is no Parquet file, or is damaged"):
+            list(ParquetRecords(tmp_path / "x.parquet"))

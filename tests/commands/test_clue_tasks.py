@@ -1,0 +1,112 @@
+"""CLUE's other tasks on invented rows of their formats: read, trained, scored and exported under the right names."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from clue_rows import TASKS, write_task
+from predicting import Recur, jsonl
+from tiny_task import tiny
+
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import load_split
+from recurcli.data.tasks import task_named
+
+ZIPPED = {
+    "cluewsc": {"cluewsc10_predict.json": 290, "cluewsc11_predict.json": 2574},
+    "csl": {"csl_predict.json": 3000},
+    "iflytek": {"iflytek_predict.json": 2600},
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_goes_from_its_rows_to_its_submission(name: str, recur: Recur, tmp_path: Path) -> None:
+    data, run, output = write_task(name, tmp_path / name), tmp_path / "run", tmp_path / "x.zip"
+    options = ["--preset", f"starsaber-{name}", "--data", tmp_path, "--output", run]
+    code, _, err = recur("finetune", *options, *tiny("finetuning.max_steps=2"), "--quiet")
+    assert code == 0, err
+    code, out, err = recur("eval", run, "--json")
+    assert (code, json.loads(out)["rows"]) == (0, 12), err
+    code, out, err = recur("export", run, "--format", "clue", "--output", output, "--json")
+    assert code == 0, err
+    with zipfile.ZipFile(output) as archive:
+        found = {member: archive.read(member).decode().splitlines() for member in archive.namelist()}
+    assert {member: len(lines) for member, lines in found.items()} == ZIPPED[name]
+    for lines in found.values():
+        answers = [json.loads(line) for line in lines]
+        assert [answer["id"] for answer in answers] == list(range(len(lines)))
+        assert {answer["label"] for answer in answers} <= set(task_named(name).labels)
+    code, out, err = recur("predict", run, data / "test.json", "--format", "clue", "--precision", "fp32")
+    assert code == 0, err
+    [main] = [lines for lines in found.values() if len(lines) == max(map(len, found.values()))]
+    assert [row["label"] for row in jsonl(out)] == [json.loads(line)["label"] for line in main]
+
+
+def test_pronoun_and_noun_are_marked_in_prediction_too(recur: Recur, tmp_path: Path) -> None:
+    data = write_task("cluewsc", tmp_path / "cluewsc")
+    texts = [example.text for example in load_split(task_named("cluewsc"), "dev", DataConfig(path=str(data))).examples]
+    assert all(text.startswith("_") and text.endswith("树，因为[他]很高") for text in texts)
+    options = ["--preset", "starsaber-cluewsc", "--data", data, "--output", tmp_path / "run"]
+    assert recur("finetune", *options, *tiny("finetuning.max_steps=1"), "--quiet")[0] == 0
+    spans = {"span1_text": "猫", "span1_index": 0, "span2_text": "它", "span2_index": 2}
+    rows = [{"text": "猫说它饿", "target": spans}, {"text": "猫说它饿"}, {"text": "狗说她饿", "target": spans}]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, out, err = recur("predict", tmp_path / "run", tmp_path / "x.jsonl")
+    assert code == 0, err
+    reasons = [row.get("reason", "") for row in jsonl(out)]
+    assert reasons == [
+        "",
+        "has no 'target'; did you mean 'text'?",
+        "'猫' does not stand at character 0, where span1_index has it",
+    ]
+
+
+def test_keywords_and_abstract_are_a_pair_and_ids_the_files_own(tmp_path: Path) -> None:
+    split = load_split(task_named("csl"), "train", DataConfig(path=str(write_task("csl", tmp_path / "csl"))))
+    first = split.examples[0]
+    assert first.id == "5000"
+    assert len(first.text.split(" ")) == 3
+    assert (first.pair or "").startswith("本文研究")
+
+
+NO_NETWORK = """
+import os, socket, sys
+def refused(*arguments, **more):
+    print("a connection is made:", arguments, file=sys.stderr, flush=True)
+    os._exit(97)
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refused
+socket.create_connection = socket.gethostbyname = refused
+"""
+ALL_COMMANDS = """
+import sys
+from recurcli.cli import run
+folder, *settings = sys.argv[1:]
+for command in (
+    ["finetune", "--preset", "starsaber-cluewsc", "--data", folder, "--output", "run", *settings],
+    ["pretrain", "--preset", "starsaber-cluewsc", "--data", folder, "--output", "pretrained", *settings],
+    ["eval", "run"],
+    ["predict", "run", folder + "/dev.json", "--output", "out.jsonl"],
+    ["export", "run", "--format", "clue", "--output", "x.zip"],
+):
+    assert run([*command, "--quiet"]) == 0, command
+print("all done")
+"""
+
+
+def test_no_connection_is_made_where_the_data_are_local(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
+    data = write_task("cluewsc", tmp_path / "cluewsc")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    paths = [str(tmp_path), str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "HOME": str(tmp_path)}
+    probe = [sys.executable, "-c", "import socket; socket.getaddrinfo('localhost', 80)"]
+    assert subprocess.run(probe, env=environment, capture_output=True).returncode == 97, "the guard is in its place"
+    settings = tiny("finetuning.max_steps=1", "pretraining.max_steps=1")
+    command = [sys.executable, "-c", ALL_COMMANDS, str(data), *settings]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("all done\n")

@@ -1,0 +1,151 @@
+"""Rows of one's own from a preset to predictions: a new task is a file of settings and never code."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from predicting import Recur, jsonl
+from pyarrow import parquet
+from tiny_task import LABELS, tiny
+
+PRESET = """
+task: custom
+encoder: {name: starsaber, hidden_size: 16, num_layers: 1}
+tokenizer: {kind: char, min_frequency: 1}
+finetuning: {epochs: 5, batch_size: 4, learning_rate: 0.03, patience: null}
+pretraining: {max_steps: 2, batch_size: 8}
+runtime: {precision: fp32}
+"""
+Rows = list[tuple[str, str]]
+NAMES = {"100": "rats, and more", "101": "001", "102": "true"}
+
+
+def rows(count: int, seed: int) -> Rows:
+    """Text and label: the class is the group of characters that the text is made of."""
+    draw = random.Random(seed)
+    made: Rows = []
+    for _ in range(count):
+        label = draw.choice(list(LABELS))
+        made.append(("".join(draw.choices(LABELS[label], k=draw.randint(3, 9))), NAMES[label]))
+    return made
+
+
+def csv(path: Path, found: Rows) -> Path:
+    path.write_text(
+        "id,stars,review\n" + "".join(f'{n},"{label}","{a}\n""{a}"""\n' for n, (a, label) in enumerate(found))
+    )
+    return path
+
+
+def headless(path: Path, found: Rows) -> Path:
+    path.write_text("".join(f"{label}\t{text}\n" for text, label in found))
+    return path
+
+
+def json_lines(path: Path, found: Rows) -> Path:
+    path.write_text("".join(json.dumps({"y": label, "words": [*text]}) + "\n" for text, label in found))
+    return path
+
+
+def table(path: Path, found: Rows) -> Path:
+    parquet.write_table(pyarrow.table({"question1": [a for a, _ in found], "question2": [a for a, _ in found],
+                                       "label": [[*NAMES.values()].index(label) for _, label in found]}), path)  # fmt: skip
+    return path
+
+
+def folder(path: Path, found: Rows) -> Path:
+    for split, part in (("train", found[:40]), ("dev", found[40:50]), ("test", found[50:])):
+        for number, (text, label) in enumerate(part):
+            (path / split / label).mkdir(parents=True, exist_ok=True)
+            (path / split / label / f"{number}.txt").write_text(text)
+    return path
+
+
+FORMS = {
+    "csv": (csv, "x.csv", "data: {text: review, label: stars}", 54, 6),
+    "tsv without a header": (headless, "x.tsv", "data: {text: 2, label: 1, header: false, dev_every: 5}", 48, 12),
+    "json lines": (json_lines, "x.jsonl", "data: {text: words}", 54, 6),
+    "parquet": (table, "x.parquet", "", 54, 6),
+    "folder": (folder, "rows", "data: {labels: ['true', '001', 'rats, and more']}", 40, 10),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: Recur, tmp_path: Path) -> None:
+    write, name, settings, train, dev = FORMS[form]
+    data = write(tmp_path / name, rows(60, seed=1))
+    preset, run = tmp_path / "mine.yaml", tmp_path / "run"
+    preset.write_text(PRESET + settings)
+    code, out, err = recur("finetune", "--preset", preset, "--data", data, "--output", run, "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert (result["data"]["train"]["rows"], result["data"]["dev"]["rows"]) == (train, dev)
+    assert result["dev"]["accuracy"] > 0.5
+    assert "3 labels from" in err
+    scored = report(recur("eval", run, "--json"))
+    assert scored["rows"] == dev
+    assert scored["report"]["accuracy"] == result["dev"]["accuracy"]
+    if form == "folder":
+        assert report(recur("eval", run, "--split", "test", "--json"))["rows"] == 10
+        predictable = data / "test" / "001"
+        assert recur("predict", run, predictable)[0] == 3, "a folder is no file"
+        return
+    other = write(tmp_path / f"other{data.suffix}", rows(23, seed=2))
+    scored = report(recur("eval", run, "--data", other, "--json"))
+    assert scored["rows"] == 23, "all rows of a file that is named are scored"
+    code, out, err = recur("predict", run, other, "--format", "jsonl")
+    assert code == 0, err
+    predicted = [row["prediction"] for row in jsonl(out)]
+    labels = [label for _, label in rows(23, seed=2)]
+    if form == "parquet":
+        labels = [str([*NAMES.values()].index(label)) for label in labels]
+    right = sum(a == b for a, b in zip(predicted, labels, strict=True)) / len(labels)
+    assert right == pytest.approx(scored["report"]["accuracy"]), "a prediction reads the columns that training read"
+
+
+def report(result: tuple[int, str, str]) -> dict[str, Any]:
+    assert result[0] == 0, result[2]
+    return json.loads(result[1])
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+def test_rows_without_labels_are_enough_for_pretraining(ending: str, recur: Recur, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(PRESET)
+    texts = [text for text, _ in rows(30, seed=3)]
+    lines = [json.dumps({"text": text}) for text in texts] if ending == ".jsonl" else ["text", *texts]
+    (tmp_path / f"x{ending}").write_text("\n".join(lines) + "\n")
+    options = ["--preset", tmp_path / "mine.yaml", "--data", tmp_path / f"x{ending}", "--output", tmp_path / "run"]
+    assert report(recur("pretrain", *options, "--json"))["data"]["text"]["rows"] == 30
+
+
+def test_the_order_of_a_known_tasks_labels_may_be_changed(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    codes = "[116,115,114,113,112,110,109,108,107,106,104,103,102,101,100]"
+    options = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "run"]
+    code, _, err = recur("finetune", *options, *tiny(f"data.labels={codes}", "finetuning.max_steps=2"), "--quiet")
+    assert code == 0, err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["id2label"]["0"] == "116"
+    assert report(recur("eval", tmp_path / "run", "--json"))["rows"] == 24
+
+
+def test_test_rows_without_labels_are_no_score(recur: Recur, tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + "good film\t1\nbad film\t0\n" * 8)
+    (tmp_path / "test.tsv").write_text("index\tsentence\n0\tsome film\n")
+    options = ["--preset", "starsaber-sst2", "--data", tmp_path, "--output", tmp_path / "run"]
+    code, _, err = recur("finetune", *options, *tiny("finetuning.max_steps=2"), "--quiet")
+    assert code == 0, err
+    code, out, err = recur("eval", tmp_path / "run", "--split", "test")
+    assert (code, out) == (3, "")
+    assert "the test rows of sst2 carry no labels; `recur predict` labels them" in err
+    code, out, err = recur("predict", tmp_path / "run", tmp_path / "test.tsv")
+    assert (code, out.count("\n")) == (0, 2), err
+
+
+def test_data_that_nobody_names_are_asked_for(recur: Recur, tmp_path: Path) -> None:
+    for command in ("finetune", "pretrain"):
+        code, _, err = recur(command, "--preset", "starsaber-custom", "--output", tmp_path / "run")
+        assert code == 2
+        assert "--data" in err

@@ -1,0 +1,91 @@
+"""`recur predict` over the table in dirty_files.py: one row out for each row in, or the whole file refused by name."""
+
+import time
+from pathlib import Path
+
+import pytest
+from dirty_files import CASES, Case, write
+from predicting import Recur, as_stdin, jsonl
+
+SLOWEST = 20
+"""Seconds that no file may take."""
+PACKED = (
+    "an empty file",
+    "CRLF",
+    "a BOM at the start",
+    "a bad byte",
+    "a blank line in the middle",
+    "UTF-16",
+    "a gzip file",
+)
+"""What a gzipped file is tried with."""
+UNKNOWN = ("x.jsonl", "only blank lines")
+"""A pipe has no name: what begins with no brace is TSV."""
+
+
+def check(case: Case, code: int, out: str, err: str, name: str) -> None:
+    """Each row of the output against its expectation."""
+    if isinstance(case.prediction, str):
+        assert (code, out) == (3, ""), err
+        assert case.prediction in err
+        assert err.startswith(f"recur: error: {name}")
+        return
+    assert code == 0, err
+    found = jsonl(out)
+    reasons = [str(row.get("reason", "")) for row in found]
+    assert len(found) == len(case.prediction)
+    for reason, wanted in zip(reasons, case.prediction, strict=True):
+        assert wanted in reason and bool(wanted) == bool(reason)
+    assert all(row["prediction"].isdigit() and 0 < row["score"] <= 1 for row in found)
+
+
+@pytest.mark.parametrize("key", CASES, ids=" with ".join)
+def test_every_row_of_a_file_comes_out_in_its_place(
+    key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    case = CASES[key]
+    path = write(case, tmp_path / key[0])
+    started = time.perf_counter()
+    result = recur("predict", trained, path, "--format", "jsonl")
+    assert time.perf_counter() - started < SLOWEST
+    check(case, *result, name=str(path))
+    rows = jsonl(result[1])
+    if isinstance(case.training, list) and len(rows) == len(case.training) and not any(case.prediction):
+        name = next(name for name in ("text", " Text", "1") if name in rows[0])
+        texts = [" ".join(row[name]) if isinstance(row[name], list) else row[name] for row in rows]
+        assert texts == case.training
+
+
+@pytest.mark.parametrize("key", [key for key in CASES if key[0] != "x.parquet" and key[1] in PACKED], ids=" with ".join)
+def test_a_gzipped_file_gives_the_rows_of_the_file(
+    key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    path = write(CASES[key], tmp_path / f"{key[0]}.gz")
+    check(CASES[key], *recur("predict", trained, path, "--format", "jsonl"), name=str(path))
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in CASES if key[0] in ("x.tsv", "x.jsonl") and key != UNKNOWN], ids=" with ".join
+)
+def test_a_pipe_gives_the_rows_of_the_file(
+    key: tuple[str, str], recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[key]
+    assert isinstance(case.content, bytes)
+    as_stdin(monkeypatch, case.content)
+    check(case, *recur("predict", trained, "--format", "jsonl"), name="standard input")
+
+
+@pytest.mark.parametrize(
+    "key", [key for key, case in CASES.items() if isinstance(case.prediction, list)], ids=" with ".join
+)
+def test_a_row_is_a_line_of_the_tsv_that_is_written(
+    key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    path = write(CASES[key], tmp_path / key[0])
+    code, _, err = recur("predict", trained, path, "--format", "tsv", "--output", tmp_path / "out.tsv")
+    assert code == 0, err
+    lines = (tmp_path / "out.tsv").read_bytes().split(b"\n")[:-1]
+    head = bool(lines) and b"prediction\tscore" in lines[0]
+    assert len(lines) - head == len(CASES[key].prediction)
+    assert len({line.count(b"\t") for line in lines}) <= 1

@@ -1,0 +1,116 @@
+"""Text, second text and label are found by their names, joined, and marked."""
+
+import io
+import re
+
+import pytest
+
+from recurcli.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, BadRow, TextColumns, marked
+from recurcli.data.config import DataConfig
+from recurcli.data.found_columns import Columns, find_columns
+from recurcli.data.readers import read_records
+from recurcli.data.tasks import TASKS
+from recurcli.errors import DataError
+
+CUSTOM = TASKS["custom"]
+
+
+def found(header: str, **told: object) -> Columns:
+    from recurcli.data.sources import adapted
+
+    config = DataConfig(**told)  # type: ignore[arg-type]
+    with read_records(io.BytesIO(f"{header}\n".encode()), "tsv", name="x.tsv") as records:
+        task = adapted(CUSTOM, config)
+        return find_columns(task, records.columns, config, "x.tsv", labelled=True, records=records)
+
+
+@pytest.mark.parametrize("name", [*TEXT_NAMES, "Text", " REVIEW "])
+def test_a_text_has_one_of_the_usual_names(name: str) -> None:
+    assert found(f"label\t{name}\tother").texts.text == (name,)
+
+
+@pytest.mark.parametrize("name", [*LABEL_NAMES, "Label", " Sentiment"])
+def test_a_label_has_one_of_the_usual_names(name: str) -> None:
+    assert found(f"{name}\ttext\tother").label == name
+
+
+@pytest.mark.parametrize(("first", "second"), PAIR_NAMES.items())
+def test_a_second_text_beside_the_first_makes_a_pair(first: str, second: str) -> None:
+    assert found(f"{second}\t{first}\tlabel").texts == TextColumns((first,), (second,))
+    assert found(f"{first}\tlabel").texts.pair == ()
+
+
+def test_the_exact_name_wins_over_one_in_other_case() -> None:
+    columns = found("Text\ttext\tLABEL\tlabel")
+    assert (columns.texts.text, columns.label) == (("text",), "label")
+
+
+def test_columns_are_told_by_name_or_number_and_several_are_joined() -> None:
+    columns = found("a\tb\tc\td", text=("c", 1), pair="d", label=2)
+    assert columns == Columns(TextColumns(("c", "a"), ("d",)), "b", None)
+
+
+@pytest.mark.parametrize(
+    ("header", "told", "message"),
+    [
+        ("a\tb", {}, "x.tsv: which column is the text? say --set data.text=COLUMN; there are: a, b"),
+        ("text\tb", {}, "x.tsv: which column is the label? say --set data.label=COLUMN; there are: text, b"),
+        ("text,label", {}, "its fields seem to be separated by ',', not by TAB"),
+        ("a\treviews", {"text": "review"}, "x.tsv:1: has no column 'review'; did you mean 'reviews'?"),
+        ("a\tb", {"text": 3}, "x.tsv:1: has no column '3'; known: a, b"),
+        ("a\tb", {"text": 0}, "x.tsv:1: has no column '0'"),
+        ("text\tlabel", {"id": "key"}, "x.tsv:1: has no column 'key'"),
+    ],
+)
+def test_a_column_that_is_not_found_is_asked_for(header: str, told: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        found(header, **told)
+
+
+def test_lists_of_strings_and_several_columns_are_joined_by_spaces() -> None:
+    row = {"title": "a", "keyword": ["b", "c"], "body": ""}
+    assert TextColumns(("title", "keyword"), ("body",)).read(row) == ("a b c", "")
+    for bad in (["b", 1], None, 3, {"a": "b"}):
+        with pytest.raises(BadRow, match="'keyword' is "):
+            TextColumns(("keyword",)).read({"keyword": bad})
+
+
+def test_columns_survive_a_models_config() -> None:
+    for columns in (TextColumns(("a", "b"), ("c",)), TextColumns(("text",), spans="target"), TextColumns(())):
+        assert TextColumns.from_json(columns.to_json()) == columns
+
+
+def target(first: str, at: object, second: str, there: object) -> dict[str, object]:
+    return {"span1_text": first, "span1_index": at, "span2_text": second, "span2_index": there}
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "expected"),
+    [
+        ("小明看见她", target("小明", 0, "她", 4), "_小明_看见[她]"),
+        ("她看见小明", target("小明", 3, "她", 0), "[她]看见_小明_"),
+        ("小明看见她", target("小明", 3, "她", 1), "_小明_看见[她]"),
+        ("小明看见她", target("小明", -1, "她", 99), "_小明_看见[她]"),
+        ("aa", target("a", 0, "a", 1), "_a_[a]"),
+        ("aa", target("a", 1, "a", 0), "[a]_a_"),
+    ],
+)
+def test_both_spans_are_marked_where_they_stand(text: str, spans: object, expected: str) -> None:
+    assert marked(text, spans) == expected
+
+
+@pytest.mark.parametrize(
+    ("spans", "reason"),
+    [
+        (target("小明", 0, "他", 4), "'他' does not stand at character 4, where span2_index has it"),
+        (target("明", 9, "她", 4), "'明' does not stand at character 9, where span1_index has it"),
+        (target("小明", 0, "明看", 1), "its two spans overlap"),
+        (target("小明", "0", "她", 4), "names no span1_text and span1_index"),
+        (target("小明", 0, "她", True), "names no span2_text and span2_index"),
+        ({"span1_text": "小明", "span1_index": 0}, "names no span2_text and span2_index"),
+        ("小明", "names no span1_text and span1_index"),
+    ],
+)
+def test_spans_that_cannot_be_marked_are_a_bad_row(spans: object, reason: str) -> None:
+    with pytest.raises(BadRow, match=reason):
+        marked("小明看见她和明", spans)

@@ -1,0 +1,170 @@
+"""CSV: RFC 4180's quotes are obeyed, and a stray one costs its own line and no other."""
+
+import csv
+import io
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recurcli.data.readers import Record, read_records
+from recurcli.data.separated import LONGEST_QUOTED
+
+Read = tuple[list[list[str]], list[str | None]]
+
+
+def records(data: bytes | str, *, header: bool = False, delimiter: str | None = None) -> list[Record]:
+    stream = io.BytesIO(data.encode() if isinstance(data, str) else data)
+    return list(read_records(stream, "csv", header=header, name="x.csv", delimiter=delimiter))
+
+
+def values(data: bytes | str, **more: str) -> list[list[str]]:
+    """The fields of rows that are all as they should be."""
+    found = records(data, delimiter=more.get("delimiter"))
+    assert [record.fault for record in found] == [None] * len(found)
+    return [list(record.fields.values()) for record in found]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("a,b\nc,d\n", [["a", "b"], ["c", "d"]]),
+        ('a,b\n"c","d"\n', [["a", "b"], ["c", "d"]]),
+        ('a,b\n"c, d",e\n', [["a", "b"], ["c, d", "e"]]),
+        ('a,b\n"say ""so""",""""\n', [["a", "b"], ['say "so"', '"']]),
+        ('a,b\n"","x"\n', [["a", "b"], ["", "x"]]),
+        ('a,b\n"c\nd\n\ne",f\ng,h\n', [["a", "b"], ["c\nd\n\ne", "f"], ["g", "h"]]),
+        ('a,b\r\n"c\r\nd",e\r\nf,g\r\n', [["a", "b"], ["c\nd", "e"], ["f", "g"]]),
+        ('a,b\r\nc,d\n"e",f\r\n', [["a", "b"], ["c", "d"], ["e", "f"]]),
+        ('a,b\n"c",d', [["a", "b"], ["c", "d"]]),
+        ('a,b\n6" nails,5\'\nsay "so",no\n', [["a", "b"], ['6" nails', "5'"], ['say "so"', "no"]]),
+        ('a,b\n "c",d\n', [["a", "b"], [' "c"', "d"]]),
+        ('\ufeff"a",b\nc,\ufeffd\n', [["a", "b"], ["c", "\ufeffd"]]),
+        ("a,b\n,\n", [["a", "b"], ["", ""]]),
+        ("a,b\nNA,001\nnull,None\n", [["a", "b"], ["NA", "001"], ["null", "None"]]),
+        ("a,b\nc\u2028d\x0be\rf,g\n", [["a", "b"], ["c\u2028d\x0be\rf", "g"]]),
+        ('"a\nb",c\nd,e\n', [["a\nb", "c"], ["d", "e"]]),
+        ("", []),
+    ],
+)
+def test_fields_are_what_rfc_4180_says(data: str, expected: list[list[str]]) -> None:
+    assert values(data) == expected
+
+
+@pytest.mark.parametrize("delimiter", [";", "|", "\t", ":"])
+def test_another_delimiter_may_be_named(delimiter: str) -> None:
+    assert values(f'a{delimiter}b,\n"c{delimiter}"{delimiter}d\n', delimiter=delimiter) == [
+        ["a", "b,"],
+        [f"c{delimiter}", "d"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "faults"),
+    [
+        ('x,1\n"y,2\nz,3\n', [None, "has a quote at character 1 that is never closed", None]),
+        ('x,1\nz,"3', [None, "has a quote at character 3 that is never closed"]),
+        ('x,1\n"y" z,2\nz,3\n', [None, "has text after a closing quote: '\" z,2'", None]),
+        ('x,1\n"y",2,3\n', [None, "has 3 fields, not 2"]),
+        ('x,1\n"y"\n', [None, "has 1 field, not 2"]),
+        ("x,1\n\nz,3\n", [None, "is blank", None]),
+        ("x,1\ny\xff,2\n".encode("latin-1"), [None, "is not UTF-8 at byte 2 (0xff)"]),
+        (b'x,1\n"y\xff, y",2\n', [None, "is not UTF-8 at byte 3 (0xff)"]),
+        (b"x,1\ny\0,2\n", [None, "holds a NUL at character 2"]),
+        ('x,1\n"y,2\nz,3\nz"z,4\n', [None, "has text after a closing quote: '\"z,4'", None, None]),
+        ('x,1\n"y,2\n"z",3\n', [None, "has text after a closing quote: '\"z\",3'", None]),
+        (
+            'x,1\n"y,2\nz"\nw,4\n',
+            [
+                None,
+                "has a quote that is closed 1 line later, and the number of its fields is then 1, not 2",
+                "has 1 field, not 2",
+            ],
+        ),
+    ],
+)
+def test_a_bad_row_is_a_fault_of_its_own_line_alone(body: str | bytes, faults: list[str | None]) -> None:
+    data = b"a,b\n" + (body.encode() if isinstance(body, str) else body)
+    found = records(data, header=True)
+    good = [record for record in found if record.fault is None]
+    assert [record.fault for record in found][: len(faults)] == faults
+    assert all(record.fields["b"].isdigit() for record in good)
+
+
+def test_what_could_be_read_of_a_bad_row_is_shown() -> None:
+    found = records('a,b\n"x" y,1\n"z,2', header=True)
+    assert [list(record.fields.values()) for record in found] == [['"x" y', "1"], ['"z', "2"]]
+
+
+def test_a_bad_byte_in_a_later_line_of_a_row_is_a_fault_of_the_whole_row() -> None:
+    found = records(b'a,b\n"x\ny\xff\nz",1\n"p\xfe\nq",2\nr,3\n', header=True)
+    assert [(record.line, record.fault) for record in found] == [
+        (2, "goes on in line 3, which is not UTF-8 at byte 2 (0xff)"),
+        (5, "is not UTF-8 at byte 3 (0xfe)"),
+        (7, None),
+    ]
+    assert found[0].fields == {"a": "x\ny\ufffd\nz", "b": "1"}
+
+
+def test_a_record_knows_its_first_line() -> None:
+    assert [record.line for record in records('"a\nb"\n"c\n\nd"\ne\n')] == [1, 3, 6]
+
+
+def test_two_stray_quotes_far_apart_lose_no_row_in_silence() -> None:
+    lines = ['"' * (number == 10) + f"row {number}" + '"' * (number == 60) + f",{number}" for number in range(100)]
+    found = records("text,label\n" + "\n".join(lines) + "\n", header=True)
+    assert [",".join(record.fields.values()) for record in found] == lines
+    assert [(record.line, record.fault) for record in found if record.fault] == [
+        (12, "has a quote that is closed 50 lines later, and each of these lines looks like a row")
+    ]
+
+
+def test_a_long_text_of_many_lines_is_one_field() -> None:
+    text = "\n".join(f"line {number}" for number in range(LONGEST_QUOTED + 1))
+    assert values(f'a,b\n"{text}",1\nc,2\n') == [["a", "b"], [text, "1"], ["c", "2"]]
+    assert len(records(f'a,b\n"{text}\none more",1\nc,2\n')) == LONGEST_QUOTED + 4
+
+
+@pytest.mark.parametrize(
+    "line", ['"never closed,1', 'a,"b', '"a ""b', '"""', 'a,""', '"a"b,1', ',"""', '"a","b', 'a,"""b'], ids=repr
+)
+def test_time_grows_with_the_lines_wherever_they_open_quotes(line: str) -> None:
+    plain = "\n".join(["a b,1"] * (LONGEST_QUOTED - 2))
+    start = time.perf_counter()
+    records("a,b\n" + f"{line}\n" * 20_000)
+    records("a,b\n" + f"{line}\n{plain}\n" * 40)
+    assert time.perf_counter() - start < 3
+
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8) | st.text('",\n ab', max_size=8)
+
+
+@given(
+    table=st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(text, min_size=width, max_size=width), max_size=8)),
+    delimiter=st.sampled_from(",;\t"),
+    end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
+def test_what_python_writes_is_read_back(table: list[list[str]], delimiter: str, end: str, quoting: int) -> None:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows([["é"] * 9, *table])  # type: ignore[arg-type]
+    body = buffer.getvalue().partition(end)[2]
+    if not body.startswith("\ufeff"):  # which would be a byte order mark
+        assert values(body, delimiter=delimiter) == table
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters='"\n\0'), max_size=12), max_size=12))
+def test_without_quotes_every_line_is_a_record(lines: list[str]) -> None:
+    assert len(records("é,b\n" + "".join(f"{line}\n" for line in lines))) == len(lines) + 1
+
+
+@given(st.lists(st.text('",\nab', max_size=12), max_size=12))
+def test_whatever_the_quotes_no_line_is_lost(lines: list[str]) -> None:
+    data = "é,b\n" + "".join(f"{line}\n" for line in lines)
+    found = records(data)
+    ends = [record.line for record in found[1:]] + [data.count("\n") + 1]
+    spanned = [end - record.line for record, end in zip(found, ends, strict=True)]
+    breaks = ["".join(record.fields.values()).count("\n") for record in found]
+    for record, lines_of, inside in zip(found, spanned, breaks, strict=True):
+        assert lines_of == inside + 1 or record.fault is not None

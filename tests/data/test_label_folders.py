@@ -1,0 +1,95 @@
+"""Folders named by label that hold a text file a row, as the IMDb archive does."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import load_split
+from recurcli.data.tasks import TASKS
+from recurcli.errors import DataError
+
+
+def put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """The layout of aclImdb: 30 reviews to train on, 2 to test, 3 without a label."""
+    for row in range(15):
+        put(tmp_path / "train" / "neg" / f"{row:02}_1.txt", f"bad {row}".encode())
+        put(tmp_path / "train" / "pos" / f"{row:02}_9.txt", f"good {row}\n\nso".encode())
+    for row in range(3):
+        put(tmp_path / "train" / "unsup" / f"{row}_0.txt", b"who knows")
+    put(tmp_path / "train" / "labeledBow.feat", b"1 2:3")
+    put(tmp_path / "test" / "neg" / "0_2.txt", b"worse")
+    put(tmp_path / "test" / "pos" / "0_8.txt", b"better")
+    return tmp_path
+
+
+def load(path: Path, split: str, task: str = "imdb") -> list[tuple[str, str, str | None]]:
+    found = load_split(TASKS[task], split, DataConfig(path=str(path)))
+    return [(example.id, example.text, example.label) for example in found.examples]
+
+
+def test_labels_are_the_folders_names_and_others_are_left_alone(archive: Path) -> None:
+    train, dev, test = (load(archive, split) for split in ("train", "dev", "test"))
+    assert (len(train), len(dev)) == (27, 3)
+    assert [row[1:] for row in test] == [("worse", "neg"), ("better", "pos")]
+    assert {label for _, _, label in [*train, *dev]} == {"neg", "pos"}
+    assert train[0][1:] == ("bad 0", "neg") and train[-1][1:] == ("good 13\n\nso", "pos")
+    assert not {text for _, text, _ in train} & {text for _, text, _ in dev}
+
+
+def test_bad_bytes_name_their_file(archive: Path) -> None:
+    (archive / "train" / "pos" / "03_9.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match=r"1 of 30 rows cannot be used: .*pos/03_9.txt is not UTF-8 at byte 4 \(0xe9\)"):
+        load(archive, "train")
+
+
+def test_a_bom_is_no_text_and_a_file_may_be_empty(archive: Path) -> None:
+    (archive / "test" / "neg" / "0_2.txt").write_bytes(b"\xef\xbb\xbfworse\r\n")
+    (archive / "test" / "pos" / "0_8.txt").write_bytes(b"")
+    assert [text for _, text, _ in load(archive, "test")] == ["worse\r\n", ""]
+
+
+def test_names_that_are_no_utf8_are_lived_with(archive: Path) -> None:
+    for name in (b"caf\xe9_1.txt", b"\xff.txt"):
+        with open(os.fsencode(archive / "test" / "neg") + b"/" + name, "wb") as file:  # noqa: PTH123
+            file.write(b"odd")
+    found = load_split(TASKS["imdb"], "test", DataConfig(path=str(archive)))
+    assert len(found.examples) == 4
+    assert found.sha256
+
+
+def test_a_label_that_training_has_not_is_not_lost_in_silence(archive: Path) -> None:
+    from recurcli.data.examples import with_labels_of
+
+    put(archive / "dev" / "neg" / "1.txt", b"bad")
+    put(archive / "dev" / "soso" / "1.txt", b"soso")
+    config = DataConfig(path=str(archive))
+    train = load_split(TASKS["custom"], "train", config)
+    assert train.labels == ("neg", "pos", "unsup"), "of one's own folders all are labels"
+    task = with_labels_of(TASKS["custom"], train, config)
+    with pytest.raises(DataError, match="label 'soso' is not one of custom's 3 labels"):
+        load_split(task, "dev", config)
+
+
+def test_labels_may_be_chosen(archive: Path) -> None:
+    found = load_split(TASKS["custom"], "train", DataConfig(path=str(archive), labels=("pos", "neg")))
+    assert {example.label for example in found.examples} == {"pos", "neg"}
+
+
+def test_a_folder_without_texts_says_what_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "train" / "pos").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"train: has no folders named by label that hold \.txt files"):
+        load(tmp_path, "train")
+
+
+def test_what_stands_for_a_text_and_is_none_is_named(archive: Path) -> None:
+    (archive / "test" / "neg" / "1.txt").mkdir()
+    with pytest.raises(DataError, match=r"neg/1\.txt: is a folder, not a file"):
+        load(archive, "test")

@@ -1,0 +1,141 @@
+"""The file of a split is found under the names that the task, the preset or the usual habits give it."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import Split, load_split
+from recurcli.data.sources import has_split
+from recurcli.data.tasks import TASKS
+from recurcli.errors import DataError, UsageError
+
+ENDINGS = {".tsv": "text\tlabel\n{}\ta\n", ".csv": 'text,label\n"{}",a\n', ".jsonl": '{{"text": "{}", "label": "a"}}\n'}
+
+
+def put(path: Path, text: str, ending: str = ".tsv") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = ENDINGS[ending].format(text).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def load(path: Path, split: str, task: str = "custom", *, divided: bool = True, **told: Any) -> Split:
+    return load_split(TASKS[task], split, DataConfig(path=str(path), **told), divided=divided)
+
+
+def texts(split: Split) -> list[str]:
+    return [example.text for example in split.examples]
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("split", "stem"),
+    [*(("dev", stem) for stem in ("dev", "valid", "validation", "val")), ("train", "training"), ("test", "test")],
+)
+def test_ones_own_files_go_by_the_usual_names(tmp_path: Path, split: str, stem: str, ending: str, packed: str) -> None:
+    path = put(tmp_path / f"{stem}{ending}{packed}", "x", ending)
+    put(tmp_path / "dev.tsv", "y") if split == "train" else put(tmp_path / "train.tsv", "y")
+    assert (texts(load(tmp_path, split)), load(tmp_path, split).path) == (["x"], path)
+
+
+def test_files_may_be_named_by_the_preset(tmp_path: Path) -> None:
+    for name in ("a.tsv", "b.tsv", "train.tsv"):
+        put(tmp_path / name, name)
+    files = {"train": "a.tsv", "dev": "b.tsv"}
+    assert [texts(load(tmp_path, split, files=files)) for split in files] == [["a.tsv"], ["b.tsv"]]
+    with pytest.raises(DataError, match=r"has no test rows \(looked for"):
+        load(tmp_path, "test", files=files)
+    with pytest.raises(DataError, match=r"has no dev rows \(looked for c.tsv"):
+        load(tmp_path, "dev", files={**files, "dev": "c.tsv"})
+
+
+def test_a_folder_of_the_tasks_name_is_looked_into(tmp_path: Path) -> None:
+    put(tmp_path / "custom" / "train.tsv", "x")
+    put(tmp_path / "custom" / "dev.tsv", "y")
+    assert texts(load(tmp_path, "train")) == ["x"]
+    put(tmp_path / "train.tsv", "nearer")
+    assert texts(load(tmp_path, "train")) == ["nearer"]
+
+
+@pytest.mark.parametrize("place", ["rows.tsv", "folder/train.tsv", "named"])
+@pytest.mark.parametrize("every", [None, 3])
+def test_every_tenth_row_or_as_told_is_a_dev_row_where_there_are_none(
+    tmp_path: Path, place: str, every: int | None
+) -> None:
+    path = tmp_path / ("x.tsv" if place == "named" else place)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("text\tlabel\n" + "".join(f"{row}\ta\n" for row in range(25)))
+    told: dict[str, Any] = {"files": {"train": "x.tsv"}} if place == "named" else {}
+    source = path if place == "rows.tsv" else path.parent
+    train, dev = (texts(load(source, split, dev_every=every, **told)) for split in ("train", "dev"))
+    step = every or 10
+    assert dev == [str(row) for row in range(25) if row % step == step - 1]
+    assert train == [str(row) for row in range(25) if row % step != step - 1]
+    if place == "rows.tsv":
+        assert len(texts(load(path, "dev", divided=False))) == 25, "a file that is named for a score is scored whole"
+
+
+def test_too_few_rows_to_divide_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="every 10th row is a dev row, and there are only 1 rows"):
+        load(put(tmp_path / "x.tsv", "x"), "dev")
+
+
+def test_header_and_delimiter_are_as_told(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('a;"x; y"\nb;z\n')
+    split = load(tmp_path / "x.csv", "test", header=False, delimiter=";", text=2, label=1)
+    assert [(example.label, example.text) for example in split.examples] == [("a", "x; y"), ("b", "z")]
+    (tmp_path / "x.tsv").write_text("text|label\nx\ty|a\n")
+    assert texts(load(tmp_path / "x.tsv", "test", delimiter="|")) == ["x\ty"]
+
+
+def test_splits_that_are_there_are_known(tmp_path: Path) -> None:
+    put(tmp_path / "train.csv", "x", ".csv")
+    put(tmp_path / "validation.jsonl.gz", "x", ".jsonl")
+    config = DataConfig(path=str(tmp_path))
+    assert [has_split(TASKS["custom"], split, config) for split in ("train", "dev", "test")] == [True, True, False]
+
+
+def test_without_data_a_task_of_ones_own_asks_for_them() -> None:
+    with pytest.raises(UsageError, match=r"come from --data \(data\.path\).* \(data\.hub\)"):
+        load_split(TASKS["custom"], "train", DataConfig())
+
+
+def test_news_in_the_authors_own_files_have_no_header(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text('"3","Oil","Prices, ""again"""\n"4","Chip","Fast"\n' * 5)
+    (tmp_path / "mine.csv").write_text("label,text\nSports,Goal\n1,War\n")
+    with pytest.raises(DataError, match=r"mine.csv:3: label '1' is not one of agnews' 4 labels"):
+        load(tmp_path / "mine.csv", "dev", "agnews", divided=False)
+    train, dev = (load(tmp_path, split, "agnews") for split in ("train", "dev"))
+    assert (len(train.examples), len(dev.examples)) == (9, 1)
+    assert train.examples[0][1:] == ('Oil Prices, "again"', None, "Business")
+    assert dev.examples[0].label == "Sci/Tech"
+
+
+def test_reviews_may_say_positive_and_negative(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\n" + "so,positive\nno,negative\nah,1\noh,0\nup,pos\n" * 2)
+    labels = [example.label for example in load(tmp_path, "train", "imdb").examples]
+    assert labels == ["pos", "neg", "pos", "neg", "pos", "pos", "neg", "pos", "neg"]
+
+
+def test_phrases_have_0_and_1_and_their_test_rows_no_label(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text('sentence\tlabel\na "fine film \t1\nbad\t0\n')
+    (tmp_path / "test.tsv").write_text("index\tsentence\n0\tuneven\n1\tmoving\n")
+    dev, test = load(tmp_path, "dev", "sst2"), load(tmp_path, "test", "sst2")
+    assert [example.label for example in dev.examples] == ["positive", "negative"]
+    assert [tuple(example) for example in test.examples] == [("0", "uneven", None, None), ("1", "moving", None, None)]
+
+
+def test_a_tasks_own_header_that_is_missing_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("a film\t1\n")
+    with pytest.raises(DataError, match=r"dev\.tsv:1: has no column 'sentence'"):
+        load(tmp_path, "dev", "sst2")
+
+
+def test_a_header_that_is_not_expected_is_a_row_with_an_unknown_label(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("class,title,description\n" + "1,a,b\n" * 20)
+    with pytest.raises(DataError, match=r"train.csv:1: label 'class' is not one of agnews' 4 labels"):
+        load(tmp_path, "train", "agnews")
