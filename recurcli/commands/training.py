@@ -1,27 +1,29 @@
 """What `recur pretrain` and `recur finetune` have in common: a prepared training in its run directory, start to end."""
 
+import contextlib
 from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 
-from recurcli.commands.parts import Prepare, Prepared, Section, TrainingRequest
-from recurcli.commands.training_report import machine_facts, plan_of, result_of
+from recurcli.commands.parts import Prepare, Prepared, Section, TrainingRequest, stored_preset
+from recurcli.commands.training_report import machine_facts, notes_on_room, plan_of, result_of
 from recurcli.encoders import encoder_class
+from recurcli.errors import StorageError
 from recurcli.evaluation.model_card import model_card
 from recurcli.evaluation.trained import write_model
 from recurcli.files import write_atomically
 from recurcli.model.device import autocast, choose_device
 from recurcli.preset import Preset, ResolvedPreset
-from recurcli.preset.strict_yaml import dump, leaves, read_mapping
+from recurcli.preset.strict_yaml import dump, leaves
 from recurcli.training.checkpoint import refuse_other_facts
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.events import Finished, Note
 from recurcli.training.fit import Fitting, Plan, Progress, TrainingState
 from recurcli.training.optimizer import build_optimizer
 from recurcli.training.run_directory import RunDirectory
-from recurcli.training.session import Session
+from recurcli.training.session import Session, StopTraining
 from recurcli.training.signals import StopRequest, stop_requests
 from recurcli.validation import InvalidConfig, parse_config
 
@@ -51,8 +53,7 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
     with run.lock():
         standing = run.admit(resume=request.resume, overwrite=request.overwrite)
         if standing != "new":
-            stored, _ = read_mapping(run.preset)
-            refuse_other_facts(preset_facts(stored, section), facts, run.path)
+            refuse_other_facts(preset_facts(stored_preset(run.path), section), facts, run.path)
         if standing == "finished":
             yield Note(f"{run.path} is finished; nothing to do")
             yield Finished(run.read_result())
@@ -60,12 +61,22 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
         prepared = yield from _prepared(prepare(request, device))
         if standing == "new":
             run.clear()
-        write_atomically(run.preset, dump(preset.to_dict()))  # from here on the folder is a run
-        with stop_requests() as stop:
+        yield from notes_on_room(run, prepared.model, section, getattr(preset, section).keep_checkpoints)
+        with _way_out_of_a_full_disk(), stop_requests() as stop:
+            write_atomically(run.preset, dump(preset.to_dict()))  # from here on the folder is a run
             session = _session(run, preset, section, prepared, device, stop, facts)
             yield from session.restore()
             yield from session.train()
             yield Finished(_finish(session, request, section, prepared))
+
+
+@contextlib.contextmanager
+def _way_out_of_a_full_disk() -> Iterator[None]:
+    """What the disk refused, with what to do then: all that was saved before is whole."""
+    try:
+        yield
+    except StorageError as error:
+        raise StorageError(f"{error}; then go on with the same command and --resume") from None
 
 
 def _check_encoder(resolved: ResolvedPreset) -> None:
@@ -137,7 +148,11 @@ def _finish(session: Session, request: TrainingRequest, section: Section, prepar
     if session.best is not None:
         prepared.model.load_state_dict(session.best)
     session.publish(prepared.model.state_dict())
-    result = result_of(request, section, prepared, session, prepared.finish(session.run.path))
+    try:
+        scores = prepared.finish(session.run.path, session.stop)
+    except StopTraining:
+        session.leave()
+    result = result_of(request, section, prepared, session, scores)
     write_atomically(session.run.path / "README.md", model_card(result))
     session.run.write_result(result)
     return session.run.read_result()

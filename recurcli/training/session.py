@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 
@@ -65,7 +65,7 @@ class Session:
         self.run.cut_metrics(checkpoint.state.logged_step)
         yield Note(f"resumed at step {checkpoint.state.step:,} of {self.fitting.plan.total_steps:,}")
 
-    def train(self) -> Iterator[Progress]:
+    def train(self) -> Iterator[Progress | Note]:
         """Fit to the end. Raises Interrupted, after a checkpoint, when a signal asks for a stop."""
         config, since = self.fitting.plan.config, (self.state.tokens, time.perf_counter())
         every = config.checkpoint_every or self.fitting.plan.steps_per_epoch
@@ -80,13 +80,16 @@ class Session:
                     since = (progress.tokens, now)
                 if self.stop:
                     break
-                if progress.step % every == 0 or progress.improved or self._at_end():
+                asked, self.stop.checkpoint = self.stop.checkpoint, False
+                if progress.step % every == 0 or progress.improved or self._at_end() or asked:
                     self.save()
                 yield progress
+                if asked:
+                    yield Note(f"checkpoint at step {progress.step:,}, as SIGUSR1 asked")
         except StopTraining:
             pass
         if self.stop:
-            self._leave()
+            self.leave()
 
     def save(self) -> None:
         """Write a checkpoint of this moment."""
@@ -121,7 +124,8 @@ class Session:
         self.run.append_metrics(line)
         self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
 
-    def _leave(self) -> None:
+    def leave(self) -> NoReturn:
+        """End the training, which a signal has asked to stop, after a checkpoint: raises Interrupted."""
         assert self.stop.signal is not None
         self.save()
         raise Interrupted(

@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop: the handler only sets a flag, the training stops where it can be resumed."""
+"""Signals that ask a training to stop or to save: the handler only sets a flag, the training heeds it after a step."""
 
 import contextlib
 import signal
@@ -6,14 +6,15 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 class StopRequest:
-    """The signal that asked for a stop, if one did."""
+    """The signal that asked for a stop, if one did; and whether SIGUSR1 asked for a checkpoint."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.checkpoint = False
 
     def __bool__(self) -> bool:
         return self.signal is not None
@@ -21,19 +22,25 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Collect SIGTERM, SIGINT and SIGHUP in a StopRequest for the length of the block; a second SIGINT leaves at once."""
+    """Collect SIGTERM, SIGINT, SIGHUP and SIGUSR1 in a StopRequest for the length of the block.
+
+    A second SIGINT leaves at once. SIGUSR1 is what SLURM sends some time before the end (`--signal=USR1@60`).
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request  # only the main thread may set handlers; a caller in another one stops by other means
         return
 
     def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGUSR1:
+            request.checkpoint = True
+            return
         if number == signal.SIGINT and request.signal == signal.SIGINT:
             raise KeyboardInterrupt
         request.signal = number
 
     # What is ignored already, as under nohup, stays ignored.
-    wanted = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    wanted = [number for number in _HEEDED if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in wanted}
     try:
         yield request
