@@ -138,7 +138,7 @@ def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
         if name not in listed:
             raise ModelError(f"{folder / MANIFEST}: does not list {name}")
         path = folder / str(name)
-        if Path(str(name)).name != name or len(os.fsencode(name)) > LONGEST_NAME or path.is_symlink():
+        if Path(str(name)).name != name or len(name.encode(errors="replace")) > LONGEST_NAME or path.is_symlink():
             raise ModelError(f"{path}: is not a plain file of its folder")
         if not path.is_file():
             raise ModelError(f"{path}: is missing")

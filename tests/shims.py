@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -123,29 +124,49 @@ def _watch_safetensors(counter: _Counter) -> None:
     saved.save_file = save_file  # type: ignore[attr-defined]
 
 
-def die_in(place: str, call: int, delay: float) -> None:
-    """Die `delay` seconds into the `call`-th call of `module:function`."""
-    module, name = place.split(":")
+def _before(place: str, call: int, act: Callable[[], None]) -> None:
+    """Have `act` called when the `call`-th call of `module:name` begins."""
+    module, path = place.split(":")
+    *classes, name = path.split(".")
     owner: Any = importlib.import_module(module)
-    *classes, name = name.split(".")
     for part in classes:
         owner = getattr(owner, part)
     honest, calls = getattr(owner, name), 0
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            act()
+        return honest(*arguments, **options)
+
+    setattr(owner, name, called)
+
+
+def die_in(place: str, call: int, delay: float) -> None:
+    """Die `delay` seconds into the `call`-th call of `module:name`."""
 
     def late() -> None:
         time.sleep(delay)
         _die()
 
-    def called(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == call and not delay:
-            _die()
-        if calls == call:
-            threading.Thread(target=late, daemon=True).start()
-        return honest(*arguments, **options)
+    _before(place, call, threading.Thread(target=late, daemon=True).start if delay else _die)
 
-    setattr(owner, name, called)
+
+def signal_in(place: str, call: int, numbers: list[int]) -> None:
+    """Send this process the signals when the `call`-th call of `module:name` begins."""
+
+    def send() -> None:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    _before(place, call, send)
+
+
+def ignore(numbers: list[int]) -> None:
+    """Ignore the signals from the start, as nohup does."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def fail_fsync(call: int, number: int = errno.EIO) -> None:
@@ -165,3 +186,8 @@ def fail_fsync(call: int, number: int = errno.EIO) -> None:
 def limit_file_size(size: int) -> None:
     """No file of this process can grow beyond `size` bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def print_to(path: str) -> None:
+    """Standard output goes to the file at `path`."""
+    os.dup2(os.open(path, os.O_WRONLY), 1)

@@ -14,7 +14,7 @@ import yaml
 from recurcli.errors import UsageError, visible
 
 KeyPath = tuple[str, ...]
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 16
 MAX_DEPTH = 16
 
 _SCALARS = {
