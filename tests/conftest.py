@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
+from runs import COMMANDS, fingerprint, options
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run
@@ -67,3 +68,15 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     server = ForkServer(tmp_path_factory.mktemp("children"))
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def untouched(
+    forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, object]]:
+    """Fingerprints of a pretraining and a finetuning that nothing disturbed."""
+    folder, prints = tmp_path_factory.mktemp("untouched"), {}
+    for command in COMMANDS:
+        assert forks.run(command, *options(tiny_tnews, folder / command)).code == 0
+        prints[command] = fingerprint(folder / command)
+    return prints

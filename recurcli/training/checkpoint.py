@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from recurcli.errors import ModelError, UsageError, visible
+from recurcli.errors import ModelError, NumericError, UsageError, visible
 from recurcli.files import commit_directory, read_limited, take_away, to_json, verify_manifest, writing
 from recurcli.model.saved import load_tensors, save_tensors
 from recurcli.training.fit import TrainingState
@@ -38,8 +38,17 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
-    """Commit `folder/step-NNNNNNNN`, then delete the oldest beyond `keep`. A step that is there already is left alone."""
+    """Commit `folder/step-NNNNNNNN`, then delete the oldest beyond `keep`. A step that is there already is left alone.
+
+    Raises NumericError, with nothing written, for weights that are not finite: no run could go on from them.
+    """
     _refuse_link(folder)
+    for name, tensor in checkpoint.model.items():
+        if not tensor.isfinite().all():
+            raise NumericError(
+                f"step {checkpoint.state.step}: {name} is not finite: no checkpoint is made of it; "
+                "try a smaller learning rate"
+            )
     with writing(folder):
         folder.mkdir(exist_ok=True)
     target = folder / f"step-{checkpoint.state.step:08d}"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,8 @@ PHASES = {
     "an evaluation": "recurcli.commands.finetune:score_rows",
     "the last evaluation": "recurcli.commands.finetune:_DevScoring.finish",
 }
+FIRST = dict(zip(PHASES, [*ENDINGS, signal.SIGTERM], strict=True))
+"""Of the twelve pairs those that are tried by default."""
 
 
 def signalled(
@@ -26,83 +27,76 @@ def signalled(
     return forks.start(*arguments, shims=(("signal_in", shim),))
 
 
-@pytest.fixture(scope="module")
-def whole(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], object]:
-    """Fingerprints of runs that were left alone."""
-    folder = tmp_path_factory.mktemp("whole")
-    return {
-        command: (forks.run(command, *options(tiny_tnews, folder / command)), fingerprint(folder / command))[1]
-        for command in COMMANDS
-    }.__getitem__
-
-
-@pytest.mark.parametrize(("number", "code"), ENDINGS.items())
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        pytest.param(phase, number, marks=[] if number == FIRST.get(phase) else pytest.mark.slow)
+        for phase in PHASES
+        for number in ENDINGS
+    ],
+)
 def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
     phase: str,
     number: signal.Signals,
-    code: int,
     forks: ForkServer,
     tiny_tnews: Path,
     tmp_path: Path,
-    whole: Callable[[str], object],
+    untouched: dict[str, dict[str, object]],
 ) -> None:
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     call = 1 if phase == "the last evaluation" else 2
     ended = signalled(forks, PHASES[phase], [number], arguments, call).end()
-    assert ended.code == code, ended.err
+    assert ended.code == ENDINGS[number], ended.err
     steps = sorted(int(path.name[5:]) for path in tmp_path.glob("x/checkpoints/step-????????"))
     assert ended.err == (
         f"recur: error: stopped by a signal at step {steps[-1]:,}; go on with the same command and --resume\n"
     )
     assert not (tmp_path / "x" / "result.json").exists()
     assert forks.run(*arguments, "--resume").code == 0
-    assert fingerprint(tmp_path / "x") == whole("finetune")
+    assert fingerprint(tmp_path / "x") == untouched["finetune"]
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_second_interrupt_leaves_at_once_and_a_resume_goes_on(
-    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, whole: Callable[[str], object]
+    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     call = 1 if phase == "the last evaluation" else 2
     ended = signalled(forks, PHASES[phase], [signal.SIGINT] * 2, arguments, call).end()
     assert (ended.code, ended.err) == (130, "recur: error: interrupted\n")
     assert forks.run(*arguments, "--resume").code == 0
-    assert fingerprint(tmp_path / "x") == whole("finetune")
+    assert fingerprint(tmp_path / "x") == untouched["finetune"]
 
 
 @pytest.mark.parametrize(("number", "code"), ENDINGS.items())
 def test_a_signal_before_training_leaves_nothing_behind(
     number: signal.Signals, code: int, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    for command, place in (
-        ("finetune", "recurcli.commands.finetune:load_split"),
-        ("pretrain", "recurcli.commands.pretrain:load_split"),
-    ):
+    for command in COMMANDS:
         arguments = [command, *options(tiny_tnews, tmp_path / "x")]
-        ended = signalled(forks, place, [number], arguments, call=1).end()
+        ended = signalled(forks, f"recurcli.commands.{command}:load_split", [number], arguments, call=1).end()
         assert (ended.code, ended.err) == (code, f"recur: error: stopped by {number.name}\n")
         assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
-    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, whole: Callable[[str], object]
+    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
-    rare = ["--set", ("finetuning" if command == "finetune" else "pretraining") + ".checkpoint_every=1000"]
-    arguments = [command, *options(tiny_tnews, tmp_path / "x"), *rare]
+    section = "finetuning" if command == "finetune" else "pretraining"
+    rare = (f"{section}.checkpoint_every=1000", f"{section}.keep_checkpoints=100")
+    arguments = [command, *options(tiny_tnews, tmp_path / "x", *rare)]
     arguments.remove("--quiet")
     ended = signalled(forks, PHASES["a step"], [signal.SIGUSR1], arguments, call=4).end()
     assert ended.code == 0, ended.err
     assert "recur: checkpoint at step 4, as SIGUSR1 asked\n" in ended.err
     assert (tmp_path / "x" / "checkpoints" / "step-00000004").is_dir()
-    assert fingerprint(tmp_path / "x") == whole(command)
+    assert fingerprint(tmp_path / "x") == untouched[command]
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_usr1_in_any_phase_once_or_twice_disturbs_nothing(
-    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, whole: Callable[[str], object]
+    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
     for count in (1, 2):
         arguments = ["finetune", *options(tiny_tnews, tmp_path / str(count))]
@@ -112,11 +106,11 @@ def test_usr1_in_any_phase_once_or_twice_disturbs_nothing(
         assert ended.code == 0, ended.err
         said = ended.err.count("as SIGUSR1 asked")
         assert said == (0 if phase == "the last evaluation" else 1), "after the last step there is nothing left to save"
-        assert fingerprint(tmp_path / str(count)) == whole("finetune")
+        assert fingerprint(tmp_path / str(count)) == untouched["finetune"]
 
 
 def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
-    forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path, whole: Callable[[str], object]
+    forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
     (tmp_path / "x.tsv").write_text("a\n")
     for place, arguments in (
@@ -127,7 +121,7 @@ def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
     ):
         ended = signalled(forks, place, [signal.SIGUSR1] * 2, arguments, call=1).end()
         assert ended.code == 0, ended.err
-    assert fingerprint(tmp_path / "x") == whole("finetune")
+    assert fingerprint(tmp_path / "x") == untouched["finetune"]
 
 
 def test_what_is_ignored_stays_ignored(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
