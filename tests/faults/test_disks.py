@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from forked import Ended, ForkServer
-from runs import COMMANDS, fingerprint
+from runs import fingerprint
 from runs import options as small_options
 
 from recurcli.training.checkpoint import newest_checkpoint
@@ -70,7 +70,7 @@ def whole_run(forks: ForkServer, command: str, data: Path, output: Path) -> dict
     return fingerprint(output)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["finetune", pytest.param("pretrain", marks=pytest.mark.slow)])
 def test_a_disk_that_fills_up_ends_with_5_and_a_resume_with_room_is_exact(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, small_disk: Path
 ) -> None:
@@ -90,12 +90,12 @@ def test_a_disk_that_fills_up_ends_with_5_and_a_resume_with_room_is_exact(
     assert fingerprint(small_disk / "x") == whole_run(forks, command, tiny_tnews, tmp_path / "whole")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["finetune", pytest.param("pretrain", marks=pytest.mark.slow)])
 def test_a_limit_on_the_size_of_files_is_a_full_disk(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     arguments = [command, *options(tiny_tnews, tmp_path / "x")]
-    for size in (1_000, 5_000, 100_000, 200_000):
+    for size in (1_000, 5_000, 100_000):
         ended = forks.run(*arguments, "--resume", shims=(("limit_file_size", {"size": size}),))
         refused(ended, r"File too large; raise the limit on the size of files \(ulimit -f\)", tmp_path / "x")
         whole_checkpoint(tmp_path / "x")
@@ -109,14 +109,14 @@ def test_a_failing_fsync_anywhere_is_never_taken_for_a_save(
     wanted = whole_run(forks, "finetune", tiny_tnews, tmp_path / "whole")
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     failures = 0
-    for call in (1, 2, 3, 5, 7, 9, 11, 12, 13, 14, 15, 16):
+    for call in (1, 2, 5, 9, 12, 14, 16):
         ended = forks.run(*arguments, "--resume", shims=(("fail_fsync", {"call": call}),))
         if ended.code == 0:
             break
         failures += 1
         refused(ended, "Input/output error; its disk may be failing", tmp_path / "x")
         whole_checkpoint(tmp_path / "x")
-    assert failures >= 8
+    assert failures >= 5
     assert forks.run(*arguments, "--resume").code == 0
     assert fingerprint(tmp_path / "x") == wanted
 
