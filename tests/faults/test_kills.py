@@ -119,9 +119,9 @@ def test_kills_aimed_at_the_awkward_places_change_no_bit(
             output = tmp_path / f"killed-{tally.runs}"
             arguments = options(tiny_tnews, output)
             hits = 0
-            for _ in range(3):  # the resume is killed in the same place again
-                code = aimed(forks, place, call, draw.choice((0.0, draw.uniform(0, 0.004))), command, arguments)
-                if code.end().code != -signal.SIGKILL:
+            for _ in range(3):  # the resume is killed in the same place again, a little later
+                child = aimed(forks, place, call, draw.uniform(0, 0.004) if hits else 0.0, command, arguments)
+                if child.end().code != -signal.SIGKILL:
                     break
                 hits += 1
                 tally.count(output)
