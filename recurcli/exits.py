@@ -25,7 +25,8 @@ _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 def signals_as_errors() -> Iterator[list[Interrupted]]:
     """In the block SIGTERM, SIGHUP and SIGINT raise Interrupted, unless they are ignored, as nohup asks for.
 
-    The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
+    SIGUSR1 asks a training for a checkpoint; where there is no training, or none yet, it must not kill, as it would by
+    default. The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
     """
     received: list[Interrupted] = []
 
@@ -43,6 +44,8 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
     for number in (getattr(signal, name) for name in _ENDING):
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, stop)
+    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda number, frame: None)
     try:
         yield received
     finally:

@@ -5,6 +5,7 @@ file. Reading verifies all of them, because safetensors itself carries no checks
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -13,11 +14,34 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from recurcli.errors import ModelError, StorageError
 
 MANIFEST = "manifest.json"
+LONGEST_NAME = 255
+
+_WAYS_OUT = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: "choose another place",
+    errno.EACCES: "change its permissions, or choose another place",
+    errno.EIO: "its disk may be failing",
+    errno.ELOOP: "it is a symbolic link, which is not followed",
+}
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system refuses in the block into a StorageError that names `path` and the way out."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        way_out = f"; {_WAYS_OUT[error.errno]}" if error.errno in _WAYS_OUT else ""
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}{way_out}") from None
 
 
 def sync_directory(folder: Path) -> None:
@@ -48,25 +72,30 @@ def _umask() -> int:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` for the block to write: put in its place at the end, or taken away on any error."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(descriptor)
+    with writing(path):
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(descriptor)
     temporary = Path(name)
     try:
         yield temporary
-        sync_file(temporary)
-        temporary.replace(path)
+        with writing(path):
+            sync_file(temporary)
+            temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    with writing(path):
+        sync_directory(path.parent)
 
 
 def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) -> None:
     """Write `path` so that a reader finds the old file or the new one, never a part.
 
-    `content` is the bytes, the text (UTF-8), or a function that writes a file at the path it is given.
+    `content` is the bytes, the text (UTF-8), or a function that writes a file at the path it is given. Raises
+    StorageError where the system refuses.
     """
-    with replacing(path) as temporary:
+    with replacing(path) as temporary, writing(path):
         if callable(content):
             content(temporary)
         else:
@@ -92,8 +121,12 @@ def write_manifest(folder: Path, names: Iterable[str]) -> None:
     write_atomically(folder / MANIFEST, to_json({"files": files}))
 
 
-def verify_manifest(folder: Path, required: Iterable[str]) -> None:
-    """Raise ModelError unless `folder` is committed, and all that its manifest lists – `required` at least – is unchanged."""
+def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
+    """The names that the manifest of `folder` lists – `required` at least –, all of them verified to be unchanged.
+
+    Raises ModelError if `folder` was never committed, or a file is damaged, missing or no plain file. What the manifest
+    does not list is nobody's business, and must not be read.
+    """
     try:
         manifest = json.loads(read_limited(folder / MANIFEST, limit=1 << 20))
         listed = {entry["name"]: (entry["size"], entry["sha256"]) for entry in manifest["files"]}
@@ -105,16 +138,19 @@ def verify_manifest(folder: Path, required: Iterable[str]) -> None:
         if name not in listed:
             raise ModelError(f"{folder / MANIFEST}: does not list {name}")
         path = folder / str(name)
-        if Path(str(name)).name != name or path.is_symlink():
+        if Path(str(name)).name != name or len(name.encode(errors="replace")) > LONGEST_NAME or path.is_symlink():
             raise ModelError(f"{path}: is not a plain file of its folder")
         if not path.is_file():
             raise ModelError(f"{path}: is missing")
         if (path.stat().st_size, sha256_of(path)) != listed[name]:
             raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
+    return frozenset(listed)
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """The bytes of a small file; one larger than `limit` bytes is a ModelError."""
+    """The bytes of a small file; one larger than `limit` bytes, or what is no file, is a ModelError."""
+    if path.exists() and not path.is_file():
+        raise ModelError(f"{path}: is not a plain file")
     with path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -125,28 +161,52 @@ def read_limited(path: Path, limit: int) -> bytes:
 def commit_directory(target: Path, writers: dict[str, Callable[[Path], None]]) -> None:
     """Make the folder `target` with one file for each writer and a manifest, all of it or nothing.
 
-    Everything is written, synced and hashed in a sibling folder that a rename then puts in place.
+    Everything is written, synced and hashed in a sibling folder that a rename then puts in place. Raises StorageError
+    where the system refuses.
     """
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
+    with writing(target):
+        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
     try:
         for name, write in writers.items():
-            write(temporary / name)
-            sync_file(temporary / name)
-        write_manifest(temporary, writers)
-        temporary.chmod(0o777 & ~_umask())
-        sync_directory(temporary)
-        temporary.rename(target)
+            with writing(target / name):
+                write(temporary / name)
+                sync_file(temporary / name)
+        with writing(target):
+            write_manifest(temporary, writers)
+            temporary.chmod(0o777 & ~_umask())
+            sync_directory(temporary)
+            temporary.rename(target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    sync_directory(target.parent)
+    with writing(target):
+        sync_directory(target.parent)
+
+
+def take_away(path: Path) -> None:
+    """Delete a file, a folder with all that is in it, or a symbolic link but not what it leads to."""
+    with writing(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def open_own(path: Path) -> TextIO:
+    """Open a file of ours to add to it: a symbolic link there is not followed, a FIFO not waited for (StorageError)."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+    with writing(path):
+        return open(path, "a", encoding="utf-8", opener=opener)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path` for the length of the block; StorageError at once if another process holds it."""
     while True:
-        with path.open("a") as file:
+        with open_own(path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What tests of every floor share: the real data, a task of a few rows, and a model trained on it."""
+"""What tests of every floor share: the real data, a task of a few rows, a model trained on it, and a fork server."""
 
 import os
 import signal
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked import ForkServer
+from runs import COMMANDS, fingerprint, options
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run
@@ -66,3 +68,23 @@ def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, handler in before.items():
         signal.signal(number, handler)
     return path
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """A server that has imported everything, and forks processes in milliseconds."""
+    server = ForkServer(tmp_path_factory.mktemp("children"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def untouched(
+    forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, object]]:
+    """Fingerprints of a pretraining and a finetuning that nothing disturbed."""
+    folder, prints = tmp_path_factory.mktemp("untouched"), {}
+    for command in COMMANDS:
+        assert forks.run(command, *options(tiny_tnews, folder / command)).code == 0
+        prints[command] = fingerprint(folder / command)
+    return prints

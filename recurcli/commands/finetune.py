@@ -17,6 +17,7 @@ from recurcli.commands.parts import (
     encode_split,
     model_config,
     notes_on,
+    stored_preset,
     texts_of,
 )
 from recurcli.commands.training import Event, run_training
@@ -32,7 +33,7 @@ from recurcli.files import sha256_of
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
-from recurcli.preset.strict_yaml import leaves, read_mapping
+from recurcli.preset.strict_yaml import leaves
 from recurcli.ranks import current
 from recurcli.training.events import Note
 from recurcli.training.objectives import ClassificationObjective
@@ -113,9 +114,9 @@ class _DevScoring:
         score = metrics.score(self.metric, self.labels, self._predictions(scores), self.task.labels)
         return self.computation.ranks.shared(score)
 
-    def finish(self, folder: Path) -> dict[str, Any]:
+    def finish(self, folder: Path, stop: StopRequest) -> dict[str, Any]:
         """Write predictions.dev.jsonl; returns the scores of the final model."""
-        scores = score_rows(self.model, self.tokens, self.computation)
+        scores = score_rows(self.model, self.tokens, self.computation, between=partial(ask_to_stop, stop))
         if not self.computation.ranks.first:
             return {}
         names = self.task.labels
@@ -139,8 +140,7 @@ def _named(train: Split, dev: Split) -> tuple[tuple[str, Split], ...]:
 def _read_init(path: Path, preset: Preset) -> TrainedFiles:
     """The pretrained run at `path`, checked to be of the preset's tokenizer, embedding and encoder."""
     files = read_model(path)
-    stored, _ = read_mapping(path / "preset.yaml")
-    before, now = (_architecture(values) for values in (stored, preset.to_dict()))
+    before, now = (_architecture(values) for values in (stored_preset(path), preset.to_dict()))
     for key in sorted(before.keys() | now.keys()):
         if before.get(key) != now.get(key):
             raise UsageError(

@@ -10,10 +10,11 @@ import torch
 from recurcli.data.examples import Split
 from recurcli.data.tokenizer import Tokenizer, Tokens
 from recurcli.data.vectors import read_vectors
-from recurcli.errors import UsageError
+from recurcli.errors import ModelError, UsageError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.preset import Preset, ResolvedPreset
+from recurcli.preset.strict_yaml import read_mapping
 from recurcli.training.events import Note
 from recurcli.training.objectives import Objective
 from recurcli.training.seeding import seed_weights
@@ -50,11 +51,19 @@ class Prepared:
     """The dev score of `model` as it is; asks the StopRequest between two batches."""
     init_sha256: str | None = None
     """Of the weights that training starts from, if those are not fresh ones."""
-    finish: Callable[[Path], dict[str, Any]] = field(default=lambda folder: {})
-    """Writes what belongs beside the final model, and returns its scores."""
+    finish: Callable[[Path, StopRequest], dict[str, Any]] = field(default=lambda folder, stop: {})
+    """Writes what belongs beside the final model, and returns its scores; asks the StopRequest between two batches."""
 
 
 Prepare = Callable[[TrainingRequest, torch.device], Iterator[Note | Prepared]]
+
+
+def stored_preset(run: Path) -> dict[str, Any]:
+    """The preset that a run directory keeps; ModelError if it is damaged or gone."""
+    try:
+        return read_mapping(run / "preset.yaml")[0]
+    except UsageError as error:
+        raise ModelError(str(error)) from None
 
 
 def ask_to_stop(stop: StopRequest) -> None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from recurcli.commands.prediction_journal import Journal, Reached, as_stored, read_journal
 from recurcli.commands.prediction_output import Sink, is_stream, open_stream
 from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError
-from recurcli.files import sync_directory, sync_file
+from recurcli.files import sync_directory, sync_file, writing
 from recurcli.training.checkpoint import compare_facts
 
 SECONDS_BETWEEN_JOURNALS = 2.0
@@ -127,11 +127,9 @@ class PredictionFile(Sink):
             partial_of(self.output).unlink(missing_ok=True)
 
     def _record(self) -> None:
-        try:
+        with writing(self.output):
             os.fsync(self._stream.fileno())
             self._journal.write(journal_of(self.output))
-        except OSError as error:
-            raise StorageError(f"{self.output}: cannot be written: {error.strerror or error}") from None
 
     def _cut(self) -> None:
         self._stream.truncate(self._journal.reached.size)
@@ -225,7 +223,8 @@ def claimed(output: Path, *, resume: bool, overwrite: bool) -> Iterator[Predicti
 def _locked(output: Path) -> Iterator[BinaryIO]:
     path = partial_of(output)
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with writing(output):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with open(descriptor, "r+b", buffering=0) as stream:  # noqa: PTH123 - a descriptor
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from recurcli.commands.parts import Prepare, Prepared, Section, TrainingRequest
-from recurcli.commands.training_report import machine_facts, plan_of, result_of
+from recurcli.commands.parts import Prepare, Prepared, Section, TrainingRequest, stored_preset
+from recurcli.commands.training_report import machine_facts, notes_on_room, plan_of, result_of
 from recurcli.encoders import encoder_class
-from recurcli.errors import UsageError
+from recurcli.errors import StorageError, UsageError
 from recurcli.evaluation.model_card import model_card
 from recurcli.evaluation.trained import write_model
 from recurcli.files import write_atomically
 from recurcli.model.device import autocast, choose_device
 from recurcli.preset import Preset, ResolvedPreset
-from recurcli.preset.strict_yaml import dump, leaves, read_mapping
+from recurcli.preset.strict_yaml import dump, leaves
 from recurcli.ranks import Ranks, current
 from recurcli.training.checkpoint import compare_facts, refuse_other_facts
 from recurcli.training.config import OptimizationConfig
@@ -25,7 +25,7 @@ from recurcli.training.events import Finished, Note
 from recurcli.training.fit import Fitting, Plan, Progress, TrainingState
 from recurcli.training.optimizer import build_optimizer
 from recurcli.training.run_directory import RunDirectory, Standing
-from recurcli.training.session import Session
+from recurcli.training.session import Session, StopTraining
 from recurcli.training.signals import StopRequest, stop_requests
 from recurcli.validation import InvalidConfig, parse_config
 
@@ -57,7 +57,7 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
             yield Finished(ranks.shared(run.read_result() if ranks.first else None))
             return
         prepared = yield from _prepared(prepare(request, device))
-        with stop_requests(ranks) as stop:
+        with _way_out_of_a_full_disk(), stop_requests(ranks) as stop:
             session = _session(run, preset, section, prepared, device, stop, facts)
             _refuse_other_ranks(session, prepared)
             if ranks.first:
@@ -65,9 +65,19 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
                     run.clear()
                 write_atomically(run.preset, dump(preset.to_dict()))  # from here on the folder is a run
                 ranks.begin()
+                yield from notes_on_room(run, prepared.model, section, getattr(preset, section).keep_checkpoints)
             yield from session.restore()
             yield from session.train()
             yield Finished(_finish(session, request, section, prepared))
+
+
+@contextlib.contextmanager
+def _way_out_of_a_full_disk() -> Iterator[None]:
+    """What the disk refused, with what to do then: all that was saved before is whole."""
+    try:
+        yield
+    except StorageError as error:
+        raise StorageError(f"{error}; then go on with the same command and --resume") from None
 
 
 @contextlib.contextmanager
@@ -84,8 +94,7 @@ def _admitted(
     with run.lock():
         standing = run.admit(resume=resume, overwrite=overwrite)
         if standing != "new":
-            stored, _ = read_mapping(run.preset)
-            refuse_other_facts(preset_facts(stored, section), facts, run.path)
+            refuse_other_facts(preset_facts(stored_preset(run.path), section), facts, run.path)
         yield ranks.shared(standing)
 
 
@@ -173,7 +182,10 @@ def _finish(session: Session, request: TrainingRequest, section: Section, prepar
     ranks.copy_(list(prepared.model.state_dict().values()))
     if ranks.first:
         session.publish(prepared.model.state_dict())
-    scores = prepared.finish(session.run.path)
+    try:
+        scores = prepared.finish(session.run.path, session.stop)
+    except StopTraining:
+        session.leave()
     if not ranks.first:
         return ranks.shared(None)
     result = result_of(request, section, prepared, session, scores)

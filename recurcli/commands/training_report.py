@@ -2,13 +2,15 @@
 
 import math
 import platform
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import safetensors
 import tokenizers
 import torch
+from torch import nn
 
 from recurcli import __version__
 from recurcli.commands.parts import Prepared, Section, TrainingRequest
@@ -18,7 +20,9 @@ from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
 from recurcli.ranks import Ranks, current
 from recurcli.training.config import OptimizationConfig
+from recurcli.training.events import Note
 from recurcli.training.fit import Plan
+from recurcli.training.run_directory import RunDirectory
 from recurcli.training.session import Session
 
 COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "finetune"}
@@ -29,8 +33,6 @@ def plan_of(request: TrainingRequest, section: Section, prepared: Prepared, devi
     preset = request.resolved.preset
     config: OptimizationConfig = getattr(preset, section)
     plan = Plan(prepared.objective.lengths, config, preset.runtime.seed)
-    weights = total_bytes(prepared.model.state_dict())
-    learning = sum(p.numel() * p.element_size() for p in prepared.model.parameters() if p.requires_grad)
     mean_length = max(1, math.ceil(prepared.objective.lengths.mean()))
     return {
         "command": COMMANDS[section],
@@ -44,9 +46,29 @@ def plan_of(request: TrainingRequest, section: Section, prepared: Prepared, devi
         "forward_flops_per_token": round(forward_flops_per_token(prepared.config, mean_length)),
         "steps_per_epoch": plan.steps_per_epoch,
         "steps": plan.total_steps,
-        "checkpoint_bytes": weights + 2 * learning + (weights if section == "finetuning" else 0),
+        "checkpoint_bytes": checkpoint_bytes(prepared.model, section),
         "machine": machine_facts(device, preset, current()),
     }
+
+
+def checkpoint_bytes(model: nn.Module, section: Section) -> int:
+    """About what a checkpoint takes: weights, two moments of those that learn, and the best weights if rows are scored."""
+    weights = total_bytes(model.state_dict())
+    learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    return weights + 2 * learning + (weights if section == "finetuning" else 0)
+
+
+def notes_on_room(run: RunDirectory, model: nn.Module, section: Section, keep: int) -> Iterator[Note]:
+    """A warning where the disk will not hold the checkpoints: the newest is written before the oldest is deleted."""
+    wanted = (keep + 1) * checkpoint_bytes(model, section)
+    held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
+    free = shutil.disk_usage(run.path).free
+    if free + held < wanted:
+        yield Note(
+            f"{run.path}: {free / 1e6:,.1f} MB are free on its disk, and {keep + 1} checkpoints take {wanted / 1e6:,.1f} MB: "
+            "make room, or the training will stop where the disk is full",
+            "warning",
+        )
 
 
 def result_of(

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,10 +23,13 @@ MAX_TENSORS = 10_000
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write named tensors as safetensors."""
+    """Write named tensors as safetensors; OSError or StorageError where the disk does not take them."""
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:  # how safetensors tells of a full disk
+        if found := re.search(r"\(os error (\d+)\)", str(error)):
+            number = int(found[1])
+            raise OSError(number, os.strerror(number), str(path)) from None
         raise StorageError(f"{path}: cannot be written: {visible(error)}") from None
 
 
@@ -48,7 +53,10 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Copy `tensors` into `model`; ModelError naming the first that is missing, foreign, of another shape or not finite."""
+    """Copy `tensors` into `model`.
+
+    Raises ModelError naming the first that is missing, foreign, of another shape or kind of number, or not finite.
+    """
     own = model.state_dict()
     for name in sorted(own.keys() | tensors.keys()):
         if name not in tensors:
@@ -58,6 +66,8 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) 
         if own[name].shape != tensors[name].shape:
             wanted, found = tuple(own[name].shape), tuple(tensors[name].shape)
             raise ModelError(f"{source}: {name} has the shape {found}, and {wanted} is wanted")
+        if own[name].dtype != tensors[name].dtype:
+            raise ModelError(f"{source}: {name} is of {tensors[name].dtype}, and {own[name].dtype} is wanted")
         if not tensors[name].isfinite().all():
             raise ModelError(f"{source}: {name} holds numbers that are not finite")
     model.load_state_dict(dict(tensors))

@@ -14,7 +14,7 @@ import yaml
 from recurcli.errors import UsageError, visible
 
 KeyPath = tuple[str, ...]
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 16
 MAX_DEPTH = 16
 
 _SCALARS = {
@@ -51,7 +51,8 @@ for _tag, (_pattern, _first) in _SCALARS.items():
 def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     """The mapping in a YAML file, and the line of every key in it; UsageError (file:line: reason) for anything else."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:

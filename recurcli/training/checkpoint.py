@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from recurcli.errors import ModelError, UsageError, visible
-from recurcli.files import commit_directory, read_limited, to_json, verify_manifest
+from recurcli.errors import ModelError, NumericError, UsageError, visible
+from recurcli.files import commit_directory, read_limited, take_away, to_json, verify_manifest, writing
 from recurcli.model.saved import load_tensors, save_tensors
 from recurcli.training.fit import TrainingState
 from recurcli.validation import parse_config
@@ -39,8 +38,19 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
-    """Commit `folder/step-NNNNNNNN`, then delete the oldest beyond `keep`. A step that is there already is left alone."""
-    folder.mkdir(exist_ok=True)
+    """Commit `folder/step-NNNNNNNN`, then delete the oldest beyond `keep`. A step that is there already is left alone.
+
+    Raises NumericError, with nothing written, for weights that are not finite: no run could go on from them.
+    """
+    _refuse_link(folder)
+    for name, tensor in checkpoint.model.items():
+        if not tensor.isfinite().all():
+            raise NumericError(
+                f"step {checkpoint.state.step}: {name} is not finite: no checkpoint is made of it; "
+                "try a smaller learning rate"
+            )
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
     target = folder / f"step-{checkpoint.state.step:08d}"
     if target.is_dir():
         return
@@ -59,7 +69,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
         writers["best.safetensors"] = partial(save_tensors, checkpoint.best)
     commit_directory(target, writers)
     for old in _steps(folder)[keep:]:
-        shutil.rmtree(old)
+        take_away(old)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -67,8 +77,9 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
     Raises ModelError if there are checkpoints and none verifies.
     """
+    _refuse_link(folder)
     for leftover in folder.glob(".step-*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        take_away(leftover)
     damaged: list[tuple[Path, str]] = []
     for path in _steps(folder):
         try:
@@ -78,8 +89,9 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             continue
         for bad, _ in damaged:
             aside = bad.with_name(bad.name + ".damaged")
-            shutil.rmtree(aside, ignore_errors=True)
-            bad.rename(aside)
+            take_away(aside)
+            with writing(aside):
+                bad.rename(aside)
         return found, [f"{reason}; going on from {path.name}" for _, reason in damaged]
     if damaged:
         raise ModelError(f"{damaged[0][1]}; no checkpoint is left to go on from: start anew with --overwrite")
@@ -107,8 +119,15 @@ def _steps(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
+def _refuse_link(folder: Path) -> None:
+    """ModelError for anything but a folder, or nothing: a link would have checkpoints written and deleted elsewhere."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ModelError(f"{folder}: is not a plain folder of the run, and no link is followed; put a folder there")
+
+
 def _load(path: Path) -> Checkpoint:
-    verify_manifest(path, _REQUIRED)
+    _refuse_link(path)
+    listed = verify_manifest(path, _REQUIRED)
     try:
         stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
         if stored["format_version"] != FORMAT_VERSION:
@@ -117,11 +136,10 @@ def _load(path: Path) -> Checkpoint:
         fixed, noted = dict(stored["fixed"]), dict(stored["noted"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
         raise ModelError(f"{path / 'state.json'}: is damaged: {visible(error)}") from None
-    best = path / "best.safetensors"
     return Checkpoint(
         model=load_tensors(path / "model.safetensors"),
         optimizer=load_tensors(path / "optimizer.safetensors"),
-        best=load_tensors(best) if best.is_file() else None,
+        best=load_tensors(path / "best.safetensors") if "best.safetensors" in listed else None,
         state=state,
         fixed=fixed,
         noted=noted,

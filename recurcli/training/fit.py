@@ -221,7 +221,10 @@ def _clip(model: nn.Module, largest: float | None) -> float:
 
 def _evaluate(parts: Fitting, state: TrainingState) -> tuple[float, bool]:
     assert parts.evaluate is not None
-    score = parts.evaluate()
+    try:
+        score = parts.evaluate()
+    except NumericError as error:
+        raise NumericError(f"step {state.step}: evaluation: {error}; try a smaller learning rate") from None
     state.evaluated_step = state.step
     improved = state.best_score is None or score > state.best_score
     if improved:

@@ -55,7 +55,9 @@ def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, t
         if not parameter.requires_grad or not tensors:
             continue
         state = {key: tensors[f"{key}/{name}"] for key in _STATE}
-        if state["exp_avg"].shape != parameter.shape:
-            raise ModelError(f"the checkpoint's optimizer state does not fit the model: the shape of {name}")
+        wanted_shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+        for key, value in state.items():
+            if value.shape != wanted_shapes[key] or not value.is_floating_point():
+                raise ModelError(f"the checkpoint's optimizer state does not fit the model: {key}/{name}")
         # A fused AdamW keeps its step count beside the parameter.
         optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}

@@ -5,13 +5,14 @@ The names are a contract: scripts and other floors find them by the constants he
 
 import contextlib
 import json
-import shutil
+import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from recurcli.errors import ModelError, StorageError, UsageError
-from recurcli.files import MANIFEST, locked, to_json, write_atomically
+from recurcli.errors import ModelError, UsageError
+from recurcli.files import MANIFEST, locked, open_own, take_away, to_json, write_atomically, writing
 
 CONTENTS = (
     "preset.yaml",
@@ -31,8 +32,9 @@ Standing = Literal["new", "resume", "finished"]
 
 
 def _is_leftover(name: str) -> bool:
-    """Whether `name` is that of a half-written file of ours, which a kill left behind."""
-    return name.endswith(".tmp") and name.startswith(tuple(f".{own}." for own in CONTENTS))
+    """Whether `name` is that of a half-written file, ours or of safetensors, which a kill left behind."""
+    ours = name.endswith(".tmp") and name.startswith(tuple(f".{own}." for own in CONTENTS))
+    return ours or re.fullmatch(r"\.tmp[A-Za-z0-9]{6}", name) is not None
 
 
 class RunDirectory:
@@ -49,20 +51,27 @@ class RunDirectory:
     def lock(self) -> Iterator[None]:
         """Be the only recur in this folder, made if need be; a folder that stays empty is taken away again.
 
-        Raises StorageError at once when another process is at work here.
+        What a kill left half-written is taken away too. Raises StorageError at once when another process is at work
+        here, or nothing can be written.
         """
         created = not self.path.exists()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            with writing(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             raise UsageError(f"{self.path}: is a file, not a folder; choose another --output") from None
-        try:
-            with locked(self.path / LOCK):
+        with locked(self.path / LOCK):
+            for entry in list(self.path.iterdir()):
+                if _is_leftover(entry.name):
+                    take_away(entry)
+            try:
                 yield
-        finally:
-            if created and [entry.name for entry in self.path.iterdir()] == [LOCK]:
-                (self.path / LOCK).unlink()
-                self.path.rmdir()
+            finally:
+                # Still under the lock: nobody else can have begun here. One who comes now makes the folder anew.
+                if created and [entry.name for entry in self.path.iterdir()] == [LOCK]:
+                    (self.path / LOCK).unlink()
+                    with contextlib.suppress(OSError):
+                        self.path.rmdir()
 
     def admit(self, *, resume: bool, overwrite: bool) -> Standing:
         """What a training may do here; UsageError when it would destroy something that it was not told to."""
@@ -82,13 +91,9 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Take away what an older run left, but for its preset: a kill in between leaves an unfinished run."""
-        leftovers = [entry.name for entry in self.path.iterdir() if _is_leftover(entry.name)]
-        for name in ("result.json", MANIFEST, *CONTENTS, *leftovers):
-            path = self.path / name
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            elif name != "preset.yaml":
-                path.unlink(missing_ok=True)
+        for name in ("result.json", MANIFEST, *CONTENTS):
+            if name != "preset.yaml" or (self.path / name).is_dir():
+                take_away(self.path / name)
 
     def read_result(self) -> dict[str, Any]:
         """The stored result of a finished run."""
@@ -107,6 +112,7 @@ class RunDirectory:
     def cut_metrics(self, last_step: int) -> None:
         """Drop lines of steps after `last_step`, which a resume will write again, and a line that a kill cut."""
         if not self.metrics.is_file():
+            self.metrics.unlink(missing_ok=True)  # a link that leads nowhere
             return
         kept = []
         for line in self.metrics.read_bytes().split(b"\n"):
@@ -118,10 +124,8 @@ class RunDirectory:
         write_atomically(self.metrics, b"".join(kept))
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """Add one line to metrics.jsonl."""
-        try:
-            with self.metrics.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                file.flush()
-        except OSError as error:
-            raise StorageError(f"{self.metrics}: cannot be written: {error.strerror}") from None
+        """Add one line to metrics.jsonl, on the disk before a checkpoint can say that it is there."""
+        with writing(self.metrics), open_own(self.metrics) as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())

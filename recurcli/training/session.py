@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 
@@ -88,7 +88,7 @@ class Session:
             self.ranks.copy_(list(tensors.values()))
             load_optimizer_tensors(model, optimizer, tensors)
 
-    def train(self) -> Iterator[Progress]:
+    def train(self) -> Iterator[Progress | Note]:
         """Fit to the end. Raises Interrupted, after a checkpoint, when a signal asks for a stop."""
         config, since = self.fitting.plan.config, (self.state.tokens, time.perf_counter())
         every = config.checkpoint_every or self.fitting.plan.steps_per_epoch
@@ -103,13 +103,16 @@ class Session:
                     since = (progress.tokens, now)
                 if self.stop.agreed():
                     break
-                if progress.step % every == 0 or progress.improved or self._at_end():
+                asked, self.stop.saving = self.stop.saving, False
+                if progress.step % every == 0 or progress.improved or self._at_end() or asked:
                     self.save()
                 yield progress
+                if asked:
+                    yield Note(f"checkpoint at step {progress.step:,}, as SIGUSR1 asked")
         except StopTraining:
             pass
         if self.stop.agreed():
-            self._leave()
+            self.leave()
 
     def save(self) -> None:
         """Write a checkpoint of this moment; the other processes wait for the first in the next step."""
@@ -147,7 +150,8 @@ class Session:
             self.run.append_metrics(line)
         self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
 
-    def _leave(self) -> None:
+    def leave(self) -> NoReturn:
+        """End the training, which a signal has asked to stop, after a checkpoint: raises Interrupted."""
         assert self.stop.signal is not None
         self.save()
         self.ranks.shared(None)  # none ends before the checkpoint is there

@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop: the handler only sets a flag, the training stops where it can be resumed."""
+"""Signals that ask a training to stop or to save: the handler only sets a flag, the training heeds it after a step."""
 
 import contextlib
 import signal
@@ -8,19 +8,26 @@ from types import FrameType
 
 from recurcli.ranks import ALONE, Ranks
 
-_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 class StopRequest:
-    """The signal that asked for a stop, if one did."""
+    """The signal that asked for a stop, if one did; and whether SIGUSR1 asked for a checkpoint."""
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         self.signal: int | None = None
         self.ranks = ranks
+        self.checkpoint = False
+        """SIGUSR1 has come to this process; of several, none acts on that before all know."""
+        self.saving = False
+        """SIGUSR1 has come to one of the processes, and all know: whoever saves sets it back."""
 
     def agreed(self) -> bool:
-        """Whether a signal has come to any of the processes, which all ask this at the same point of their work."""
-        numbers = [number for number in self.ranks.exchanged(self.signal) if number]
+        """Whether a signal to stop has come to any of the processes, which all ask this at the same point of their work."""
+        asked, self.checkpoint = self.checkpoint, False
+        heard = self.ranks.exchanged([self.signal, asked])
+        self.saving = self.saving or any(saving for _, saving in heard)
+        numbers = [number for number, _ in heard if number]
         if numbers:  # else one may have come meanwhile: it must be there at the next question
             self.signal = max(numbers)
         return bool(numbers)
@@ -31,19 +38,25 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_requests(ranks: Ranks = ALONE) -> Iterator[StopRequest]:
-    """Collect SIGTERM, SIGINT and SIGHUP in a StopRequest for the length of the block; a second SIGINT leaves at once."""
+    """Collect SIGTERM, SIGINT, SIGHUP and SIGUSR1 in a StopRequest for the length of the block.
+
+    A second SIGINT leaves at once. SIGUSR1 is what SLURM sends some time before the end (`--signal=USR1@60`).
+    """
     request = StopRequest(ranks)
     if threading.current_thread() is not threading.main_thread():
         yield request  # only the main thread may set handlers; a caller in another one stops by other means
         return
 
     def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGUSR1:
+            request.checkpoint = True
+            return
         if number == signal.SIGINT and request.signal == signal.SIGINT:
             raise KeyboardInterrupt
         request.signal = number
 
     # What is ignored already, as under nohup, stays ignored.
-    wanted = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    wanted = [number for number in _HEEDED if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in wanted}
     try:
         yield request

@@ -99,7 +99,7 @@ class Distracted(Ranks):
 
     def exchanged(self, value: Any) -> list[Any]:
         answer = [value]
-        if value is None:
+        if value[0] is None:
             os.kill(os.getpid(), signal.SIGTERM)
         return answer
 

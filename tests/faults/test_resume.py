@@ -1,31 +1,20 @@
 """A training that was killed, stopped or damaged goes on to the same bytes."""
 
-import json
-import os
-import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from runs import AWKWARD, fingerprint
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.parts import TrainingRequest
 from recurcli.commands.pretrain import pretrain
-from recurcli.files import sha256_of
 from recurcli.preset import compose
 from recurcli.training.fit import Progress
 
 COMMANDS = {"finetune": finetune, "pretrain": pretrain}
-AWKWARD = (
-    *("encoder.dropout=0.2", "embedding.dropout=0.1", "finetuning.accumulation=3", "pretraining.accumulation=3"),
-    *("finetuning.checkpoint_every=3", "pretraining.checkpoint_every=3", "finetuning.evaluate_every=5"),
-)
-"""Dropout, accumulation, evaluations and checkpoints that do not coincide."""
 
 
 def request(data: Path, output: Path, resume: bool = False) -> TrainingRequest:
@@ -39,22 +28,6 @@ def drop_after(step: int, name: str, data: Path, output: Path) -> None:
     next(event for event in events if isinstance(event, Progress) and event.step == step)
     assert isinstance(events, Generator)
     events.close()
-
-
-def fingerprint(run: Path) -> dict[str, object]:
-    """What must be the same, bit for bit: the model, the last checkpoint, and the steps of the metrics file."""
-    last = max((run / "checkpoints").glob("step-*"))
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert len(steps) == len(set(steps)), "a step is in the metrics file twice"
-    names = ("model.safetensors", "optimizer.safetensors")
-    return {
-        "model": sha256_of(run / "model.safetensors"),
-        "last": last.name,
-        **{name: sha256_of(last / name) for name in names},
-        "steps": steps,
-        "losses": losses,
-    }
 
 
 @pytest.fixture(scope="module")
@@ -154,69 +127,3 @@ def test_a_resume_on_changed_data_is_refused(
     code, _, err = recur("finetune", *options, "--resume", "--quiet")
     assert code == 2
     assert "train" in err
-
-
-def start(command: str, data: Path, output: Path, *more: str) -> "subprocess.Popen[bytes]":
-    options = ["--preset", "starsaber-tnews", "--data", str(data), "--output", str(output), *tiny(*AWKWARD), *more]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "recurcli", command, *options],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
-def test_a_signal_leaves_a_checkpoint_and_its_exit_code(
-    number: signal.Signals, code: int, tiny_tnews: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "x"
-    longer = ("--set", "finetuning.epochs=400", "--set", "finetuning.patience=null")
-    with start("finetune", tiny_tnews, output, *longer) as process:
-        deadline = time.monotonic() + 60
-        while not list(output.glob("checkpoints/step-*")) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert err.decode().splitlines()[-1].startswith("recur: error: stopped by a signal at step ")
-    steps = sorted(int(path.name[5:]) for path in output.glob("checkpoints/step-*"))
-    assert f"step {steps[-1]:,};" in err.decode()
-
-
-LONGER = ("--set", "finetuning.epochs=8", "--set", "pretraining.epochs=8", "--set", "finetuning.patience=null")
-
-
-def kill_until_done(command: str, data: Path, output: Path, draw: random.Random, seconds: float) -> int:
-    """Start `command`, kill it at a random moment, resume, and so on until it ends; returns the number of kills."""
-    kills = 0
-    while True:
-        process = start(command, data, output, *LONGER, "--resume")
-        try:
-            _, err = process.communicate(timeout=draw.uniform(0.2, 1.0) * seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            kills += 1
-            continue
-        assert process.returncode == 0, err.decode()
-        return kills
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
-def test_fifty_random_kills_end_bit_for_bit_where_no_kill_does(name: str, tiny_tnews: Path, tmp_path: Path) -> None:
-    draw = random.Random(name)
-    started = time.monotonic()
-    with start(name, tiny_tnews, tmp_path / "whole", *LONGER) as process:
-        process.communicate()
-    seconds = time.monotonic() - started
-    whole = fingerprint(tmp_path / "whole")
-    kills = runs = 0
-    while kills < 50:
-        output = tmp_path / f"killed-{runs}"
-        kills += kill_until_done(name, tiny_tnews, output, draw, seconds)
-        runs += 1
-        assert fingerprint(output) == whole, f"after {kills} kills"
-    print(f"\n{name}: {kills} kills of {runs} runs, every run bit-identical to one that was left alone")

@@ -1,0 +1,47 @@
+"""One save each, for a process of its own that dies in the middle of it."""
+
+from pathlib import Path
+
+import torch
+
+from recurcli.data.config import TokenizerConfig
+from recurcli.data.tokenizer import Tokenizer
+from recurcli.evaluation.trained import write_model
+from recurcli.model.config import ModelConfig
+from recurcli.training.checkpoint import Checkpoint, save_checkpoint
+from recurcli.training.fit import TrainingState
+
+
+def checkpoint(arguments: list[str]) -> int:
+    """Save checkpoint number `step` (its weights are that number) in `folder`, and keep two: [folder, step]."""
+    folder, step = Path(arguments[0]), int(arguments[1])
+    weights = {"weight": torch.full((64,), float(step))}
+    save_checkpoint(
+        folder,
+        Checkpoint(
+            model=weights,
+            optimizer={"exp_avg/weight": weights["weight"]},
+            best=weights,
+            state=TrainingState(step=step),
+            fixed={},
+            noted={},
+        ),
+        keep=2,
+    )
+    return 0
+
+
+def model(arguments: list[str]) -> int:
+    """Make the weights of the model in `folder` that number: [folder, number]."""
+    folder, number = Path(arguments[0]), int(arguments[1])
+    tokenizer = Tokenizer.train(["鼠牛虎兔"], TokenizerConfig(min_frequency=1))
+    config = ModelConfig(
+        encoder={"name": "starsaber", "hidden_size": 8, "num_layers": 1},
+        vocab_size=tokenizer.vocab_size,
+        pad_id=tokenizer.pad_id,
+        max_length=8,
+        labels=("a", "b"),
+        task="tnews",
+    )
+    write_model(folder, config, tokenizer, {"weight": torch.full((64,), float(number))})
+    return 0

@@ -1,0 +1,193 @@
+"""Every flipped bit and every cut in a file that a manifest covers is found, the manifest's own too."""
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from forked import ForkServer
+from runs import options
+
+from recurcli.errors import ModelError
+from recurcli.evaluation.trained import read_model
+from recurcli.training.checkpoint import newest_checkpoint
+
+Recur = Callable[..., tuple[int, str, str]]
+MODEL = ("config.json", "model.safetensors", "tokenizer.json", "predictions.dev.jsonl", "manifest.json")
+CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "best.safetensors", "state.json", "manifest.json")
+FLIPS, CUTS = 100, 10
+"""For each of the ten files."""
+
+
+def damages(path: Path, draw: random.Random) -> Iterator[str]:
+    """Damage a file in one place after the other, saying where; what it held is put back after each."""
+    whole = path.read_bytes()
+    places = [draw.randrange(len(whole) * 8) for _ in range(FLIPS)]
+    for place in places:
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        yield f"bit {place} of {path.name}"
+    for length in [0, len(whole) - 1, *(draw.randrange(len(whole)) for _ in range(CUTS - 2))]:
+        path.write_bytes(whole[:length])
+        yield f"{path.name} cut to {length} bytes"
+    path.write_bytes(whole)
+
+
+def is_harmless(path: Path, before: object) -> bool:
+    """Whether a manifest still says what it said: blanks between its words, or the line end after them, mean nothing."""
+    try:
+        return path.name == "manifest.json" and json.loads(path.read_bytes()) == before
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("name", MODEL)
+def test_every_flip_and_cut_in_a_model_is_found(name: str, trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    before = json.loads((run / "manifest.json").read_bytes())
+    found = harmless = 0
+    for where in damages(run / name, random.Random(name)):
+        if is_harmless(run / name, before):
+            harmless += 1
+            read_model(run)
+            continue
+        with pytest.raises(ModelError, match=f"{run}/(.*): (is damaged|is missing|does not list|is not a plain file)"):
+            pytest.fail(f"{where}: {read_model(run)}")
+        found += 1
+    read_model(run)
+    print(f"\n{name}: {found} found, {harmless} harmless")
+    assert found + harmless == FLIPS + CUTS
+    assert found == FLIPS + CUTS or name == "manifest.json"
+
+
+@pytest.fixture(scope="module")
+def checkpoints(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two checkpoints of a training, the newest with best weights of an earlier step beside its own."""
+    output = tmp_path_factory.mktemp("damaged") / "run"
+    settings = ("finetuning.evaluate_every=2", "finetuning.checkpoint_every=1")
+    shim = ("die_in", {"place": "recurcli.training.fit:_take_step", "call": 10, "delay": 0})
+    forks.run("finetune", *options(tiny_tnews, output, *settings), shims=(shim,))
+    newest = max((output / "checkpoints").iterdir())
+    assert {path.name for path in newest.iterdir()} == set(CHECKPOINT)
+    return output / "checkpoints"
+
+
+@pytest.mark.parametrize("name", CHECKPOINT)
+def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
+    name: str, checkpoints: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(checkpoints, tmp_path / "checkpoints")
+    older, newest = sorted(folder.iterdir())
+    before = json.loads((newest / "manifest.json").read_bytes())
+    found = harmless = 0
+    for where in damages(newest / name, random.Random(name)):
+        if is_harmless(newest / name, before):
+            harmless += 1
+            continue
+        checkpoint, warnings = newest_checkpoint(folder)
+        assert checkpoint is not None
+        assert f"step-{checkpoint.state.step:08d}" == older.name, where
+        assert len(warnings) == 1
+        assert warnings[0].startswith(f"{newest}")
+        assert warnings[0].endswith(f"; going on from {older.name}")
+        if name != "manifest.json":
+            assert warnings[0].startswith(f"{newest / name}: is damaged"), where
+        (folder / f"{newest.name}.damaged").rename(newest)
+        found += 1
+    assert newest_checkpoint(folder)[1] == []
+    print(f"\ncheckpoint {name}: {found} found, {harmless} harmless")
+    assert found + harmless == FLIPS + CUTS
+    assert found == FLIPS + CUTS or name == "manifest.json"
+    shutil.rmtree(older)
+    for _ in damages(newest / name, random.Random(name)):
+        if not is_harmless(newest / name, before):
+            with pytest.raises(ModelError, match="no checkpoint is left to go on from: start anew with --overwrite"):
+                newest_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", [name for name in MODEL if name != "predictions.dev.jsonl"])
+def test_a_damaged_pretrained_run_is_nothing_to_start_from(
+    name: str, recur: Recur, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    pretrained = tmp_path / "pretrained"
+    assert forks.run("pretrain", *options(tiny_tnews, pretrained, "pretraining.max_steps=1")).code == 0
+    whole = (pretrained / name).read_bytes()
+    for content in (whole[: len(whole) // 2], bytes([whole[0] ^ 1]) + whole[1:]):
+        (pretrained / name).write_bytes(content)
+        code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--init", pretrained)
+        assert (code, out, err.count("\n")) == (4, "", 1), err
+        assert err.startswith(f"recur: error: {pretrained / name}: ")
+        assert not (tmp_path / "x").exists()
+
+
+def test_what_is_not_listed_is_not_read(checkpoints: Path, trained: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(checkpoints, tmp_path / "checkpoints")
+    newest = max(folder.iterdir())
+    manifest = json.loads((newest / "manifest.json").read_text())
+    manifest["files"] = [entry for entry in manifest["files"] if entry["name"] != "best.safetensors"]
+    (newest / "manifest.json").write_text(json.dumps(manifest))
+    (newest / "notes.txt").write_text("mine")
+    (newest / "model.py").write_text("raise SystemExit")
+    (folder / "step-00000099").write_text("no folder")
+    (folder / "step-1").mkdir()
+    (folder / "README").write_text("mine")
+    checkpoint, warnings = newest_checkpoint(folder)
+    assert checkpoint is not None
+    assert checkpoint.best is None, "a file that the manifest does not list is foreign"
+    assert warnings == [
+        f"{folder / 'step-00000099'}: is not a plain folder of the run, and no link is followed; put a folder there; "
+        f"going on from {newest.name}"
+    ]
+    assert (folder / "README").read_text() == (newest / "notes.txt").read_text() == "mine"
+    run = shutil.copytree(trained, tmp_path / "run")
+    for name in ("pytorch_model.bin", "model.safetensors.index.json", "adapter.py", ".tmpdir"):
+        (run / name).write_bytes(b"\x80\x04.")
+    read_model(run)
+
+
+def test_a_damaged_checkpoint_is_told_at_the_resume_and_set_aside(
+    forks: ForkServer, tiny_tnews: Path, checkpoints: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(checkpoints.parent, tmp_path / "run")
+    newest = max((run / "checkpoints").iterdir())
+    with (newest / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+    settings = ("finetuning.evaluate_every=2", "finetuning.checkpoint_every=1")
+    arguments = ["finetune", *options(tiny_tnews, run, *settings), "--resume"]
+    arguments.remove("--quiet")
+    ended = forks.run(*arguments)
+    assert ended.code == 0, ended.err
+    assert f"recur: warning: {newest / 'model.safetensors'}: is damaged" in ended.err
+    assert (newest.with_name(newest.name + ".damaged") / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_hundred_flips_through_the_commands_are_all_exit_4(forks: ForkServer, trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (tmp_path / "x.tsv").write_text("a\n")
+    draw, started = random.Random(1), time.monotonic()
+    before = json.loads((run / "manifest.json").read_bytes())
+    tries = 0
+    for name in MODEL:
+        whole = (run / name).read_bytes()
+        for _ in range(20):
+            flipped = bytearray(whole)
+            flipped[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+            (run / name).write_bytes(flipped)
+            if is_harmless(run / name, before):
+                continue
+            for command in (
+                ("eval", run),
+                ("predict", run, tmp_path / "x.tsv"),
+                ("export", run, "--output", tmp_path / "x.zip"),
+            ):
+                ended = forks.run(*command)
+                assert (ended.code, ended.out, ended.err.count("\n")) == (4, "", 1), ended.err
+                tries += 1
+        (run / name).write_bytes(whole)
+    print(f"\n{tries} commands on damaged runs, all exit 4, in {time.monotonic() - started:.0f} s")

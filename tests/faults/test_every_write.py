@@ -1,0 +1,112 @@
+"""A process that dies at any one of its changes of the disk leaves the old or the new, never neither and never a mixture."""
+
+import itertools
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import saves
+from forked import Ended, ForkServer
+from runs import COMMANDS, fingerprint, options
+
+from recurcli.errors import ModelError
+from recurcli.evaluation.trained import read_model
+from recurcli.training.checkpoint import newest_checkpoint
+
+
+def deaths(forks: ForkServer, call: str, folders: Iterator[tuple[Path, list[object]]]) -> Iterator[tuple[int, Path]]:
+    """Call the function in one prepared folder after the other, each time dying one change later, until one call ends."""
+    for point, (folder, arguments) in enumerate(folders, 1):
+        ended = dying(forks, call, arguments, folder, point)
+        if ended.code == 0:
+            return
+        assert ended.code == -signal.SIGKILL, ended.err
+        yield point, folder
+
+
+def dying(forks: ForkServer, call: str, arguments: list[object], folder: Path, point: int) -> Ended:
+    """How a process ended that was to die at its `point`-th change below `folder`."""
+    shim = {"point": point, "under": str(folder), "tally": str(folder.with_name("tally"))}
+    return forks.run(*arguments, call=call, shims=(("die_at_change", shim),))
+
+
+def test_the_newest_checkpoint_is_the_old_or_the_new_one_wherever_a_save_dies(
+    forks: ForkServer, tmp_path: Path
+) -> None:
+    for step in (1, 2):
+        saves.checkpoint([str(tmp_path / "old"), str(step)])
+
+    def prepared() -> Iterator[tuple[Path, list[object]]]:
+        for number in itertools.count():
+            folder = shutil.copytree(tmp_path / "old", tmp_path / str(number))
+            yield folder, [folder, 3]
+
+    found = []
+    for point, folder in deaths(forks, "saves:checkpoint", prepared()):
+        checkpoint, warnings = newest_checkpoint(folder)
+        assert checkpoint is not None
+        assert warnings == [], f"died at change {point}"
+        step = checkpoint.state.step
+        assert set(checkpoint.model["weight"].tolist()) == {float(step)}, (
+            "one checkpoint's weights with another's state"
+        )
+        found.append(step)
+        saves.checkpoint([str(folder), "4"])
+        assert sorted(path.name for path in folder.iterdir()) == [f"step-{step:08d}", "step-00000004"]
+    assert sorted(found) == found, "once the new one is there it stays"
+    assert set(found) == {2, 3}
+    assert len(found) > 25, "every write, fsync, rename and unlink of a save and of its rotation"
+
+
+def test_a_model_is_the_old_the_new_or_known_to_be_unfinished_wherever_its_publishing_dies(
+    forks: ForkServer, tmp_path: Path
+) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "preset.yaml").write_text("task: tnews\n")
+    saves.model([str(tmp_path / "old"), "1"])
+
+    def prepared() -> Iterator[tuple[Path, list[object]]]:
+        for number in itertools.count():
+            folder = shutil.copytree(tmp_path / "old", tmp_path / str(number))
+            yield folder, [folder, 2]
+
+    found = []
+    for _, folder in deaths(forks, "saves:model", prepared()):
+        try:
+            found.append(sorted(set(read_model(folder).tensors["weight"].tolist())))
+        except ModelError as error:
+            assert "holds no finished model yet; go on with the same command and --resume" in str(error)
+            found.append([])
+    assert [key for key, _ in itertools.groupby(found)] == [[1.0], [], [2.0]], "in this order, each once"
+    assert len(found) > 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_training_that_dies_at_each_of_its_changes_of_the_disk_resumes_bit_for_bit(
+    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    started = time.monotonic()
+    shorter = ("finetuning.max_steps=8", "pretraining.max_steps=8", "pretraining.log_every=3")
+    assert forks.run(command, *options(tiny_tnews, tmp_path / "whole", *shorter)).code == 0
+    wanted = fingerprint(tmp_path / "whole")
+    kinds: dict[str, int] = {"a new start": 0, "a resume": 0}
+
+    def prepared() -> Iterator[tuple[Path, list[object]]]:
+        for number in itertools.count():
+            output = tmp_path / str(number)
+            yield output, [command, *options(tiny_tnews, output, *shorter), "--resume"]
+
+    for point, output in deaths(forks, "recurcli.cli:run", prepared()):
+        had = sorted(output.glob("checkpoints/step-????????"))
+        kinds["a resume" if had else "a new start"] += 1
+        ended = forks.run(command, *options(tiny_tnews, output, *shorter), "--resume")
+        assert ended.code == 0, ended.err
+        assert "warning" not in ended.err
+        assert fingerprint(output) == wanted, f"died at change {point}"
+    assert min(kinds.values()) > 10
+    seconds = time.monotonic() - started
+    print(f"\n{command}: died at each of {sum(kinds.values())} changes of the disk, {kinds}, in {seconds:.0f} s")

@@ -1,0 +1,233 @@
+"""A run directory that is a trap: links that lead elsewhere, YAML that is an attack, names that are orders to a terminal."""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from forked import ForkServer
+from runs import COMMANDS, options
+from tiny_task import write_rows
+
+from recurcli.errors import UsageError
+from recurcli.preset import compose
+from recurcli.preset.strict_yaml import MAX_BYTES, parse_mapping
+from recurcli.training.run_directory import CONTENTS
+
+Recur = Callable[..., tuple[int, str, str]]
+FILES = [name for name in CONTENTS if name != "checkpoints"]
+
+
+def killed_run(forks: ForkServer, data: Path, output: Path, step: int = 12) -> list[str]:
+    """A training that died in step `step`; returns the command that goes on with it."""
+    shim = ("die_in", {"place": "recurcli.training.fit:_take_step", "call": step, "delay": 0})
+    arguments = ["finetune", *options(data, output)]
+    forks.run(*arguments, shims=(shim,))
+    return [*arguments, "--resume"]
+
+
+def test_nothing_is_written_through_a_link(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "x", tmp_path / "elsewhere"
+    resume = killed_run(forks, tiny_tnews, run)
+    links = [run / name for name in FILES if (run / name).exists()]
+    assert len(links) >= 6
+    shutil.copytree(run, elsewhere)
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir() if path.is_file()}
+    for command in (resume, [*resume[:-1], "--overwrite"]):
+        for link in links:
+            link.unlink()
+            link.symlink_to(elsewhere / link.name)
+        ended = forks.run(*command)
+        assert ended.code == 0, ended.err
+        assert not [link for link in links if link.is_symlink()], "each is a file of the run's own now"
+        assert {path.name: path.read_bytes() for path in elsewhere.iterdir() if path.is_file()} == before
+
+
+def test_nothing_is_made_where_a_link_leads_nowhere(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+    run = tmp_path / "x"
+    resume = killed_run(forks, tiny_tnews, run)
+    for name in FILES:
+        if name != "preset.yaml":
+            (run / name).unlink(missing_ok=True)
+            (run / name).symlink_to(tmp_path / "nowhere")
+    ended = forks.run(*resume)
+    assert ended.code == 0, ended.err
+    assert not (tmp_path / "nowhere").exists()
+    assert not [name for name in FILES if (run / name).is_symlink()]
+    (run / ".lock").unlink()
+    (run / ".lock").symlink_to(tmp_path / "nowhere")
+    ended = forks.run(*resume)
+    assert ended.code == 5
+    assert ended.err == (
+        f"recur: error: {run / '.lock'}: cannot be written: Too many levels of symbolic links; "
+        "it is a symbolic link, which is not followed\n"
+    )
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_checkpoints_are_not_written_or_deleted_through_a_link(
+    forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    resume = killed_run(forks, tiny_tnews, tmp_path / "x")
+    folder, elsewhere = tmp_path / "x" / "checkpoints", tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    for target in (elsewhere, tmp_path / "nowhere"):
+        folder.symlink_to(target)
+        ended = forks.run(*resume)
+        assert (ended.code, ended.err.count("\n")) == (4, 1), ended.err
+        assert f"{folder}: is not a plain folder of the run, and no link is followed" in ended.err
+        folder.unlink()
+    folder.symlink_to(elsewhere)
+    assert forks.run(*resume[:-1], "--overwrite").code == 0
+    assert not folder.is_symlink()
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_a_checkpoint_that_is_a_link_is_set_aside(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+    resume = killed_run(forks, tiny_tnews, tmp_path / "x")
+    older, newest = sorted((tmp_path / "x" / "checkpoints").iterdir())
+    for path in (older, newest):
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    assert forks.run(*resume).code == 4
+    older.unlink()
+    (tmp_path / older.name).rename(older)
+    ended = forks.run(*(part for part in resume if part != "--quiet"))
+    assert ended.code == 0, ended.err
+    assert f"recur: warning: {newest}: is not a plain folder" in ended.err
+    assert len(list((tmp_path / newest.name).iterdir())) >= 4, "what the link led to is whole"
+
+
+def test_pipes_in_place_of_files_are_not_waited_for(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+    resume = killed_run(forks, tiny_tnews, tmp_path / "x")
+    newest = max((tmp_path / "x" / "checkpoints").iterdir())
+    for path in (newest / "manifest.json", newest / "state.json", tmp_path / "x" / ".lock"):
+        path.unlink()
+        os.mkfifo(path)
+    ended = forks.start(*resume).wait(seconds=20)
+    assert ended is not None, "it waits"
+    assert ended.code == 5
+    (tmp_path / "x" / ".lock").unlink()
+    ended = forks.start(*resume).wait(seconds=20)
+    assert ended is not None, "it waits"
+    assert ended.code == 0, ended.err
+
+
+# --- YAML
+
+BOMBS = {
+    "laughs": "a: &a [x]\n" + "".join(f"b{i}: &b{i} [*a, *a, *a]\n" for i in range(30)),
+    "merge keys": "base: &base {a: 1}\nb:\n  <<: *base\n",
+    "an anchor alone": "a: &x 1\n",
+    "a python object": "a: !!python/object/new:os.system [echo]\n",
+    "a python name": "a: !!python/name:os.system ''\n",
+    "an own tag": "a: !x 1\n",
+    "bytes": "a: !!binary aGVsbG8=\n",
+    "sequences without end": "a: " + "[" * 60_000,
+    "mappings without end": "{a: " * 15_000,
+    "blocks without end": "- " * 30_000,
+    "keys of keys": "? " * 30_000,
+    "two documents": "a: 1\n---\na: 2\n",
+    "a key twice": "a: 1\nb: 2\na: 3\n",
+    "a key twice, deep": "a: {b: {c: 1, c: 2}}\n",
+    "a key that is a list": "[a]: 1\n",
+    "a number of 60,000 digits": "a: " + "9" * 60_000,
+    "a directive": "%YAML 9.9\n---\na: 1\n",
+    "too much": "#" * (MAX_BYTES + 1),
+    "a control character": "a: \x1b[31m\n",
+    "no text": "\x00\x01\x02",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_hostile_yaml_is_refused_at_once_as_a_preset_and_in_a_run(
+    name: str, recur: Recur, forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(BOMBS[name])
+    started = time.monotonic()
+    code, out, err = recur("presets", path)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith(f"recur: error: {path}")
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    path.rename(run / "preset.yaml")
+    (run / "result.json").unlink()
+    for command in (
+        ["eval", run],
+        ["finetune", *options(tiny_tnews, run), "--resume"],
+        ["finetune", *options(tiny_tnews, tmp_path / "new"), "--init", run],
+    ):
+        code, out, err = recur(*command)
+        assert (code, out, err.count("\n")) == (4, "", 1), err
+        assert err.startswith(f"recur: error: {run / 'preset.yaml'}")
+    assert time.monotonic() - started < 5
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("shape", ["k{}: 1\n", "- {}\n", "k{}: {{a: [1, 2]}}\n", "\n"])
+def test_the_largest_yaml_takes_no_more_than_seconds(shape: str) -> None:
+    text = "".join(shape.format(number) for number in range(MAX_BYTES))[: MAX_BYTES - 100]
+    started = time.process_time()
+    with contextlib.suppress(UsageError):
+        parse_mapping(text[: text.rfind("\n") + 1], "x")
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("value", ['"\\0"', '"\\ud800"', '"\\e[31m[red]"', '"a\\nb"', "''", '"' + "x" * 5000 + '"'])
+@pytest.mark.parametrize(
+    "key", ["data.path", "embedding.vectors", "tokenizer.vocabulary", "data.text", "runtime.device", "encoder.name"]
+)
+def test_a_hostile_value_is_one_line_whatever_the_key(key: str, value: str, recur: Recur, tmp_path: Path) -> None:
+    settings = ["--set", "data.path=nowhere"] if key != "data.path" else []
+    command = ["finetune", "--preset", "starsaber-tnews", *settings, "--set", f"{key}={value}"]
+    code, out, err = recur(*command, "--output", tmp_path / "x")
+    assert code in (2, 3, 5), err
+    assert (out, err.count("\n")) == ("", 1)
+    assert "\x1b" not in err
+    assert not (tmp_path / "x").exists()
+
+
+# --- what is shown and not obeyed
+
+EVIL = "[red]\x1b[31my\x07\u202e[link=x]"
+SHOWN = "[red]\\x1b[31my\\x07\\u202e[link=x]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_labels_texts_and_paths_of_a_training_are_shown_and_not_obeyed(
+    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    data = shutil.copytree(tiny_tnews, tmp_path / EVIL)
+    arguments = [command, *options(data, tmp_path / f"run {EVIL}")]
+    arguments.remove("--quiet")
+    ended = forks.run(*arguments)
+    assert ended.code == 0, ended.err
+    assert f"run {SHOWN}" in ended.out
+    assert not set("\x1b\x07\u202e") & set(ended.out + ended.err)
+    write_rows(data / "train.json", [{"sentence": EVIL, "label": EVIL}])
+    ended = forks.run("finetune", *arguments[1:], "--overwrite")
+    assert ended.code == 3
+    assert f"{SHOWN}/train.json:1: label '{SHOWN}' is not one of tnews' 15 labels" in ended.err
+    assert not set("\x1b\x07\u202e") & set(ended.out + ended.err)
+
+
+def test_names_of_tensors_and_files_are_shown_and_not_obeyed(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    manifest = json.loads((run / "manifest.json").read_text())
+    for name in (EVIL, "x" * 300, "\0", "\ud800", "..", ".", "", "a/b", "/etc/passwd", "manifest.json", 7, None):
+        odd = {"files": [*manifest["files"], {"name": name, "size": 1, "sha256": "0" * 64}]}
+        (run / "manifest.json").write_text(json.dumps(odd))
+        code, out, err = recur("eval", run)
+        assert (code, out, err.count("\n")) == (4, "", 1), (name, err)
+        assert not set("\x1b\x07\u202e\0") & set(err)
+
+
+def test_compose_refuses_what_is_no_file(tmp_path: Path) -> None:
+    for path in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(UsageError):
+            compose(f"{path}/" if path == tmp_path else str(path))

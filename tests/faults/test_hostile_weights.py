@@ -1,0 +1,152 @@
+"""Weights that are a trap: safetensors with a hostile header, pickles under its name, tensors of another kind."""
+
+import json
+import random
+import shutil
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from recurcli.errors import ModelError
+from recurcli.evaluation.trained import build_trained_classifier, read_model
+from recurcli.files import write_manifest
+from recurcli.model.saved import load_tensors
+
+Recur = Callable[..., tuple[int, str, str]]
+F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+def safetensors(header: object, data: bytes = b"\0" * 8) -> bytes:
+    content = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(content)) + content + data
+
+
+class Trap:
+    """Unpickled it leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+def zipped(path: Path) -> bytes:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85R.")
+    return path.read_bytes()
+
+
+HEADERS: dict[str, bytes] = {
+    "above 1 MB": safetensors({"x": F32, "__metadata__": {"a": "b" * (1 << 20)}}),
+    "more than 10,000 tensors": safetensors({f"t{i}": F32 for i in range(10_001)}),
+    "an unknown kind of number": safetensors({"x": {**F32, "dtype": "F33"}}),
+    "no kind of number": safetensors({"x": {**F32, "dtype": 3}}),
+    "offsets outside": safetensors({"x": {**F32, "data_offsets": [8, 16]}}),
+    "offsets below zero": safetensors({"x": {**F32, "data_offsets": [-8, 0]}}),
+    "offsets backwards": safetensors({"x": {**F32, "data_offsets": [8, 0]}}),
+    "offsets beyond all numbers": safetensors({"x": {**F32, "data_offsets": [0, 1 << 70]}}),
+    "overlapping tensors": safetensors({"x": F32, "y": F32}),
+    "a hole between tensors": safetensors({"x": F32, "y": {**F32, "data_offsets": [16, 24]}}, b"\0" * 24),
+    "bytes after the last tensor": safetensors({"x": F32}, b"\0" * 64),
+    "a shape of another size": safetensors({"x": {**F32, "shape": [3]}}),
+    "a shape beyond all memory": safetensors({"x": {**F32, "shape": [1 << 31, 1 << 31, 1 << 31]}}),
+    "a shape below zero": safetensors({"x": {**F32, "shape": [-1, -2]}}),
+    "a header that is a list": safetensors([F32]),
+    "a header that is no JSON": safetensors(b"{" * 64),
+    "a header that is not UTF-8": safetensors(b'{"\xff": 1}'),
+    "a header as long as a file can be": struct.pack("<Q", (1 << 64) - 1) + b"{}",
+    "a header longer than the file": struct.pack("<Q", 100) + b"{}",
+    "names in the order of a bomb": safetensors(b'{"a":' * 5000 + b"1" + b"}" * 5000),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_hostile_header_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(HEADERS[name])
+    with pytest.raises(ModelError, match=r"model\.safetensors: "):
+        load_tensors(tmp_path / "model.safetensors")
+
+
+def test_no_mutation_of_a_header_is_more_than_an_error(tmp_path: Path) -> None:
+    path, draw = tmp_path / "model.safetensors", random.Random(3)
+    save_file({"a": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.int64)}, path)
+    whole = path.read_bytes()
+    length = 8 + struct.unpack("<Q", whole[:8])[0]
+    refused = 0
+    for _ in range(600):
+        mutated = bytearray(whole)
+        for _ in range(draw.randint(1, 3)):
+            mutated[draw.randrange(length)] = draw.choice(b'0123456789-"[]{},:eE.F' + bytes(range(256)))
+        path.write_bytes(mutated)
+        try:
+            load_tensors(path)
+        except ModelError:
+            refused += 1
+    assert refused > 300
+
+
+def rewritten(trained: Path, target: Path, content: bytes | dict[str, torch.Tensor]) -> Path:
+    """A run with other weights, and a manifest that fits them."""
+    run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
+    if isinstance(content, bytes):
+        (run / "model.safetensors").write_bytes(content)
+    else:
+        save_file(content, run / "model.safetensors")
+    write_manifest(run, ("config.json", "model.safetensors", "tokenizer.json"))
+    return run
+
+
+def test_pickles_under_the_name_of_weights_are_refused_unopened(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "opened"
+    torch.save({"x": Trap(mark)}, tmp_path / "zip.bin")
+    torch.save({"x": Trap(mark)}, tmp_path / "old.bin", _use_new_zipfile_serialization=False)
+    contents = [(tmp_path / "zip.bin").read_bytes(), (tmp_path / "old.bin").read_bytes(), zipped(tmp_path / "x.zip")]
+    for number, content in enumerate(contents):
+        run = rewritten(trained, tmp_path / str(number), content)
+        code, out, err = recur("eval", run)
+        assert (code, out) == (4, "")
+        assert err == f"recur: error: {run / 'model.safetensors'}: is no safetensors file, or is cut short\n"
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (torch.Tensor.double, "is of torch.float64, and torch.float32 is wanted"),
+        (torch.Tensor.half, "is of torch.float16, and torch.float32 is wanted"),
+        (torch.Tensor.long, "is of torch.int64, and torch.float32 is wanted"),
+        (lambda tensor: tensor.to(torch.float8_e4m3fn), "is of torch.float8_e4m3fn, and torch.float32 is wanted"),
+        (lambda tensor: tensor * torch.nan, "holds numbers that are not finite"),
+        (lambda tensor: tensor.flatten().contiguous(), "has the shape"),
+    ],
+)
+def test_weights_of_another_kind_are_refused(change: Any, reason: str, trained: Path, tmp_path: Path) -> None:
+    tensors = dict(read_model(trained).tensors)
+    name = "embedding.weight"
+    run = rewritten(trained, tmp_path / "run", {**tensors, name: change(tensors[name])})
+    with pytest.raises(ModelError, match=f"{name} {reason}"):
+        build_trained_classifier(read_model(run), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("odd", [torch.zeros(3), torch.zeros(1, dtype=torch.int32)])
+def test_optimizer_state_of_another_kind_is_refused(
+    odd: torch.Tensor, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    (run / "result.json").unlink()
+    newest = max((run / "checkpoints").iterdir())
+    tensors = load_tensors(newest / "optimizer.safetensors")
+    name = "exp_avg_sq/embedding.weight"
+    changed = odd if odd.is_floating_point() else odd.expand_as(tensors[name]).contiguous()
+    save_file({**tensors, name: changed}, newest / "optimizer.safetensors")
+    write_manifest(newest, [path.name for path in newest.iterdir() if path.name != "manifest.json"])
+    code, _, err = recur("finetune", "--preset", run / "preset.yaml", "--output", run, "--resume", "--quiet")
+    assert (code, err.count("\n")) == (4, 1)
+    assert f"optimizer state does not fit the model: {name}" in err

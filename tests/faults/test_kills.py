@@ -1,0 +1,133 @@
+"""A training that is killed with SIGKILL, anywhere and any number of times, ends with the bytes of one that was not."""
+
+import itertools
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from forked import Child, ForkServer
+from runs import COMMANDS, fingerprint, options
+
+ENCODERS = ("starsaber", "truncated-rnn", "transject")
+PLACES = {
+    "the first step": "recurcli.training.fit:_take_step",
+    "a part of a batch": "recurcli.commands.{command}:{objective}.loss",
+    "an evaluation": "recurcli.training.fit:_evaluate",
+    "a checkpoint": "recurcli.training.session:save_checkpoint",
+    "a rotation of checkpoints": "shutil:rmtree",
+    "an epoch's end": "recurcli.training.fit:epoch_batches",
+    "a line of metrics": "recurcli.training.run_directory:RunDirectory.append_metrics",
+    "the publishing of a model": "recurcli.commands.training:write_model",
+    "the end": "recurcli.commands.training:_finish",
+    "the last file": "recurcli.training.run_directory:RunDirectory.write_result",
+}
+OBJECTIVES = {"finetune": "ClassificationObjective", "pretrain": "MaskedTokenObjective"}
+LONGER = ("finetuning.epochs=4", "pretraining.epochs=3", "finetuning.patience=null")
+
+
+def places_of(command: str) -> list[str]:
+    """The places that a command comes to: a pretraining evaluates nothing."""
+    return [place for place in PLACES if command != "pretrain" or place != "an evaluation"]
+
+
+def aimed(forks: ForkServer, place: str, call: int, delay: float, command: str, arguments: list[str]) -> Child:
+    """A training that dies `delay` seconds into the `call`-th time at `place`."""
+    name = PLACES[place].format(command=command, objective=OBJECTIVES[command])
+    return forks.start(
+        command, *arguments, "--resume", shims=(("die_in", {"place": name, "call": call, "delay": delay}),)
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_one_kill_in_every_kind_of_place_changes_no_bit(
+    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+) -> None:
+    killed = options(tiny_tnews, tmp_path / "killed")
+    for place in places_of(command):
+        assert aimed(forks, place, 1, 0.0, command, killed).end().code == -signal.SIGKILL, place
+    ended = forks.run(command, *killed, "--resume")
+    assert ended.code == 0, ended.err
+    assert fingerprint(tmp_path / "killed") == untouched[command]
+
+
+class Tally:
+    """Kills and finished runs, for the report at the end."""
+
+    def __init__(self) -> None:
+        self.kills = self.early = self.runs = 0
+        self.started = time.monotonic()
+
+    def __str__(self) -> str:
+        seconds = time.monotonic() - self.started
+        return (
+            f"{self.kills} kills ({self.early} before the first checkpoint) over {self.runs} runs in {seconds:.0f} s: "
+            "every run bit-identical to one that was left alone"
+        )
+
+    def count(self, output: Path) -> None:
+        """One more kill of the training in `output`."""
+        self.kills += 1
+        self.early += not list(output.glob("checkpoints/step-????????"))
+
+
+def kill_until_done(
+    forks: ForkServer,
+    command: str,
+    arguments: list[str],
+    output: Path,
+    draw: random.Random,
+    seconds: float,
+    tally: Tally,
+) -> None:
+    """Start `command`, kill it at a random moment, resume, and so on until it ends."""
+    while True:
+        child = forks.start(command, *arguments, "--resume")
+        if ended := child.wait(draw.uniform(0.03, 0.8) * seconds):
+            assert ended.code == 0, ended.err
+            return
+        child.send(signal.SIGKILL)
+        if child.end().code == -signal.SIGKILL:
+            tally.count(output)
+
+
+@pytest.mark.slow
+def test_two_hundred_random_kills_change_no_bit(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+    draw, tally = random.Random(7), Tally()
+    for number, (encoder, command) in enumerate(itertools.product(ENCODERS, COMMANDS)):
+        whole = tmp_path / f"{encoder}-{command}"
+        started = time.monotonic()
+        assert forks.run(command, *options(tiny_tnews, whole, *LONGER, encoder=encoder)).code == 0
+        seconds, wanted = time.monotonic() - started, fingerprint(whole)
+        while tally.kills < 200 * (number + 1) / (len(ENCODERS) * len(COMMANDS)):
+            output = tmp_path / f"killed-{tally.runs}"
+            arguments = options(tiny_tnews, output, *LONGER, encoder=encoder)
+            kill_until_done(forks, command, arguments, output, draw, seconds, tally)
+            tally.runs += 1
+            assert fingerprint(output) == wanted, f"{encoder} {command} after {tally.kills} kills"
+    print(f"\nrandom moments: {tally}")
+
+
+@pytest.mark.slow
+def test_kills_aimed_at_the_awkward_places_change_no_bit(
+    forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+) -> None:
+    draw, tally = random.Random(8), Tally()
+    for command in COMMANDS:
+        for place, call in itertools.product(places_of(command), (1, 2, 4)):
+            output = tmp_path / f"killed-{tally.runs}"
+            arguments = options(tiny_tnews, output)
+            hits = 0
+            for _ in range(3):  # the resume is killed in the same place again, a little later
+                child = aimed(forks, place, call, draw.uniform(0, 0.004) if hits else 0.0, command, arguments)
+                if child.end().code != -signal.SIGKILL:
+                    break
+                hits += 1
+                tally.count(output)
+            assert hits or call > 1, f"{command}: {place}"
+            ended = forks.run(command, *arguments, "--resume")
+            assert ended.code == 0, ended.err
+            tally.runs += 1
+            assert fingerprint(output) == untouched[command], f"{command}: killed in {place}, call {call}"
+    print(f"\naimed: {tally}")

@@ -1,0 +1,147 @@
+"""Signals in every phase of a command: a checkpoint where there is something to save, and an exit code that says which."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from forked import Child, ForkServer
+from runs import COMMANDS, fingerprint, options
+
+ENDINGS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
+PHASES = {
+    "a step": "recurcli.training.fit:_take_step",
+    "a save": "recurcli.training.session:save_checkpoint",
+    "an evaluation": "recurcli.commands.finetune:score_rows",
+    "the last evaluation": "recurcli.commands.finetune:_DevScoring.finish",
+}
+FIRST = dict(zip(PHASES, [*ENDINGS, signal.SIGTERM], strict=True))
+"""Of the twelve pairs those that are tried by default."""
+
+
+def signalled(
+    forks: ForkServer, place: str, numbers: list[signal.Signals], arguments: list[str], call: int = 2
+) -> Child:
+    """A process that sends itself the signals when it comes to `place` for the `call`-th time."""
+    shim = {"place": place, "call": call, "numbers": [int(number) for number in numbers]}
+    return forks.start(*arguments, shims=(("signal_in", shim),))
+
+
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        pytest.param(phase, number, marks=[] if number == FIRST.get(phase) else pytest.mark.slow)
+        for phase in PHASES
+        for number in ENDINGS
+    ],
+)
+def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
+    phase: str,
+    number: signal.Signals,
+    forks: ForkServer,
+    tiny_tnews: Path,
+    tmp_path: Path,
+    untouched: dict[str, dict[str, object]],
+) -> None:
+    arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
+    call = 1 if phase == "the last evaluation" else 2
+    ended = signalled(forks, PHASES[phase], [number], arguments, call).end()
+    assert ended.code == ENDINGS[number], ended.err
+    steps = sorted(int(path.name[5:]) for path in tmp_path.glob("x/checkpoints/step-????????"))
+    assert ended.err == (
+        f"recur: error: stopped by a signal at step {steps[-1]:,}; go on with the same command and --resume\n"
+    )
+    assert not (tmp_path / "x" / "result.json").exists()
+    assert forks.run(*arguments, "--resume").code == 0
+    assert fingerprint(tmp_path / "x") == untouched["finetune"]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_second_interrupt_leaves_at_once_and_a_resume_goes_on(
+    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+) -> None:
+    arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
+    call = 1 if phase == "the last evaluation" else 2
+    ended = signalled(forks, PHASES[phase], [signal.SIGINT] * 2, arguments, call).end()
+    assert (ended.code, ended.err) == (130, "recur: error: interrupted\n")
+    assert forks.run(*arguments, "--resume").code == 0
+    assert fingerprint(tmp_path / "x") == untouched["finetune"]
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS.items())
+def test_a_signal_before_training_leaves_nothing_behind(
+    number: signal.Signals, code: int, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    for command in COMMANDS:
+        arguments = [command, *options(tiny_tnews, tmp_path / "x")]
+        ended = signalled(forks, f"recurcli.commands.{command}:load_split", [number], arguments, call=1).end()
+        assert (ended.code, ended.err) == (code, f"recur: error: stopped by {number.name}\n")
+        assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
+    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+) -> None:
+    section = "finetuning" if command == "finetune" else "pretraining"
+    rare = (f"{section}.checkpoint_every=1000", f"{section}.keep_checkpoints=100")
+    arguments = [command, *options(tiny_tnews, tmp_path / "x", *rare)]
+    arguments.remove("--quiet")
+    ended = signalled(forks, PHASES["a step"], [signal.SIGUSR1], arguments, call=4).end()
+    assert ended.code == 0, ended.err
+    assert "recur: checkpoint at step 4, as SIGUSR1 asked\n" in ended.err
+    assert (tmp_path / "x" / "checkpoints" / "step-00000004").is_dir()
+    assert fingerprint(tmp_path / "x") == untouched[command]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_usr1_twice_in_any_phase_disturbs_nothing(
+    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+) -> None:
+    arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
+    arguments.remove("--quiet")
+    call = 1 if phase == "the last evaluation" else 2
+    ended = signalled(forks, PHASES[phase], [signal.SIGUSR1] * 2, arguments, call).end()
+    assert ended.code == 0, ended.err
+    said = ended.err.count("as SIGUSR1 asked")
+    assert said == (0 if phase == "the last evaluation" else 1), "after the last step there is nothing left to save"
+    assert fingerprint(tmp_path / "x") == untouched["finetune"]
+
+
+def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
+    forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+) -> None:
+    (tmp_path / "x.tsv").write_text("a\n")
+    for place, arguments in (
+        ("recurcli.commands.finetune:load_split", ["finetune", *options(tiny_tnews, tmp_path / "x")]),
+        ("recurcli.commands.pretrain:load_split", ["pretrain", *options(tiny_tnews, tmp_path / "y")]),
+        ("recurcli.evaluation.predictor:read_model", ["predict", str(trained), str(tmp_path / "x.tsv")]),
+        ("recurcli.evaluation.predictor:read_model", ["eval", str(trained)]),
+    ):
+        ended = signalled(forks, place, [signal.SIGUSR1] * 2, arguments, call=1).end()
+        assert ended.code == 0, ended.err
+    assert fingerprint(tmp_path / "x") == untouched["finetune"]
+
+
+def test_what_is_ignored_stays_ignored(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+    shim = {"numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
+    places = {"place": PHASES["a step"], "call": 2, "numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
+    arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
+    ended = forks.run(*arguments, shims=(("ignore", shim), ("signal_in", places)))
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS.items())
+def test_a_signal_from_outside_ends_a_prediction_that_waits_for_rows(
+    number: signal.Signals, code: int, forks: ForkServer, trained: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "rows")
+    child = forks.start("predict", trained, tmp_path / "rows", "--output", tmp_path / "out")
+    with (tmp_path / "rows").open("w") as rows:  # opens when the prediction does
+        rows.write("a\n")
+        rows.flush()
+        assert child.wait(0.3) is None
+        child.send(number)
+        ended = child.end()
+    assert (ended.code, ended.err) == (code, f"recur: error: stopped by {number.name}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]

@@ -1,0 +1,40 @@
+"""What the fault tests train, and what must be the same bit for bit however a training came to its end."""
+
+import json
+from pathlib import Path
+
+from tiny_task import tiny
+
+from recurcli.files import sha256_of
+
+COMMANDS = ("finetune", "pretrain")
+AWKWARD = (
+    *("encoder.dropout=0.2", "embedding.dropout=0.1", "finetuning.accumulation=3", "pretraining.accumulation=3"),
+    *("finetuning.checkpoint_every=3", "pretraining.checkpoint_every=3", "finetuning.evaluate_every=5"),
+)
+"""Dropout, accumulation, evaluations and checkpoints that do not coincide."""
+
+
+def options(data: Path, output: Path, *settings: str, encoder: str = "starsaber") -> list[str]:
+    """Arguments of a training of a second on the small TNEWS."""
+    source = ["--preset", f"{encoder}-tnews", "--data", str(data), "--output", str(output), "--quiet"]
+    return [*source, *tiny(*AWKWARD, *settings)]
+
+
+def fingerprint(run: Path) -> dict[str, object]:
+    """What must be the same, bit for bit: the model's files, the last checkpoint, and the lines of the metrics file."""
+    last = max((run / "checkpoints").glob("step-????????"))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in lines]
+    assert len(steps) == len(set(steps)), "a step is in the metrics file twice"
+    leftovers = [str(path) for path in run.rglob(".*") if path.name != ".lock"]
+    assert not leftovers, "a kill's half-written files stay"
+    predictions = run / "predictions.dev.jsonl"
+    return {
+        **{name: sha256_of(run / name) for name in ("model.safetensors", "config.json", "tokenizer.json")},
+        "predictions": sha256_of(predictions) if predictions.exists() else None,
+        "last": last.name,
+        "checkpoint": {name: sha256_of(last / name) for name in ("model.safetensors", "optimizer.safetensors")},
+        "steps": steps,
+        "losses": [line["loss"] for line in lines],
+    }

@@ -1,0 +1,211 @@
+"""Faults that a child is given before it runs: it dies at its n-th change of the disk, or in a function, or an fsync fails.
+
+The code under test runs as it is: these look on from below (audit events of the interpreter, `os.fsync`, the write
+of an open file), count, and kill with SIGKILL.
+"""
+
+import builtins
+import errno
+import importlib
+import io
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+_CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod")
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("SIGKILL leaves nothing to run")
+
+
+class _Counter:
+    """Dies at the change of the disk that has the wanted number; writes down how many there were where nothing dies."""
+
+    def __init__(self, point: int, under: str, tally: str) -> None:
+        self.point, self.under, self.tally = point, under, Path(tally)
+        self.count = 0
+        self.busy = False
+
+    def is_ours(self, path: object) -> bool:
+        return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self.under)
+
+    def next(self) -> bool:
+        """Count one change; whether it is the one to die at."""
+        self.count += 1
+        return self.count == self.point
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            changes = self.is_ours(path) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        elif event in _CHANGES:
+            # Inside rmtree a name is relative to an open folder, which only a run's own can be.
+            changes = self.is_ours(arguments[0]) or arguments[-1] not in (-1, None)
+        else:
+            return
+        if changes and self.next():
+            _die()
+
+
+def die_at_change(point: int, under: str, tally: str) -> None:
+    """Die at the `point`-th change of the disk below `under`: before an open for writing, a rename, an unlink, a rmdir, a
+    mkdir, a chmod or an fsync, or with half of the bytes of a write written.
+
+    A child that comes through writes the number of its changes into the file `tally`.
+    """
+    counter = _Counter(point, under, tally)
+    _watch_fsync(counter)
+    _watch_writes(counter)
+    _watch_safetensors(counter)
+    sys.addaudithook(counter.hook)
+    leave = os._exit
+
+    def exit_with_tally(code: int) -> NoReturn:
+        Path(tally).write_text(str(counter.count))
+        leave(code)
+
+    os._exit = exit_with_tally  # type: ignore[assignment]
+
+
+def _watch_fsync(counter: _Counter) -> None:
+    honest = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if counter.next():
+            _die()
+        honest(descriptor)
+
+    os.fsync = fsync  # type: ignore[assignment]
+
+
+def _watch_writes(counter: _Counter) -> None:
+    """Files that Python opens for writing below the folder tear when the point is reached."""
+    honest = io.open
+
+    class Tearing(io.FileIO):
+        def write(self, data: Any, /) -> int:
+            if counter.next():
+                super().write(memoryview(data)[: len(data) // 2])
+                _die()
+            return super().write(data)
+
+    def opened(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if not counter.is_ours(file) or not set(mode) & set("wax+"):
+            return honest(file, mode, *arguments, **options)
+        raw = Tearing(file, mode.replace("b", "").replace("t", ""), opener=options.pop("opener", None))
+        binary = io.BufferedWriter(raw)
+        options.pop("buffering", None)
+        return binary if "b" in mode else io.TextIOWrapper(binary, **options)
+
+    io.open = builtins.open = opened
+
+
+def _watch_safetensors(counter: _Counter) -> None:
+    """safetensors writes below Python, in a file of its own that it renames: half of either stays at the point."""
+    saved = importlib.import_module("recurcli.model.saved")
+    honest = saved.save_file
+
+    def save_file(tensors: Any, path: Path) -> None:
+        honest(tensors, path)
+        for end in (path, path.with_name(".tmpAbC123")):
+            if counter.next():
+                os.truncate(path, path.stat().st_size // 2)
+                path.rename(end)
+                _die()
+
+    saved.save_file = save_file  # type: ignore[attr-defined]
+
+
+def _before(place: str, call: int, act: Callable[[], None]) -> None:
+    """Have `act` called when the `call`-th call of `module:name` begins."""
+    module, path = place.split(":")
+    *classes, name = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for part in classes:
+        owner = getattr(owner, part)
+    honest, calls = getattr(owner, name), 0
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            act()
+        return honest(*arguments, **options)
+
+    setattr(owner, name, called)
+
+
+def die_in(place: str, call: int, delay: float) -> None:
+    """Die `delay` seconds into the `call`-th call of `module:name`."""
+
+    def late() -> None:
+        time.sleep(delay)
+        _die()
+
+    _before(place, call, threading.Thread(target=late, daemon=True).start if delay else _die)
+
+
+def signal_in(place: str, call: int, numbers: list[int]) -> None:
+    """Send this process the signals when the `call`-th call of `module:name` begins."""
+
+    def send() -> None:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    _before(place, call, send)
+
+
+def ignore(numbers: list[int]) -> None:
+    """Ignore the signals from the start, as nohup does."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def fail_fsync(call: int, number: int = errno.EIO) -> None:
+    """The `call`-th fsync fails as on a broken disk."""
+    honest, calls = os.fsync, 0
+
+    def fsync(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise OSError(number, os.strerror(number))
+        honest(descriptor)
+
+    os.fsync = fsync  # type: ignore[assignment]
+
+
+def limit_file_size(size: int) -> None:
+    """No file of this process can grow beyond `size` bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def print_to(path: str) -> None:
+    """Standard output goes to the file at `path`."""
+    os.dup2(os.open(path, os.O_WRONLY), 1)
+
+
+def poison(objective: str, call: int, value: str, where: str) -> None:
+    """The `call`-th loss of the objective, or the gradient that flows from it, is NaN or infinite."""
+    owner: Any = getattr(importlib.import_module("recurcli.training.objectives"), objective)
+    honest, calls = owner.loss, 0
+
+    def loss(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        total, auxiliary = honest(*arguments)
+        if calls == call and where == "loss":
+            total = total * float(value)
+        elif calls == call:
+            total.register_hook(lambda gradient: gradient * float(value))
+        return total, auxiliary
+
+    owner.loss = loss
