@@ -14,7 +14,7 @@ import torch
 from recurcli.commands.events import RowsDone, counted
 from recurcli.commands.prediction_columns import Wishes, find_columns
 from recurcli.commands.prediction_file import is_complete, open_output
-from recurcli.commands.prediction_input import WINDOW_CHARACTERS, InputFormat, Tally, open_input, survey, windows
+from recurcli.commands.prediction_input import WINDOW_CHARACTERS, Input, InputFormat, Tally, open_input, survey, windows
 from recurcli.commands.prediction_output import Sink, is_terminal, refuse_output
 from recurcli.commands.prediction_rows import OutputFormat, RowWriter
 from recurcli.data.readers import Format, Record
@@ -37,6 +37,8 @@ class PredictRequest:
     """None: that of the input."""
     input_format: InputFormat | None = None
     """None: as the name of the file says, or its first byte."""
+    delimiter: str | None = None
+    """What separates fields, where it is not TAB (TSV) or a comma (CSV)."""
     columns: Wishes = field(default_factory=Wishes)
     probabilities: bool = False
     top_k: int | None = None
@@ -58,6 +60,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     if not ranks.first:  # the input is read, and the output written, by one process
         _load(request).serve()
         return
+    input = Input(request.source, request.input_format, request.delimiter)
+    input.check()
     refuse_output(request.output, request.source, overwrite=request.overwrite, resume=request.resume)
     if request.resume and is_complete(request.output):
         yield Note(f"{request.output}: is complete; --overwrite makes it anew")
@@ -69,9 +73,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         predictor = _load(request)
         gc.freeze()  # what is loaded stays: without this the collector looks through torch with every few windows
         stack.callback(gc.unfreeze)
-        records, waits = open_input(
-            request.source, stack, request.input_format, at_once=_answers_at_once(request, sink)
-        )
+        records, waits = open_input(input, stack, at_once=_answers_at_once(request, sink))
         if records.name == "standard input" and sys.stdin.isatty():
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
         sample = next(windows(records, waits), [])
@@ -79,7 +81,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         if columns.doubt:
             yield Note(f"{records.name}: {columns.doubt}", "warning")
         format = request.format or _same_format(records.format)
-        known = survey(request.source, columns, request.input_format, separated=format in ("tsv", "csv"))
+        known = survey(input, columns, separated=format in ("tsv", "csv"))
         if request.strict and known.first_fault:
             raise DataError(known.first_fault)
         if columns.typed and known.rows is not None:
@@ -167,6 +169,7 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> 
     options = {
         "the model": sha256_of(request.run / MANIFEST),
         "--format": writer.format,
+        "--delimiter": request.delimiter,
         "--text": " + ".join(columns.text),
         "--pair": " + ".join(columns.pair) or None,
         "--id": columns.id,

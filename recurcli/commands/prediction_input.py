@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from recurcli.commands.prediction_columns import Columns, Text
 from recurcli.commands.prediction_journal import Reached
 from recurcli.commands.prediction_rows import JSON_ADDED
 from recurcli.data.readers import Record, Records, read_records
-from recurcli.errors import DataError, visible
+from recurcli.errors import DataError, UsageError, visible
 from recurcli.evaluation.predictor import WINDOW
 
 InputFormat = Literal["tsv", "csv", "jsonl", "parquet"]
@@ -46,13 +46,34 @@ class Arriving(io.RawIOBase):
         return line >= self._rows and not select.select([self._descriptor], [], [], 0)[0]
 
 
+class Input(NamedTuple):
+    """Where the rows come from, and what the command line says of their form."""
+
+    source: Path
+    format: InputFormat | None = None
+    """None: as the name of the file says, or its first byte."""
+    delimiter: str | None = None
+    """What separates fields, where it is not TAB (TSV) or a comma (CSV)."""
+
+    def check(self) -> None:
+        """Raise UsageError for what cannot separate fields."""
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise UsageError(f"--delimiter: one character, no quote and no line end, not '{visible(self.delimiter)}'")
+
+    def records(self, stream: BinaryIO | None, name: str) -> Records:
+        """The records of the file, or of a stream, their header among them."""
+        source = self.source if stream is None else stream
+        return read_records(source, self.format, header=False, name=name, delimiter=self.delimiter)
+
+
 def open_input(
-    source: Path, stack: contextlib.ExitStack, format: InputFormat | None = None, *, at_once: bool = False
+    input: Input, stack: contextlib.ExitStack, *, at_once: bool = False
 ) -> tuple[Records, Callable[[int], bool] | None]:
     """The records of the input, its first row among them even where it is a header.
 
     With `at_once` there is also a function for a stream that says whether the record after line n is still to come.
     """
+    source = input.source
     stream: BinaryIO | None = None
     if str(source) == "-":
         if sys.stdin is None:
@@ -65,13 +86,13 @@ def open_input(
     elif is_fifo(source):
         stream = stack.enter_context(source.open("rb"))
     if stream is None:
-        return stack.enter_context(read_records(source, format, header=False)), None
+        return stack.enter_context(input.records(None, str(source))), None
     waits = None
     if at_once:
         arriving = Arriving(stream.fileno())
         stream, waits = cast(BinaryIO, arriving), arriving.keeps_waiting
     name = "standard input" if str(source) == "-" else str(source)
-    return stack.enter_context(read_records(stream, format, header=False, name=name)), waits
+    return stack.enter_context(input.records(stream, name)), waits
 
 
 def is_fifo(source: Path) -> bool:
@@ -115,17 +136,18 @@ class Survey:
     """Keys of JSON rows that the output must know, in the order in which they first appear."""
 
 
-def survey(source: Path, columns: Columns, format: InputFormat | None = None, *, separated: bool) -> Survey:
+def survey(input: Input, columns: Columns, *, separated: bool) -> Survey:
     """Look through a file before anything is written: a pipe can be read once only.
 
     A TSV or CSV (`separated`) needs a column for each key of JSON rows; else only keys that the output adds are of interest.
     """
+    source = input.source
     if str(source) == "-" or is_fifo(source):
         return Survey()
     found = Survey(rows=0)
     names: dict[str, None] = {}
     with contextlib.ExitStack() as stack:
-        records, _ = open_input(source, stack, format)
+        records, _ = open_input(input, stack)
         if columns.header:
             next(records, None)
         for count, record in enumerate(records, 1):

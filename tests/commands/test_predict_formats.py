@@ -45,6 +45,16 @@ def test_a_csv_from_a_pipe_is_named_as_such(
     assert [[line["key"], line["sentence"]] for line in found] == ROWS
 
 
+def test_another_delimiter_is_named(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "x.csv", delimiter=";")
+    code, out, err = recur("predict", trained, path, "--delimiter", ";", "--format", "jsonl")
+    assert code == 0, err
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [[line["key"], line["sentence"]] for line in found] == ROWS
+    code, _, err = recur("predict", trained, path, "--delimiter", ";;")
+    assert (code, err) == (2, "recur: error: --delimiter: one character, no quote and no line end, not ';;'\n")
+
+
 def test_a_csv_without_a_header_has_numbers(recur: Recur, trained: Path, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", header=False)
     code, out, err = recur("predict", trained, path, "--text", "2")

@@ -1,0 +1,54 @@
+"""The Typer application that the commands belong to.
+
+torch and datasets are imported only inside functions, here and in the commands, so that help comes at once.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from recurcli import ranks
+
+app = typer.Typer(
+    name="recur",
+    help="Train, evaluate and ship small text classifiers whose encoders carry recurrence inside attention.",
+    epilog="\b\nStart with (two minutes, no data needed):\n  recur finetune --preset starsaber-listops-mini",
+    rich_markup_mode=None,  # plain help: nothing is squeezed into a narrow column, and rich need not be imported
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+SHARED = ("pretrain", "finetune", "eval", "predict")
+"""Commands whose work several processes share under torchrun."""
+
+
+def example(*lines: str) -> str:
+    """The end of a command's help, its lines as they stand."""
+    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
+
+
+def _version(asked: bool) -> None:
+    if not asked:
+        return
+    from importlib.metadata import version
+
+    from recurcli import __version__
+
+    parts = ", ".join(f"{name} {version(name)}" for name in ("torch", "tokenizers", "safetensors", "datasets"))
+    print(f"recur {__version__} (Python {sys.version.split()[0]}, {parts})")
+    raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _app(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the versions that matter.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+    elif context.invoked_subcommand not in SHARED and not ranks.current().first:
+        raise typer.Exit  # one process does it alone

@@ -1,0 +1,113 @@
+"""The words of `recur check` and `recur presets`: what is there before anything is trained."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recurcli.cli.app import app, example
+from recurcli.cli.options import Debug, Json, Quiet, Settings
+from recurcli.errors import DataError
+
+
+@app.command(
+    epilog=example(
+        "recur check $RECUR_DATA/tnews",
+        "recur check rows.tsv --text review --label stars",
+        "recur check clue.zip",
+    )
+)
+def check(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Data files, folders of a task's files, folders of such folders, CLUE predictions or zips of them.",
+            metavar="PATH...",
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        typer.Option(help="The task of the rows; default: as folder or file are named, else custom.", metavar="NAME"),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Preset that says task, columns, tokenizer and max_length.", metavar="NAME|FILE"),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Column of the text, by name or number from 1.", metavar="COLUMN")
+    ] = None,
+    pair: Annotated[str | None, typer.Option(help="Column of the second text.", metavar="COLUMN")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label.", metavar="COLUMN")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Whether the first TSV or CSV row names the columns."),
+    ] = None,
+    no_lengths: Annotated[
+        bool, typer.Option("--no-lengths", help="Count no tokens, which may need a vocabulary made first.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find out what is wrong with data or with a CLUE submission, before a training or a leaderboard does.
+
+    Data: rows that cannot be used, texts that are in two splits or have two labels, lengths, labels, odd characters.
+    CLUE files and zips: why they would score 0. Exit code 3 where rows would be lost, a training would stop or a file would
+    score 0; warnings leave it 0.
+    """
+    from recurcli.commands.check import CheckRequest
+    from recurcli.commands.check import check as command
+
+    columns = {"text": text, "pair": pair, "label": label, "id": id_column, "header": header}
+    request = CheckRequest(paths=tuple(paths), task=task, preset=preset, columns=columns, lengths=not no_lengths)
+    from recurcli.display import progress, tables
+    from recurcli.display.check import print_check
+
+    result = progress.follow(command(request), quiet=quiet)
+    if json:
+        tables.print_json(result)
+    else:
+        print_check(result)
+    if result["errors"]:
+        first = next(
+            finding["message"]
+            for report in result["reports"]
+            for finding in report["findings"]
+            if finding["level"] == "error"
+        )
+        count = "1 error was found" if result["errors"] == 1 else f"{result['errors']:,} errors were found, the first"
+        raise DataError(f"{count}: {first}")
+
+
+@app.command(epilog=example("recur presets starsaber-tnews"))
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(help="A preset's name or file, to be printed fully resolved.", metavar="NAME")
+    ] = None,
+    settings: Settings = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a preset file.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """List the presets, or print one with the origin of each value."""
+    from recurcli.display import tables
+    from recurcli.preset import compose, preset_names
+    from recurcli.preset.schema import json_schema
+
+    if schema:
+        tables.print_json(json_schema())
+    elif name is None:
+        names = preset_names()
+        if json:
+            tables.print_json(names)
+        else:
+            tables.print_preset_names(names)
+    else:
+        resolved = compose(name, settings=settings or [])
+        if json:
+            rows = {key: {"value": value, "origin": origin} for key, value, origin in resolved.rows()}
+            tables.print_json({"preset": resolved.name, "keys": rows})
+        else:
+            tables.print_preset(resolved)

@@ -1,0 +1,41 @@
+"""The process around a command: whatever happens becomes an exit code and at most one line."""
+
+import contextlib
+import sys
+import traceback
+
+from recurcli import exits, ranks
+from recurcli.cli.app import app
+
+
+def main() -> None:
+    """The entry point: runs a command and turns whatever happens into an exit code and at most one line."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run `arguments`; returns the exit code, after printing `recur: error: …` if it is not 0."""
+    with exits.signals_as_errors() as received:
+        try:
+            exits.open_streams()
+            ranks.join()
+            code = app(arguments, prog_name="recur", standalone_mode=False)
+            exits.flush_output()
+            if code == 130:
+                raise KeyboardInterrupt  # as which it began: Typer has made a number of it
+            ranks.finish()
+            return code if isinstance(code, int) else 0
+        except BaseException as caught:
+            if exits.is_closed_pipe(caught):
+                ranks.condemn(caught, exits.CLOSED_PIPE, "")
+                exits.die_of_closed_pipe()
+            error = received[0] if received else caught
+            code, line = ranks.condemn(error, *exits.explained(error))
+            exits.drop_output()
+            with contextlib.suppress(OSError):
+                if line and "--debug" in arguments:
+                    traceback.print_exc()
+                if line:
+                    print(f"recur: error: {line}", file=sys.stderr)
+            ranks.part(code)
+            return code
