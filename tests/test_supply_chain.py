@@ -1,0 +1,91 @@
+"""What is installed is what was tested: pinned versions for CI, lower bounds that hold, a wheel that is the same each time."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CONSTRAINTS = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+TEST_TOOLS = ("pytest", "hypothesis", "build", "hatchling")
+"""What the suite needs beyond the project's own dependencies."""
+
+
+def lower_bounds(requirements: list[str]) -> dict[str, str]:
+    """Name to lowest version, of requirements such as `torch>=2.10`."""
+    found = [re.match(r"([A-Za-z0-9_.-]+)>=([0-9.]+)", requirement) for requirement in requirements]
+    return {match[1].lower(): match[2] for match in found if match}
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+def test_every_dependency_has_a_lower_bound_and_a_pinned_version_above_it() -> None:
+    requirements = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["report"]]
+    pinned = {line.split("==")[0].lower(): line.split("==")[1] for line in CONSTRAINTS}
+    bounds = lower_bounds(requirements)
+    assert len(bounds) == len(requirements)
+    for name, bound in bounds.items():
+        assert version(pinned[name]) >= version(bound), name
+
+
+def test_constraints_are_names_and_versions_and_nothing_else() -> None:
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9.+]*", line) for line in CONSTRAINTS)
+
+
+def test_ci_installs_the_pinned_versions() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    installs = [line for line in readme.splitlines() if "pip install" in line and line.startswith(".venv")]
+    assert installs
+    assert all("-c .ci/constraints.txt" in line for line in installs)
+
+
+def test_two_builds_of_the_wheel_are_the_same_file(tmp_path: Path) -> None:
+    digests = set()
+    for name in ("one", "two"):
+        build = [
+            sys.executable,
+            "-m",
+            "build",
+            "--wheel",
+            "--no-isolation",
+            "--outdir",
+            str(tmp_path / name),
+            str(ROOT),
+        ]
+        subprocess.run(build, check=True, capture_output=True)
+        (wheel,) = (tmp_path / name).glob("*.whl")
+        digests.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
+def test_the_suite_passes_on_the_declared_lower_bounds(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    bounds = lower_bounds([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["report"]])
+    tools = lower_bounds(PROJECT["optional-dependencies"]["dev"])
+    wanted = {**bounds, **{name: tools[name] for name in TEST_TOOLS}}
+    pins = [f"{name}=={bound}" for name, bound in wanted.items()]
+    installed = subprocess.run(
+        [python, "-m", "pip", "install", "-q", *pins], capture_output=True, text=True, check=False
+    )
+    assert installed.returncode == 0, installed.stderr[-2000:]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q", "-x", "--deselect", "tests/test_wheel.py", "--deselect", __file__],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout[-2000:])
+    assert done.returncode == 0, done.stdout[-4000:]
