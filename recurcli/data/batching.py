@@ -32,13 +32,13 @@ class TokenRows(Protocol):
 
 
 def epoch_batches(
-    lengths: NDArray[Any], batch_size: int, *, seed: int, epoch: int, first: int = 0, window: int = WINDOW
+    lengths: NDArray[Any], batch_size: int, *, seed: int, epoch: int, first: int = 0, window: int | None = None
 ) -> Iterator[Rows]:
     """The batches of one training epoch from batch `first` on: every row exactly once, in ceil(rows / batch_size) batches.
 
-    All rows as in `bucketed`; of more than `window` rows, window after window, the windows in a shuffled order.
+    All rows as in `bucketed`; of more than `window` rows (WINDOW), window after window, the windows in a shuffled order.
     """
-    window = max(1, window // batch_size) * batch_size  # only an epoch's last rows may make a smaller batch
+    window = max(1, (window or WINDOW) // batch_size) * batch_size  # only an epoch's last rows may make a smaller batch
     starts = range(0, len(lengths), window)
     if len(starts) <= 1:
         yield from bucketed(lengths, batch_size, seed=seed, epoch=epoch)[first:]

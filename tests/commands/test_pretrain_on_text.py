@@ -1,0 +1,126 @@
+"""Pre-training on plain text: any number of files, read from the disk batch by batch, resumed at the exact place."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from predicting import Recur
+from safetensors.torch import load_file
+from tiny_task import tiny
+from torchrun import command, completed
+
+from recurcli.commands.parts import TrainingRequest
+from recurcli.commands.pretrain import pretrain
+from recurcli.data import batching
+from recurcli.files import sha256_of
+from recurcli.preset import compose
+from recurcli.training.fit import Progress
+
+
+def write_texts(folder: Path, files: int = 3, lines: int = 40) -> Path:
+    for number in range(files):
+        (folder / f"part {number}").mkdir(parents=True)
+        texts = [f"{'鼠牛虎兔龙蛇'[line % 6] * (1 + line % 5)}{number}" for line in range(lines)]
+        (folder / f"part {number}" / "text.txt").write_text("\n".join(texts) + "\n\n", encoding="utf-8")
+    return folder
+
+
+def options(texts: Path, output: Path, *more: str) -> list[object]:
+    settings = tiny("pretraining.max_steps=25", "pretraining.checkpoint_every=4", "encoder.dropout=0", *more)
+    return ["--preset", "starsaber-tnews", "--data", texts, "--output", output, *settings]
+
+
+def test_a_folder_of_text_files_is_read_whole(recur: Recur, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "texts")
+    code, out, err = recur("pretrain", *options(texts, tmp_path / "run"), "--json")
+    assert code == 0, err
+    found = json.loads(out)["data"]["text"]
+    assert (found["rows"], found["path"]) == (120, str(texts))
+    assert "3 text files" in err
+
+
+def test_rows_of_the_task_go_before_text_files_beside_them(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    (tmp_path / "tnews").symlink_to(tiny_tnews)
+    (tmp_path / "vocabulary.txt").write_text("no text to learn from\n")
+    code, out, err = recur("pretrain", *options(tmp_path, tmp_path / "run"), "--dry-run", "--json")
+    assert code == 0, err
+    assert set(json.loads(out)["data"]) == {"train", "dev", "test"}
+
+
+@pytest.mark.parametrize("window", [16, 1 << 22])
+def test_a_resume_goes_on_at_the_exact_place(
+    window: int, recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "WINDOW", window)
+    texts = write_texts(tmp_path / "texts")
+    assert recur("pretrain", *options(texts, tmp_path / "whole"), "--quiet")[0] == 0
+    settings = [str(part) for part in options(texts, tmp_path)[7::2]]
+    resolved = compose("starsaber-tnews", data=str(texts), settings=settings)
+    events = pretrain(TrainingRequest(resolved=resolved, output=tmp_path / "stopped"))
+    while not (isinstance(event := next(events), Progress) and event.step == 18):
+        pass
+    events.close()  # type: ignore[attr-defined]
+    code, _, err = recur("pretrain", *options(texts, tmp_path / "stopped"), "--resume")
+    assert (code, "resumed at step 16" in err) == (0, True)
+    assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")
+
+
+def test_other_text_is_refused_at_a_resume(recur: Recur, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "texts")
+    assert recur("pretrain", *options(texts, tmp_path / "run"), "--quiet")[0] == 0
+    (tmp_path / "run" / "result.json").unlink()
+    (texts / "part 1" / "text.txt").write_text("another\n")
+    code, _, err = recur("pretrain", *options(texts, tmp_path / "run"), "--resume", "--quiet")
+    assert code == 2
+    assert "text rows was 120 and is now 81" in err
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_text_and_train_as_one_does(recur: Recur, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "texts")
+    assert recur("pretrain", *options(texts, tmp_path / "one"), "--quiet")[0] == 0
+    done = completed(command("pretrain", *options(texts, tmp_path / "two")))
+    assert done.returncode == 0, done.stderr.decode()
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-5
+
+
+PEAK = """
+import sys, threading, time
+from recurcli.cli import run
+
+peak = 0
+def watch():
+    global peak
+    while True:
+        for line in open("/proc/self/status"):
+            if line.startswith("RssAnon"):
+                peak = max(peak, int(line.split()[1]))
+        time.sleep(0.02)
+threading.Thread(target=watch, daemon=True).start()
+code = run(sys.argv[1:])
+print("peak", peak)
+sys.exit(code)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
+    """Pages of the mapped file are the system's to take back; what counts is memory of the process's own."""
+    peaks = {}
+    for lines in (20_000, 1_000_000):
+        folder = tmp_path / str(lines)
+        folder.mkdir()
+        with (folder / "x.txt").open("w") as file:
+            file.writelines(f"{number:x} {number * 7919 % 100_003:x} and some more words\n" for number in range(lines))
+        settings = [*options(folder, tmp_path / f"run {lines}"), "--set", "tokenizer.kind=byte", "--quiet"]
+        started = time.monotonic()
+        arguments = [sys.executable, "-c", PEAK, "pretrain", *map(str, settings)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        peaks[lines] = int(done.stdout.split()[-1]) / 1024
+        print(f"\n{lines:,} lines: {peaks[lines]:.0f} MB, {time.monotonic() - started:.0f} s")
+    assert peaks[1_000_000] - peaks[20_000] < 100, peaks
