@@ -17,7 +17,7 @@ from recurcli.commands.prediction_file import is_complete, open_output
 from recurcli.commands.prediction_input import WINDOW_CHARACTERS, Input, InputFormat, Tally, open_input, survey, windows
 from recurcli.commands.prediction_output import Sink, is_terminal, refuse_output
 from recurcli.commands.prediction_rows import OutputFormat, RowWriter
-from recurcli.data.readers import Format, Record
+from recurcli.data.formats.readers import Format, Record
 from recurcli.errors import DataError
 from recurcli.evaluation.predictor import WINDOW, Predictor
 from recurcli.files import MANIFEST, sha256_of

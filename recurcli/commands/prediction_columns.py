@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from recurcli.data.columns import BadRow, joined, marked, value_of
-from recurcli.data.readers import Record, Records
+from recurcli.data.formats.readers import Record, Records
 from recurcli.errors import DataError, did_you_mean, visible
 
 TEXT_NAMES = ("text", "sentence", "sentence1")

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 from recurcli.commands.prediction_columns import Columns, Text
 from recurcli.commands.prediction_journal import Reached
 from recurcli.commands.prediction_rows import JSON_ADDED
-from recurcli.data.readers import Record, Records, read_records
+from recurcli.data.formats.readers import Record, Records, read_records
 from recurcli.errors import DataError, UsageError, visible
 from recurcli.evaluation.predictor import WINDOW
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from recurcli.commands.prediction_columns import Columns
-from recurcli.data.readers import Record
+from recurcli.data.formats.readers import Record
 from recurcli.errors import DataError, UsageError, visible
 from recurcli.evaluation.predictor import Prediction
 

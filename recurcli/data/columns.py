@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from recurcli.data.records import kind_of
+from recurcli.data.formats.records import kind_of
 from recurcli.errors import did_you_mean, visible
 
 TEXT_NAMES = (

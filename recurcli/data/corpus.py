@@ -21,7 +21,7 @@ import numpy as np
 
 from recurcli.data.config import TokenizerConfig
 from recurcli.data.examples import BAD_ROWS_SHOWN, judge_bad_rows
-from recurcli.data.rows import open_file, rows_of
+from recurcli.data.formats.rows import open_file, rows_of
 from recurcli.data.tokenizer import ROWS_AT_ONCE, Tokenizer, Tokens
 from recurcli.errors import DataError, StorageError
 from recurcli.files import replacing, sha256_of, to_json, write_atomically

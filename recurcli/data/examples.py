@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from recurcli.data.columns import BadRow, TextColumns
 from recurcli.data.config import DataConfig
+from recurcli.data.formats.readers import Format, Record, Records, kind_of, read_records
 from recurcli.data.found_columns import OPTION, Columns, find_columns
 from recurcli.data.hub import load_hub_split
 from recurcli.data.labels import label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.listops import listops_rows
-from recurcli.data.readers import Format, Record, Records, kind_of, read_records
 from recurcli.data.sources import Source, adapted, find_source
 from recurcli.data.task import PLAIN, Layout, Task
 from recurcli.data.tasks import CUSTOM

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from recurcli.data.columns import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, TextColumns
 from recurcli.data.config import DataConfig
-from recurcli.data.records import Records, other_delimiter
+from recurcli.data.formats.records import Records, other_delimiter
 from recurcli.data.task import PLAIN, Layout, Task
 from recurcli.errors import DataError, visible
 

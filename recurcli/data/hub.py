@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from recurcli.data.parquet import class_name
-from recurcli.data.records import Record
+from recurcli.data.formats.parquet import class_name
+from recurcli.data.formats.records import Record
 from recurcli.data.task import Task
 from recurcli.errors import DataError, visible
 

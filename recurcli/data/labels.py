@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from recurcli.data.columns import BadRow, value_of
-from recurcli.data.records import kind_of
+from recurcli.data.formats.records import kind_of
 from recurcli.data.task import Task
 from recurcli.errors import DataError, did_you_mean, visible
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recurcli.data.config import Column, DataConfig
-from recurcli.data.readers import FORMATS
+from recurcli.data.formats.readers import FORMATS
 from recurcli.data.task import PLAIN, Layout, Task
 from recurcli.data.tasks import CUSTOM
 from recurcli.errors import DataError, UsageError, did_you_mean, visible

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.rows import open_file, rows_of
+from recurcli.data.formats.rows import open_file, rows_of
 from recurcli.errors import DataError, visible
 
 _DIGITS = re.compile(rb"[0-9]{1,12}")

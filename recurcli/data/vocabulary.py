@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from recurcli.data.config import TokenizerConfig
-from recurcli.data.rows import open_file, rows_of
+from recurcli.data.formats.rows import open_file, rows_of
 from recurcli.errors import DataError, visible
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from recurcli.data.rows import BOM, CHUNK, open_file
+from recurcli.data.formats.rows import BOM, CHUNK, open_file
 
 LATER_MARK = b"\n" + BOM
 """Where a file with a byte order mark was put behind another."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.rows import BOM
+from recurcli.data.formats.rows import BOM
 from recurcli.data.sources import Source, adapted, find_source, split_named, splits_of
 from recurcli.data.task import Task
 from recurcli.data.tasks import CUSTOM, TASKS

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from recurcli.data.columns import BadRow, is_usual
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Example, example_of, opened
+from recurcli.data.formats.records import Record, Records
 from recurcli.data.found_columns import Columns
-from recurcli.data.records import Record, Records
 from recurcli.data.sources import Source
 from recurcli.data.task import Task
 from recurcli.errors import DataError

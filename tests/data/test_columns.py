@@ -7,8 +7,8 @@ import pytest
 
 from recurcli.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, BadRow, TextColumns, marked
 from recurcli.data.config import DataConfig
+from recurcli.data.formats.readers import read_records
 from recurcli.data.found_columns import Columns, find_columns
-from recurcli.data.readers import read_records
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.readers import Record, read_records
-from recurcli.data.separated import LONGEST_QUOTED
+from recurcli.data.formats.readers import Record, read_records
+from recurcli.data.formats.separated import LONGEST_QUOTED
 
 Read = tuple[list[list[str]], list[str | None]]
 

@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
-from recurcli.data.parquet import ParquetRecords
+from recurcli.data.formats.parquet import ParquetRecords
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.readers import Format, Record, read_records
+from recurcli.data.formats.readers import Format, Record, read_records
 from recurcli.errors import DataError
 
 

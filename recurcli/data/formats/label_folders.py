@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from recurcli.data.records import Record, Records
-from recurcli.data.rows import BOM, Row, open_file
-from recurcli.data.separated import decoded
+from recurcli.data.formats.records import Record, Records
+from recurcli.data.formats.rows import BOM, Row, open_file
+from recurcli.data.formats.separated import decoded
 from recurcli.errors import DataError, visible
 
 LARGEST_TEXT = 64 << 20

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recurcli.data.records import Record, Records
+from recurcli.data.formats.records import Record, Records
 from recurcli.errors import DataError, visible
 
 ROWS_AT_ONCE = 1024

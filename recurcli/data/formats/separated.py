@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from recurcli.data.rows import LONGEST_ROW, Row
+from recurcli.data.formats.rows import LONGEST_ROW, Row
 
 NUL = "\0"
 LONGEST_QUOTED = 500

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from recurcli.data.records import Record, kind_of
-from recurcli.data.rows import Row
-from recurcli.data.separated import NUL, decoded
+from recurcli.data.formats.records import Record, kind_of
+from recurcli.data.formats.rows import Row
+from recurcli.data.formats.separated import NUL, decoded
 from recurcli.errors import visible
 
 

@@ -9,12 +9,12 @@ from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from recurcli.data.json_lines import json_record
-from recurcli.data.label_folders import LabelFolders
-from recurcli.data.parquet import ParquetRecords
-from recurcli.data.records import Format, Record, Records, kind_of
-from recurcli.data.rows import open_file, rows_of
-from recurcli.data.separated import Fields, comma_separated, tab_separated
+from recurcli.data.formats.json_lines import json_record
+from recurcli.data.formats.label_folders import LabelFolders
+from recurcli.data.formats.parquet import ParquetRecords
+from recurcli.data.formats.records import Format, Record, Records, kind_of
+from recurcli.data.formats.rows import open_file, rows_of
+from recurcli.data.formats.separated import Fields, comma_separated, tab_separated
 from recurcli.errors import DataError, visible
 
 __all__ = ["FORMATS", "Format", "Record", "Records", "format_of", "kind_of", "read_records"]
