@@ -47,7 +47,7 @@ class Ranks:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         assert _watch is not None
-        with _talking():
+        with _talking(), _stdout_aside():
             distributed.init_process_group(
                 "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
                 store=_watch.store,
@@ -210,6 +210,19 @@ def part(code: int) -> None:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)  # the interpreter's own end would wait for what a lost process still owes
+
+
+@contextlib.contextmanager
+def _stdout_aside() -> Iterator[None]:
+    """Send to stderr what gloo prints of its connections (until torch 2.12): stdout is for results."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextlib.contextmanager

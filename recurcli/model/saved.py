@@ -27,7 +27,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:  # how safetensors tells of a full disk
-        if found := re.search(r"\(os error (\d+)\)", str(error)):
+        if found := re.search(r"(?:os error |code: )(\d+)", str(error)):
             number = int(found[1])
             raise OSError(number, os.strerror(number), str(path)) from None
         raise StorageError(f"{path}: cannot be written: {visible(error)}") from None

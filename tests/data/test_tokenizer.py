@@ -334,6 +334,7 @@ def test_the_chinese_bert_vocabulary_works_for_characters_and_word_pieces(real_d
         assert len(tokenizer.word_ids) == 21_128 - 5 - 99
 
 
+@pytest.mark.filterwarnings("ignore:Deprecated in 0.9.0:DeprecationWarning")  # of the peer, until tokenizers 0.22
 def test_word_pieces_are_those_of_bert(real_data: Path) -> None:
     path = str(real_data / "bert_zh_vocab.txt")
     ours = Tokenizer.train([], TokenizerConfig(kind="wordpiece", vocabulary=path))
