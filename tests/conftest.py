@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
-from runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, fingerprint, options
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
-from runs import options
+from small_runs import options
 
 from recurcli.errors import ModelError
 from recurcli.evaluation.trained import read_model

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from forked import Ended, ForkServer
-from runs import fingerprint
-from runs import options as small_options
+from small_runs import fingerprint
+from small_runs import options as small_options
 
 from recurcli.training.checkpoint import newest_checkpoint
 

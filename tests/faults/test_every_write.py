@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import saves
 from forked import Ended, ForkServer
-from runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, fingerprint, options
 
 from recurcli.errors import ModelError
 from recurcli.evaluation.trained import read_model

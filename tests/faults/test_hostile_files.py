@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
-from runs import COMMANDS, options
+from small_runs import COMMANDS, options
 from tiny_task import write_rows
 
 from recurcli.errors import UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from forked import Child, ForkServer
-from runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, fingerprint, options
 
 ENCODERS = ("starsaber", "truncated-rnn", "transject")
 PLACES = {

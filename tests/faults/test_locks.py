@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import Child, Ended, ForkServer
-from runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, fingerprint, options
 
 from recurcli.evaluation.trained import read_model
 

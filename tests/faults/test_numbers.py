@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
-from runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, fingerprint, options
 
 OBJECTIVES = {"finetune": "ClassificationObjective", "pretrain": "MaskedTokenObjective"}
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from runs import AWKWARD, fingerprint
+from small_runs import AWKWARD, fingerprint
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune

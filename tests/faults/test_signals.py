@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from forked import Child, ForkServer
-from runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, fingerprint, options
 
 ENDINGS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
 PHASES = {
