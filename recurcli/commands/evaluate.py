@@ -35,7 +35,8 @@ def data_config(run: Path, data: Path | None) -> DataConfig:
     """
     config = _stored_config(run)
     if data is not None:
-        return replace(config, path=str(data.expanduser().absolute()))
+        path = data.expanduser().absolute()
+        return replace(config, path=str(path), files=None if path.is_file() else config.files)
     if config.path is not None and not Path(config.path).exists():
         raise DataError(f"{config.path}: the data of {run} are gone from there; say where they are with --data")
     return config
@@ -87,7 +88,10 @@ def evaluate(
     task = task_of(run, predictor)
     if not task.has_labels(split):
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
-    rows = load_split(task, split, data_config(run, data), divided=data is None)
+    config = data_config(run, data)
+    if data is None and split not in ("train", "dev") and config.path is not None and Path(config.path).is_file():
+        raise DataError(f"{config.path}: is one file of train and dev rows; name the {split} rows with --data")
+    rows = load_split(task, split, config, divided=data is None or _trained_on(run, data))
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     labels = [str(example.label) for example in rows.examples]
@@ -123,6 +127,12 @@ def evaluate(
             **found,
         }
     )
+
+
+def _trained_on(run: Path, data: Path) -> bool:
+    """Whether `data` is the very file that the run was trained on, whose rows are train and dev."""
+    stored = _stored_config(run).path
+    return stored is not None and Path(stored).is_file() and data.is_file() and data.samefile(stored)
 
 
 def _check_plots(path: Path, diagnosed: bool) -> None:

@@ -73,7 +73,7 @@ def export(
         {
             "name": answer.submission.name,
             "rows": len(answer.rows.examples),
-            "from": answer.submission.test_file,
+            "from": answer.submission.test_file if answer.rows.path is None else answer.rows.path.name,
             "run": str(answer.run),
         }
         for answer in sorted(answers, key=lambda answer: answer.submission.name)
@@ -117,6 +117,10 @@ def _is_there(task: Task, submission: Submission, split: str, config: DataConfig
     path = Path(config.path)
     if not path.is_dir():
         name = path.name.removesuffix(".gz")
+        if name in (task.files["train"], task.files["dev"]):
+            raise UsageError(
+                f"{path}: holds labelled rows, no test rows; {submission.name} answers {submission.test_file}"
+            )
         return name == submission.test_file or (first and name not in [other.test_file for other in task.submissions])
     try:
         find_source(task, split, config)

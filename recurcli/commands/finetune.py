@@ -81,6 +81,11 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     """What was found out about the rows of one's own data, and what looks wrong with their labels."""
     if train.path == dev.path and train.path is not None:
         yield Note(f"{train.path.name} holds train and dev rows: every {task.dev_every or 10}th is a dev row")
+    if len(dev.labels) == 1:
+        yield Note(
+            f"all {len(dev.examples):,} dev rows have the label '{visible(dev.labels[0])}': their score says little",
+            "warning",
+        )
     if task_named(task.name).labels:
         return
     read = " and ".join(

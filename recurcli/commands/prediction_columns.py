@@ -4,15 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recurcli.data.columns import BadRow, joined, marked, value_of
+from recurcli.data.columns import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, BadRow, joined, marked, value_of
 from recurcli.data.formats.readers import Record, Records
 from recurcli.errors import DataError, did_you_mean, visible
 
-TEXT_NAMES = ("text", "sentence", "sentence1")
-"""What a text's column is called where it has not the name of the training data."""
-PAIR_NAMES = ("pair", "sentence2")
-OTHER_NAMES = ("label", "id")
-"""With the names above: what makes the first row of a TSV a header."""
+SURE_NAMES = ("text", "sentence", "sentence1", "pair", "sentence2", "label", "id")
+"""What makes the only field of a TSV's first row a header: other usual names may as well be a text."""
+SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
+OTHER_NAMES = (*LABEL_NAMES, *ID_NAMES)
 DELIMITERS = ",;|"
 
 
@@ -93,7 +92,7 @@ def find_columns(
     known = _Known(records.name, names, keys, named=header or records.named)
     wants_pair = wishes.pair is not None or "pair" in trained
     text = known.find(wishes.text, trained.get("text", ()), TEXT_NAMES, place=0, option="--text")
-    pair = known.find(wishes.pair, trained.get("pair", ()), PAIR_NAMES, 1, "--pair", text) if wants_pair else ()
+    pair = known.find(wishes.pair, trained.get("pair", ()), SECOND_NAMES, 1, "--pair", text) if wants_pair else ()
     spans = trained.get("spans", ())
     return Columns(
         names=names,
@@ -113,14 +112,15 @@ def _has_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]], 
     if wishes.header is not None or not sample:
         return bool(wishes.header)
     told = [name for name in (wishes.text, wishes.pair, wishes.id) if name is not None and not _is_number(name)]
-    known = _folded([*_known_names(trained), *told])
+    several = len(sample[0].fields) > 1
+    known = _folded([*_known_names(trained, several=several), *told])
     return sample[0].fault is None and not known.isdisjoint(_folded(sample[0].fields.values()))
 
 
-def _known_names(trained: Mapping[str, Sequence[str]]) -> list[str]:
-    """What columns are called here or were called in the training data; numbers are no names."""
+def _known_names(trained: Mapping[str, Sequence[str]], *, several: bool = True) -> list[str]:
+    """What columns are usually called, or were called in the training data; numbers are no names."""
     names = [name for columns in trained.values() for name in columns if not _is_number(name)]
-    return [*TEXT_NAMES, *PAIR_NAMES, *OTHER_NAMES, *names]
+    return [*([*TEXT_NAMES, *SECOND_NAMES, *OTHER_NAMES] if several else SURE_NAMES), *names]
 
 
 def _folded(names: Iterable[str]) -> set[str]:
@@ -145,8 +145,8 @@ class _Known:
             return word  # an empty input: no row will ask for it
         if word in self.names:
             return self._only(word)
-        if _is_number(word) and 0 < int(word) <= len(self.keys):
-            return self.keys[int(word) - 1]
+        if _is_number(word) and 0 < int(word[:9]) <= len(self.keys):
+            return self.keys[int(word[:9]) - 1]
         raise DataError(f"{self.source}: has no column '{visible(word)}'{visible(did_you_mean(word, self.names), 400)}")
 
     def find(
@@ -175,11 +175,11 @@ class _Known:
             return tuple(trained) or (usual[0],)
         role = "second text" if place else "text"
         left = [key for key in self.keys if key not in taken]
-        if self.named and len(left) > 1:
-            shown = ", ".join(visible(name, 40) for name in self.names[:20])
-            raise DataError(f"{self.source}: which column is the {role}? name it with {option}; there are: {shown}")
         if not left:
             raise DataError(f"{self.source}: has one column, and the model wants a pair of texts")
+        if self.named and (place or len(left) > 1 or not _folded(self.names).isdisjoint(_folded(OTHER_NAMES))):
+            shown = ", ".join(visible(name, 40) for name in self.names[:20])
+            raise DataError(f"{self.source}: which column is the {role}? name it with {option}; there are: {shown}")
         key = left[0]
         if len(left) > 1 or self.guesses:
             self.guesses[option] = (self.keys.index(key) + 1, role)

@@ -50,7 +50,7 @@ class RowWriter:
         self.probabilities = probabilities
         self.top_k = min(top_k or 0, len(labels))
         self.with_reason = with_reason
-        self.added = {*ADDED, *self._more_names()}
+        self.added = set() if format == "clue" else {*ADDED, *self._more_names()}
         self.count = 0
         self.refuse_added(columns.names)
         if format == "jsonl" and len(set(columns.names)) < len(columns.names):
@@ -135,13 +135,16 @@ class RowWriter:
         try:
             return _json_line({**fields, **line, **reason})
         except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is no JSON
-            return _json_line({**line, "reason": fault or "holds a value that cannot be written as JSON"})
+            kept = {key: value for key, value in fields.items() if isinstance(value, str | int | None)}
+            return _json_line({**kept, **line, "reason": fault or "holds a value that cannot be written as JSON"})
 
 
 def _as_text(value: Any) -> str:
     """A value of JSON or Parquet as a field: a string as it is, anything else as JSON."""
     try:
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        if isinstance(value, str | int | float | list | dict | None) and not isinstance(value, str):
+            return json.dumps(value, ensure_ascii=False, default=str)
+        return str(value)
     except RecursionError:
         return "(nested too deeply)"
 

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from recurcli.errors import did_you_mean
 from recurcli.validation import STRICT
 
 TokenizerKind = Literal["char", "wordpiece", "bpe", "unigram", "byte", "whitespace"]
 
 
+SPLITS = ("train", "dev", "test", "test1.0")
 Column = str | int
 """A column by name, or by number from 1 where there is no header."""
 
@@ -54,6 +56,9 @@ class DataConfig:
             raise ValueError(f"dev_every must be at least 2, not {self.dev_every}")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise ValueError(f"delimiter must be one character, no quote and no line end, not {self.delimiter!r}")
+        for split in self.files or {}:
+            if split not in SPLITS:
+                raise ValueError(f"files has no split {split!r}{did_you_mean(split, SPLITS)}")
         if self.labels is not None and len({str(label) for label in self.labels}) < max(2, len(self.labels)):
             raise ValueError("labels must be two or more, each once")
         for name in ("path", "hub", "text", "pair", "label", "id"):

@@ -46,8 +46,9 @@ def find_columns(
     if not text:
         first = _usual(TEXT_NAMES, there, "text", name, option, hint)
         text = (first,)
-        if not pair and PAIR_NAMES.get(first) in there:
-            pair = (PAIR_NAMES[first],)
+        second = _spelled([PAIR_NAMES.get(first.strip().casefold(), "")], there)
+        if not pair and second is not None:
+            pair = (second,)
     texts = TextColumns(tuple(map(told, text)), tuple(map(told, pair)), task.spans)
     label, wanted = None, layout.label or task.label
     if labelled is None and config.label is None:

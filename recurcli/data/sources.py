@@ -80,6 +80,8 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
         if not path.exists():
             raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
         if not path.is_dir():
+            if config.files is not None:
+                raise UsageError(f"{path}: is one file; data.files names the files of a folder")
             return Source(path, _with_header(_layout_of(task, path), config), divided and split in ("train", "dev"))
         candidates = list(_candidates(task, split, path))
         found = next(((place, layout, part) for place, layout, part in candidates if place.exists()), None)

@@ -119,6 +119,7 @@ _ROWS = (
     ),
     Task(
         name="cluewsc",
+        folder="cluewsc2020",  # as CLUE's archive has it
         labels=("false", "true"),
         layouts=_CLUE_TWO_TESTS,
         rows={"train": 1_244, "dev": 304, "test": 2_574, "test1.0": 290},

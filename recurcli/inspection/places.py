@@ -13,7 +13,7 @@ from recurcli.data.formats.rows import BOM
 from recurcli.data.sources import Source, adapted, find_source, split_named, splits_of
 from recurcli.data.task import Task
 from recurcli.data.tasks import CUSTOM, TASKS
-from recurcli.errors import DataError
+from recurcli.errors import DataError, UsageError
 
 ROWS = "rows"
 """The split of a single file whose name tells none."""
@@ -159,4 +159,7 @@ def official_rows(task: Task, part: Part, split: str) -> int | None:
 def as_told(config: DataConfig, path: Path, told: Mapping[str, object]) -> DataConfig:
     """`config` for the data at `path`, with what the command line says of its columns."""
     given = {key: value for key, value in told.items() if value is not None}
-    return replace(config, path=str(path), **given)  # type: ignore[arg-type]
+    try:
+        return replace(config, path=str(path), files=None if path.is_file() else config.files, **given)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None

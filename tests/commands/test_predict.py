@@ -83,7 +83,11 @@ def test_without_a_header_no_row_is_taken_for_one(recur: Recur, trained: Path, t
     [
         ("id\tsentence\n1\ta\n", ["--text", "sentense"], "did you mean 'sentence'"),
         ("id\tsentence\n1\ta\n", ["--text", "3"], "has no column '3'"),
-        ("id\tbody\tother\n1\ta\tb\n", [], "which column is the text? name it with --text; there are: id, body, other"),
+        (
+            "id\ttrunk\tother\n1\ta\tb\n",
+            [],
+            "which column is the text? name it with --text; there are: id, trunk, other",
+        ),
         ("sentence\tsentence\na\tb\n", [], "has the column 'sentence' twice; give its number"),
         ("text\ttext\na\tb\n", ["--text", "text"], "has the column 'text' twice"),
         ("sentence\tx\tx\na\tb\tc\n", ["--format", "jsonl"], "has the column 'x' twice, which JSON cannot hold"),

@@ -1,0 +1,102 @@
+"""What looks right and is not: a label taken for a text, training rows scored as dev, a header predicted as a row."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from predicting import Recur
+from tiny_task import tiny
+
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import load_split
+from recurcli.data.tasks import task_named
+
+
+def finetuned(recur: Recur, data: Path, run: Path, *settings: str) -> str:
+    arguments = ["--preset", "starsaber-custom", "--data", data, "--output", run]
+    code, _, err = recur("finetune", *arguments, *tiny(*settings))
+    assert code == 0, err
+    return err
+
+
+def write_csv(path: Path, header: list[str], rows: int = 40) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(
+            [f"text {row % 7}", f"more {row % 5}", "xy"[row % 3 == 0]][: len(header)] for row in range(rows)
+        )
+    return path
+
+
+def test_columns_of_a_pair_are_found_whatever_their_case(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "x.csv", ["Premise", "Hypothesis", "Label"])
+    split = load_split(task_named("custom"), "train", DataConfig(path=str(path)))
+    assert (split.columns.text, split.columns.pair, split.label) == (("Premise",), ("Hypothesis",), "Label")
+
+
+def test_a_label_or_an_id_is_never_taken_for_a_text(recur: Recur, tmp_path: Path) -> None:
+    finetuned(recur, write_csv(tmp_path / "x.csv", ["premise", "hypothesis", "label"]), tmp_path / "pairs")
+    (tmp_path / "y.jsonl").write_text('{"premise": "a", "label": "x"}\n')
+    code, out, err = recur("predict", tmp_path / "pairs", tmp_path / "y.jsonl")
+    assert (code, out) == (3, "")
+    assert "which column is the second text? name it with --pair" in err
+
+
+def test_a_usual_name_among_several_columns_is_a_header(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "x.csv", ["comment", "stars"])
+    code, out, err = recur("predict", trained, path)
+    assert code == 0, err
+    head, *rows = csv.reader(out.splitlines())
+    assert (head[:2], len(rows)) == (["comment", "stars"], 40)
+
+
+def test_the_file_that_a_run_was_trained_on_gives_its_dev_rows_alone(recur: Recur, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
+    finetuned(recur, path, tmp_path / "run")
+    for more, rows in (([], 4), (["--data", path], 4), (["--split", "train"], 36)):
+        code, out, err = recur("eval", tmp_path / "run", *more, "--json")
+        assert code == 0, err
+        assert json.loads(out)["rows"] == rows
+    code, _, err = recur("eval", tmp_path / "run", "--split", "test")
+    assert (code, "is one file of train and dev rows; name the test rows with --data" in err) == (3, True)
+
+
+def test_dev_rows_of_one_label_are_told(recur: Recur, tmp_path: Path) -> None:
+    rows = "".join(f"text {row}\t{'a' if row % 2 else 'b'}\n" for row in range(40))
+    (tmp_path / "x.tsv").write_text("text\tlabel\n" + rows)
+    assert "all 4 dev rows have the label 'a'" in finetuned(recur, tmp_path / "x.tsv", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [("data.files={valid: b.tsv}", "has no split 'valid'"), ("data.files={train: b.tsv}", "is one file")],
+)
+def test_files_that_would_not_be_read_are_refused(setting: str, reason: str, recur: Recur, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
+    arguments = ["--preset", "starsaber-custom", "--data", path, "--output", tmp_path / "run", "--set", setting]
+    code, _, err = recur("finetune", *arguments)
+    assert (code, reason in err) == (2, True), err
+
+
+def test_dev_rows_are_not_submitted_as_test_rows(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
+    code, _, err = recur("export", trained, "--data", tiny_tnews / "dev.json", "--output", tmp_path / "x.zip")
+    assert (code, "holds labelled rows, no test rows" in err) == (2, True)
+
+
+def test_a_column_number_beyond_all_numbers_and_an_empty_name_are_wrong_usage(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
+    assert recur("predict", trained, path, "--text", "9" * 5000)[0] == 3
+    code, _, err = recur("check", path, "--text", "")
+    assert (code, "text must not be empty" in err) == (2, True)
+
+
+def test_a_number_that_is_none_costs_no_other_column(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"sentence": "a", "key": 7, "far": 1e999}\n')
+    code, out, err = recur("predict", trained, tmp_path / "x.jsonl")
+    assert code == 0, err
+    line = json.loads(out)
+    assert (line["sentence"], line["key"], "reason" in line) == ("a", 7, True)
