@@ -14,8 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recurcli.errors import Interrupted, RankError, visible
-from recurcli.liveness import Watch, named
+from recurcli.errors import Interrupted, RankError, UsageError, visible
+from recurcli.liveness import START, Watch, named
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,6 +152,11 @@ def join() -> None:
     Raises RankError if one of them does not come.
     """
     global _current, _watch
+    for name in ("RANK", "WORLD_SIZE"):
+        if not (value := os.environ.get(name, "1")).isdecimal():
+            raise UsageError(
+                f"{name} is '{visible(value)}', no number; torchrun sets it, and one process needs none: unset it"
+            )
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if "MASTER_ADDR" not in os.environ or "RANK" not in os.environ:
         return
@@ -164,7 +169,8 @@ def join() -> None:
     from torch import distributed
 
     with _talking():
-        store, _, _ = next(distributed.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+        store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(seconds=START)))  # type: ignore[attr-defined]
+        store.set_timeout(PATIENCE)
         _watch = Watch(store, rank, size, node=os.environ.get("GROUP_RANK", "0"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     _current = Ranks(rank, size, int(os.environ.get("LOCAL_RANK", "0")), local_size)

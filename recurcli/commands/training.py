@@ -53,8 +53,9 @@ def run_training(request: TrainingRequest, section: Section, prepare: Prepare) -
     ranks.connect(device)
     with _admitted(run, request, section, facts, ranks) as standing:
         if standing == "finished":
+            result = ranks.shared(run.read_result() if ranks.first else None)
             yield Note(f"{run.path} is finished; nothing to do")
-            yield Finished(ranks.shared(run.read_result() if ranks.first else None))
+            yield Finished(result)
             return
         prepared = yield from _prepared(prepare(request, device))
         with _way_out_of_a_full_disk(), stop_requests(ranks) as stop:

@@ -88,7 +88,7 @@ def text_files(path: Path) -> list[Path]:
     """The text file `path`, or all text files of the folder `path` and its folders, by name; [] if it has none."""
     if not path.is_dir():
         return [path] if is_text_file(path) else []
-    return sorted(found for found in path.rglob("*.txt*") if is_text_file(found) and found.is_file())
+    return sorted(found for found in path.rglob("*") if is_text_file(found) and found.is_file())
 
 
 def read_corpus(path: Path, *, skip_bad_rows: bool = False) -> Corpus:
@@ -143,8 +143,10 @@ def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
     vocabulary = "" if config.vocabulary is None else sha256_of(Path(config.vocabulary))
     name = _name(corpus.sha256, corpus.skip_bad_rows, dataclasses.astuple(config), vocabulary)
     with _cached(f"{name}.tokenizer.json") as path:
-        if not path.exists():
+        beside = path.with_suffix(".sha256")
+        if not (path.exists() and beside.exists() and beside.read_text(errors="replace") == sha256_of(path)):
             write_atomically(path, Tokenizer.train(corpus.texts(), config).to_json())
+            write_atomically(beside, sha256_of(path))
     return Tokenizer.load(path)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recurcli.errors import ModelError, UsageError
-from recurcli.files import MANIFEST, locked, open_own, take_away, to_json, write_atomically, writing
+from recurcli.files import MANIFEST, locked, open_own, sync_directory, take_away, to_json, write_atomically, writing
 
 CONTENTS = (
     "preset.yaml",
@@ -90,7 +90,16 @@ class RunDirectory:
         return "finished" if self.result.is_file() else "resume"
 
     def clear(self) -> None:
-        """Take away what an older run left, but for its preset: a kill in between leaves an unfinished run."""
+        """Take away what an older run left, but for its preset: a kill in between leaves an unfinished run.
+
+        All checkpoints go at once, and first: a resume after that kill must find none to go on from.
+        """
+        if self.checkpoints.is_dir() and not self.checkpoints.is_symlink():
+            with writing(self.checkpoints):
+                aside = self.path / f".{self.checkpoints.name}.{os.getpid()}.tmp"
+                self.checkpoints.rename(aside)
+                sync_directory(self.path)
+            take_away(aside)
         for name in ("result.json", MANIFEST, *CONTENTS):
             if name != "preset.yaml" or (self.path / name).is_dir():
                 take_away(self.path / name)
@@ -99,9 +108,9 @@ class RunDirectory:
         """The stored result of a finished run."""
         try:
             result = json.loads(self.result.read_bytes())
-            if not isinstance(result, dict):
-                raise ValueError("is not a mapping")
-        except ValueError as error:
+            if not isinstance(result, dict) or "parameters" not in result:
+                raise ValueError("it holds no result")
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"{self.result}: is damaged: {error}") from None
         return result
 
@@ -119,7 +128,7 @@ class RunDirectory:
             try:
                 if json.loads(line)["step"] <= last_step:
                     kept.append(line + b"\n")
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
         write_atomically(self.metrics, b"".join(kept))
 

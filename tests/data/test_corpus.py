@@ -109,6 +109,15 @@ def test_text_is_tokenised_once_and_a_damaged_cache_is_made_anew(tmp_path: Path)
     assert again.take(everything).ids.tolist() == first.take(everything).ids.tolist()
 
 
+def test_a_tokenizer_that_was_changed_in_the_cache_is_trained_anew(tmp_path: Path) -> None:
+    corpus = read_corpus(write_lines(tmp_path / "x.txt"))
+    before = corpus_tokenizer(corpus, CHARACTERS).to_json()
+    (path,) = (tmp_path / "cache").glob("*.tokenizer.json")
+    for damage in (before.replace('"c"', '"z"'), "{broken"):
+        path.write_text(damage)
+        assert corpus_tokenizer(corpus, CHARACTERS).to_json() == before
+
+
 def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
