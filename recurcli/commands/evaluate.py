@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from recurcli.commands.events import RowsDone, counted
+from recurcli.commands.parts import stored_preset
 from recurcli.data.batching import collate
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
@@ -19,7 +20,6 @@ from recurcli.evaluation.inference import cross_entropy
 from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.predictor import Predictor
 from recurcli.model.device import Precision
-from recurcli.preset.strict_yaml import read_mapping
 from recurcli.ranks import current
 from recurcli.training.events import Finished, Note
 from recurcli.validation import parse_config
@@ -43,12 +43,10 @@ def data_config(run: Path, data: Path | None) -> DataConfig:
 
 
 def _stored_config(run: Path) -> DataConfig:
-    path = run / "preset.yaml"
     try:
-        values, _ = read_mapping(path)
-        return parse_config(DataConfig, values.get("data") or {})
+        return parse_config(DataConfig, stored_preset(run).get("data") or {})
     except UsageError as error:
-        raise ModelError(str(error) if str(error).startswith(str(path)) else f"{path}: data: {error}") from None
+        raise ModelError(f"{run / 'preset.yaml'}: data: {error}") from None
 
 
 def task_of(run: Path, predictor: Predictor) -> Task:

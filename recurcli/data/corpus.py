@@ -37,7 +37,7 @@ class Corpus:
     path: Path
     files: list[Path]
     sha256: str
-    """Of the files' names and bytes."""
+    """Of the file's bytes, or of the files' names and bytes."""
     skip_bad_rows: bool = False
     rows: int = 0
     """Lines of the last reading, those without text among them."""
@@ -94,12 +94,14 @@ def text_files(path: Path) -> list[Path]:
 def read_corpus(path: Path, *, skip_bad_rows: bool = False) -> Corpus:
     """The text at `path`, a file or a folder of files; DataError if one of them cannot be opened."""
     files = text_files(path) or [path]
-    digest = hashlib.sha256()
     for file in files:
         open_file(file).close()
-        name = file.name if file == path else str(file.relative_to(path))
-        digest.update(f"{name}\0{sha256_of(file)}\n".encode(errors="surrogateescape"))
-    return Corpus(path, files, sha256_of(path) if files == [path] else digest.hexdigest(), skip_bad_rows)
+    if files == [path]:
+        return Corpus(path, files, sha256_of(path), skip_bad_rows)
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative_to(path)}\0{sha256_of(file)}\n".encode(errors="surrogateescape"))
+    return Corpus(path, files, digest.hexdigest(), skip_bad_rows)
 
 
 def _rows(path: Path) -> Iterator[Any]:

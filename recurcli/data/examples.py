@@ -122,10 +122,9 @@ def _of_source(source: Source, task: Task, config: DataConfig, *, labelled: bool
     """All rows of a file or folder."""
     path, layout = source.path, source.layout
     with opened(source, task, config, labelled=labelled) as (records, columns):
-        found = _split_of(records, str(path), task, columns, config, layout)
-        if records.format == "folders":
-            return replace(found, path=path)
-    return replace(found, path=path, sha256=sha256_of(path))
+        sha256 = None if records.format == "folders" else sha256_of(path)
+        found = _split_of(records, str(path), task, columns, config, layout, sha256)
+    return replace(found, path=path)
 
 
 @contextlib.contextmanager
@@ -156,8 +155,15 @@ def opened(
 
 
 def _split_of(
-    records: Iterable[Record], name: str, task: Task, columns: Columns, config: DataConfig, layout: Layout = PLAIN
+    records: Iterable[Record],
+    name: str,
+    task: Task,
+    columns: Columns,
+    config: DataConfig,
+    layout: Layout = PLAIN,
+    sha256: str | None = None,
 ) -> Split:
+    """The examples among `records`; without the `sha256` of their file it is that of the rows."""
     examples: list[Example] = []
     numbers: list[int] = []
     bad: list[str] = []
@@ -184,7 +190,7 @@ def _split_of(
     return Split(
         examples,
         path=None,
-        sha256=_sha256_of_rows(examples),
+        sha256=sha256 or _sha256_of_rows(examples),
         columns=columns.texts,
         label=columns.label,
         dropped=dropped,

@@ -43,10 +43,10 @@ def adapted(task: Task, config: DataConfig) -> Task:
         layouts = (Layout(files={**shared, **config.files}),)
     if config.text is not None:
         layouts = tuple(replace(layout, text=None) for layout in layouts)
-        changes["spans"] = None
+        task = replace(task, spans=None)
     if config.label is not None:
         layouts = tuple(replace(layout, label=None) for layout in layouts)
-    given = {key: value for key, value in changes.items() if value is not None or (key == "spans" and key in changes)}
+    given = {key: value for key, value in changes.items() if value is not None}
     return replace(task, hub=hub, layouts=layouts, **given)  # type: ignore[arg-type]
 
 
