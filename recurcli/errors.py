@@ -68,7 +68,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if names else ""
 
 
-def visible(text: object, limit: int = 120) -> str:
+def escaped(text: object, limit: int = 120) -> str:
     """`text` on one line and safe for a terminal: control, bidi and line-separator characters escaped, its end cut."""
     shown = "".join(
         character

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TextIO
 
-from recurcli.errors import Interrupted, RecurError, StorageError, visible
+from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 
 IMPATIENCE = 1.0
 """Seconds after a signal in which further ones do not disturb the tidying up."""
@@ -56,24 +56,24 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
 def explained(error: BaseException) -> tuple[int, str]:
     """The exit code and the one line for what ended a command, with the notes that were added to it on the way."""
     code, message = _explained(error)
-    return code, "; ".join([message, *(visible(note, limit=1000) for note in getattr(error, "__notes__", []))])
+    return code, "; ".join([message, *(escaped(note, limit=1000) for note in getattr(error, "__notes__", []))])
 
 
 def _explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, RecurError):
-        return error.exit_code, visible(error, limit=4000)
+        return error.exit_code, escaped(error, limit=4000)
     if isinstance(error, OSError):
-        name = f"{visible(error.filename)}: " if error.filename else ""
-        return 5, f"{name}{visible(error.strerror or error)}"
+        name = f"{escaped(error.filename)}: " if error.filename else ""
+        return 5, f"{name}{escaped(error.strerror or error)}"
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
         return 2, _usage_line(error)
     if type(error).__name__ == "OutOfMemoryError":
-        return 5, "the GPU's memory is full; try a smaller --batch-size, or more finetuning.accumulation"
+        return 5, "the GPU's memory is full; try a smaller --batch-size, or more finetuning.gradient_accumulation_steps"
     if isinstance(error, MemoryError):
         return 5, "the memory is full; try a smaller --batch-size"
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return 130, "interrupted"
-    return 1, f"a bug in recur: {type(error).__name__}: {visible(error, limit=500)}; --debug shows where"
+    return 1, f"a bug in recur: {type(error).__name__}: {escaped(error, limit=500)}; --debug shows where"
 
 
 def _usage_line(error: BaseException) -> str:
@@ -83,7 +83,7 @@ def _usage_line(error: BaseException) -> str:
     message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "recur")
-    return f"{visible(message[:1].lower() + message[1:], limit=1000)}; see `{command} --help`"
+    return f"{escaped(message[:1].lower() + message[1:], limit=1000)}; see `{command} --help`"
 
 
 def is_closed_pipe(error: BaseException | None) -> bool:

@@ -183,7 +183,7 @@ def commit_directory(target: Path, writers: dict[str, Callable[[Path], None]]) -
         sync_directory(target.parent)
 
 
-def take_away(path: Path) -> None:
+def remove(path: Path) -> None:
     """Delete a file, a folder with all that is in it, or a symbolic link but not what it leads to."""
     with writing(path):
         if path.is_dir() and not path.is_symlink():
@@ -192,7 +192,7 @@ def take_away(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def open_own(path: Path) -> TextIO:
+def open_no_follow(path: Path) -> TextIO:
     """Open a file of ours to add to it: a symbolic link there is not followed, a FIFO not waited for (StorageError)."""
 
     def opener(name: str, flags: int) -> int:
@@ -206,7 +206,7 @@ def open_own(path: Path) -> TextIO:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path` for the length of the block; StorageError at once if another process holds it."""
     while True:
-        with open_own(path) as file:
+        with open_no_follow(path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from recurcli.errors import RecurError, UsageError, did_you_mean, visible
+from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
 
 Config = TypeVar("Config")
 STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
@@ -48,7 +48,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
         if fault["type"] in ("missing", "missing_argument"):
             raise InvalidConfig(path, "is required") from None
         reason = fault["msg"].removeprefix("Input ")
-        raise InvalidConfig(path, f"{visible(repr(fault['input']))} {reason}") from None
+        raise InvalidConfig(path, f"{escaped(repr(fault['input']))} {reason}") from None
 
 
 def _fields_at(kind: Any, path: tuple[str, ...]) -> list[str]:

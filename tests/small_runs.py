@@ -9,7 +9,12 @@ from recurcli.files import sha256_of
 
 COMMANDS = ("finetune", "pretrain")
 AWKWARD = (
-    *("encoder.dropout=0.2", "embedding.dropout=0.1", "finetuning.accumulation=3", "pretraining.accumulation=3"),
+    *(
+        "encoder.dropout=0.2",
+        "embedding.dropout=0.1",
+        "finetuning.gradient_accumulation_steps=3",
+        "pretraining.gradient_accumulation_steps=3",
+    ),
     *("finetuning.checkpoint_every=3", "pretraining.checkpoint_every=3", "finetuning.evaluate_every=5"),
 )
 """Dropout, accumulation, evaluations and checkpoints that do not coincide."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from recurcli import ranks
+from recurcli.distributed import group
 
 app = typer.Typer(
     name="recur",
@@ -50,5 +50,5 @@ def _app(
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
-    elif context.invoked_subcommand not in SHARED and not ranks.current().first:
+    elif context.invoked_subcommand not in SHARED and not group.current().is_main:
         raise typer.Exit  # one process does it alone

@@ -119,8 +119,8 @@ def predict(
     """
     from recurcli.commands.predict import PredictRequest
     from recurcli.commands.predict import predict as command
-    from recurcli.commands.prediction_columns import Wishes
-    from recurcli.commands.prediction_file import telling_the_way_out
+    from recurcli.commands.prediction.columns import ColumnOptions
+    from recurcli.commands.prediction.resumable_file import telling_the_way_out
 
     request = PredictRequest(
         run=run,
@@ -129,7 +129,7 @@ def predict(
         format=format,
         input_format=input_format,
         delimiter=delimiter,
-        columns=Wishes(text=text, pair=pair, id=id_column, header=header),
+        columns=ColumnOptions(text=text, pair=pair, id=id_column, header=header),
         probabilities=probabilities,
         top_k=top_k,
         strict=strict,

@@ -4,8 +4,9 @@ import contextlib
 import sys
 import traceback
 
-from recurcli import exits, ranks
+from recurcli import exits
 from recurcli.cli.app import app
+from recurcli.distributed import group
 
 
 def main() -> None:
@@ -18,24 +19,24 @@ def run(arguments: list[str]) -> int:
     with exits.signals_as_errors() as received:
         try:
             exits.open_streams()
-            ranks.join()
+            group.join()
             code = app(arguments, prog_name="recur", standalone_mode=False)
             exits.flush_output()
             if code == 130:
                 raise KeyboardInterrupt  # as which it began: Typer has made a number of it
-            ranks.finish()
+            group.finish()
             return code if isinstance(code, int) else 0
         except BaseException as caught:
             if exits.is_closed_pipe(caught):
-                ranks.condemn(caught, exits.CLOSED_PIPE, "")
+                group.report_failure(caught, exits.CLOSED_PIPE, "")
                 exits.die_of_closed_pipe()
             error = received[0] if received else caught
-            code, line = ranks.condemn(error, *exits.explained(error))
+            code, line = group.report_failure(error, *exits.explained(error))
             exits.drop_output()
             with contextlib.suppress(OSError):
                 if line and "--debug" in arguments:
                     traceback.print_exc()
                 if line:
                     print(f"recur: error: {line}", file=sys.stderr)
-            ranks.part(code)
+            group.exit_group(code)
             return code

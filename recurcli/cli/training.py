@@ -25,8 +25,8 @@ from recurcli.cli.options import (
 from recurcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from recurcli.commands.parts import TrainingRequest
-    from recurcli.commands.training import Event
+    from recurcli.commands.training.run import Event
+    from recurcli.commands.training.setup import TrainingRequest
 
 
 @app.command(epilog=example("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5"))
@@ -111,7 +111,7 @@ def _training_request(
     resolved = compose(preset, data=None if data is None else str(data), settings=settings)
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
-    from recurcli.commands.parts import TrainingRequest
+    from recurcli.commands.training.setup import TrainingRequest
 
     return TrainingRequest(
         resolved=resolved,

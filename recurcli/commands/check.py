@@ -5,20 +5,20 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from recurcli.commands.events import RowsDone, counted
-from recurcli.data.config import DataConfig, TokenizerConfig
-from recurcli.data.sources import adapted
+from recurcli.data.config import DataConfig
+from recurcli.data.sources.find import adapted
 from recurcli.data.tasks import Task, task_named
-from recurcli.errors import DataError, StorageError, visible
+from recurcli.errors import DataError, StorageError, escaped
+from recurcli.events import Finished, Note, RowsDone, count_rows
 from recurcli.export.clue import validate
 from recurcli.findings import Finding
 from recurcli.inspection.inspect import inspect, tokens_of, trained_on
 from recurcli.inspection.lengths import measure_of, needs_texts, training_texts
-from recurcli.inspection.places import ROWS, Part, Place, as_told, is_submission, parts_of, places_of
+from recurcli.inspection.locate import ROWS, Part, Place, as_told, is_submission, parts_of, places_of
 from recurcli.inspection.report import Report, Tokens, errors_in
 from recurcli.inspection.rows import Measure
 from recurcli.preset import Preset, compose
-from recurcli.training.events import Finished, Note
+from recurcli.tokens.config import TokenizerConfig
 
 LARGE = 4 << 20
 """Bytes of training rows from which on making a vocabulary is worth a word."""
@@ -50,7 +50,7 @@ def check(request: CheckRequest) -> Iterator[Note | RowsDone | Finished]:
         except (DataError, StorageError) as error:
             if len(request.paths) == 1:
                 raise
-            finding = Finding("error", visible(error, limit=4000))
+            finding = Finding("error", escaped(error, limit=4000))
             reports.append(Report(kind="unreadable", path=path, findings=[finding]))
     yield Finished(
         {
@@ -79,7 +79,7 @@ def _checked(
         except (DataError, StorageError) as error:
             if len(places) == 1:
                 raise
-            finding = Finding("error", visible(error, limit=4000))
+            finding = Finding("error", escaped(error, limit=4000))
             reports.append(Report(kind="unreadable", path=place.path, findings=[finding]))
     return reports
 
@@ -96,10 +96,10 @@ def _inspected(place: Place, request: CheckRequest, preset: Preset | None) -> Ge
     measure, tokens, reason = None, None, None
     if request.lengths:
         measure, tokens, reason = yield from _measure(parts, task, config, preset.tokenizer)
-    report = yield from counted(inspect(place, parts, task, config, measure=measure, tokens=tokens), None)
+    report = yield from count_rows(inspect(place, parts, task, config, measure=measure, tokens=tokens), None)
     if reason is None or any(split.rows.fault for split in report.splits):
         return report
-    finding = Finding("warning", visible(f"no tokens were counted: {reason}", limit=1000))
+    finding = Finding("warning", escaped(f"no tokens were counted: {reason}", limit=1000))
     return replace(report, findings=[*report.findings, finding])
 
 

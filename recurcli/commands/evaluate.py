@@ -8,20 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.commands.events import RowsDone, counted
-from recurcli.commands.parts import stored_preset
-from recurcli.data.batching import collate
+from recurcli.commands.training.setup import stored_preset
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
-from recurcli.data.sources import adapted
+from recurcli.data.sources.find import adapted
 from recurcli.data.tasks import Task, task_named
+from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import cross_entropy
 from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.predictor import Predictor
+from recurcli.events import Finished, Note, RowsDone, count_rows
 from recurcli.model.device import Precision
-from recurcli.ranks import current
-from recurcli.training.events import Finished, Note
+from recurcli.tokens.batching import collate
 from recurcli.validation import parse_config
 
 DIAGNOSED_ROWS = 64
@@ -80,7 +79,7 @@ def evaluate(
         _check_plots(plots, diagnosed)
     ranks = current()
     predictor = Predictor.load(run, device=device, precision=precision, batch_size=batch_size, ranks=ranks)
-    if not ranks.first:
+    if not ranks.is_main:
         predictor.serve()
         return
     task = task_of(run, predictor)
@@ -98,7 +97,7 @@ def evaluate(
     if rows.dropped:
         yield Note(f"{rows.dropped:,} rows without a majority label ('-') dropped")
     texts = [(example.text, example.pair) for example in rows.examples]
-    scores = yield from counted(predictor.scoring(texts), len(texts))
+    scores = yield from count_rows(predictor.scoring(texts), len(texts))
     predictor.dismiss()
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")

@@ -9,16 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from recurcli.commands.evaluate import data_config, task_of
-from recurcli.commands.events import RowsDone, counted
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources import find_source
+from recurcli.data.sources.find import find_source
 from recurcli.data.tasks import Submission, Task
 from recurcli.errors import DataError, UsageError
 from recurcli.evaluation.predictor import Predictor
+from recurcli.events import Finished, Note, RowsDone, count_rows
 from recurcli.export.clue import validate, write_submission
 from recurcli.model.device import Precision
-from recurcli.training.events import Finished, Note
 
 
 class Answer(NamedTuple):
@@ -63,7 +62,7 @@ def export(
     done, total = 0, sum(len(answer.rows.examples) for answer in answers)
     for answer in answers:
         texts = [(example.text, example.pair) for example in answer.rows.examples]
-        scores: np.ndarray = yield from counted(answer.predictor.scoring(texts), total, before=done)
+        scores: np.ndarray = yield from count_rows(answer.predictor.scoring(texts), total, before=done)
         labels[answer.submission.name] = [answer.predictor.labels[index] for index in scores.argmax(axis=1)]
         done += len(texts)
     write_submission(output, labels)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from recurcli.commands.parts import (
-    Prepared,
+from recurcli.commands.training.run import Event, run_training
+from recurcli.commands.training.setup import (
     TrainingRequest,
+    TrainingSetup,
     ask_to_stop,
     build_model,
     describe_split,
@@ -20,22 +21,21 @@ from recurcli.commands.parts import (
     stored_preset,
     texts_of,
 )
-from recurcli.commands.training import Event, run_training
 from recurcli.data.examples import Split, load_split, with_labels_of
 from recurcli.data.labels import labels_that_look_alike
 from recurcli.data.tasks import Task, task_named
-from recurcli.data.tokenizer import Tokenizer, Tokens
-from recurcli.errors import UsageError, visible
+from recurcli.distributed.group import current
+from recurcli.errors import UsageError, escaped
 from recurcli.evaluation import metrics
-from recurcli.evaluation.inference import Computation, cross_entropy, probabilities, score_rows
-from recurcli.evaluation.trained import TrainedFiles, read_model, write_predictions
+from recurcli.evaluation.inference import InferenceConfig, cross_entropy, predict_logits, probabilities
+from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
-from recurcli.preset.strict_yaml import leaves
-from recurcli.ranks import current
-from recurcli.training.events import Note
+from recurcli.preset.strict_yaml import flatten
+from recurcli.runs.model_files import TrainedFiles, read_model, write_predictions
+from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.signals import StopRequest
 
@@ -45,7 +45,7 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
     yield from run_training(request, "finetuning", _prepare)
 
 
-def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | Prepared]:
+def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | TrainingSetup]:
     preset = request.resolved.preset
     task = task_named(preset.task)
     init = None if request.init is None else _read_init(request.init, preset)
@@ -64,8 +64,8 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
         yield Note(f"starting from {init.path}")
     number = {label: index for index, label in enumerate(task.labels)}
     targets = [number[example.label] for example in train.examples if example.label is not None]
-    scoring = _DevScoring(model, dev, tokens["dev"], Computation(device, "fp32", ranks=current()), preset, task)
-    yield Prepared(
+    scoring = _DevScoring(model, dev, tokens["dev"], InferenceConfig(device, "fp32", ranks=current()), preset, task)
+    yield TrainingSetup(
         model=model,
         objective=ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer.pad_id),
         tokenizer=tokenizer,
@@ -83,18 +83,18 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
         yield Note(f"{train.path.name} holds train and dev rows: every {task.dev_every or 10}th is a dev row")
     if len(dev.labels) == 1:
         yield Note(
-            f"all {len(dev.examples):,} dev rows have the label '{visible(dev.labels[0])}': their score says little",
+            f"all {len(dev.examples):,} dev rows have the label '{escaped(dev.labels[0])}': their score says little",
             "warning",
         )
     if task_named(task.name).labels:
         return
     read = " and ".join(
-        f"'{visible(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
+        f"'{escaped(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
     )
-    shown = ", ".join(map(visible, task.labels[:8])) + (", …" if len(task.labels) > 8 else "")
-    yield Note(f"reading {read}; {len(task.labels)} labels from '{visible(train.label)}': {shown}")
+    shown = ", ".join(map(escaped, task.labels[:8])) + (", …" if len(task.labels) > 8 else "")
+    yield Note(f"reading {read}; {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
     for group in labels_that_look_alike(task.labels):
-        names = " and ".join(f"'{visible(label)}'" for label in group)
+        names = " and ".join(f"'{escaped(label)}'" for label in group)
         yield Note(
             f"the labels {names} differ by case or spaces alone; they are taken as {len(group)} classes", "warning"
         )
@@ -104,7 +104,7 @@ class _DevScoring:
     """The dev rows, and what they say of the model as it is. Always in fp32: no neighbour changes a score there."""
 
     def __init__(
-        self, model: Classifier, dev: Split, tokens: Tokens, computation: Computation, preset: Preset, task: Task
+        self, model: Classifier, dev: Split, tokens: Tokens, computation: InferenceConfig, preset: Preset, task: Task
     ) -> None:
         self.model, self.dev, self.tokens, self.computation = model, dev, tokens, computation
         self.metric = preset.finetuning.metric
@@ -113,16 +113,16 @@ class _DevScoring:
 
     def evaluate(self, stop: StopRequest) -> float:
         """The score that decides which model is the best."""
-        scores = score_rows(self.model, self.tokens, self.computation, between=partial(ask_to_stop, stop))
-        if not self.computation.ranks.first:
-            return self.computation.ranks.shared(None)
+        scores = predict_logits(self.model, self.tokens, self.computation, between=partial(ask_to_stop, stop))
+        if not self.computation.ranks.is_main:
+            return self.computation.ranks.broadcast(None)
         score = metrics.score(self.metric, self.labels, self._predictions(scores), self.task.labels)
-        return self.computation.ranks.shared(score)
+        return self.computation.ranks.broadcast(score)
 
     def finish(self, folder: Path, stop: StopRequest) -> dict[str, Any]:
         """Write predictions.dev.jsonl; returns the scores of the final model."""
-        scores = score_rows(self.model, self.tokens, self.computation, between=partial(ask_to_stop, stop))
-        if not self.computation.ranks.first:
+        scores = predict_logits(self.model, self.tokens, self.computation, between=partial(ask_to_stop, stop))
+        if not self.computation.ranks.is_main:
             return {}
         names = self.task.labels
         ids = [example.id for example in self.dev.examples]
@@ -149,8 +149,8 @@ def _read_init(path: Path, preset: Preset) -> TrainedFiles:
     for key in sorted(before.keys() | now.keys()):
         if before.get(key) != now.get(key):
             raise UsageError(
-                f"--init {path}: its {key} is {visible(repr(before.get(key)))}, the preset's is "
-                f"{visible(repr(now.get(key)))}; give both the same"
+                f"--init {path}: its {key} is {escaped(repr(before.get(key)))}, the preset's is "
+                f"{escaped(repr(now.get(key)))}; give both the same"
             )
     return files
 
@@ -159,7 +159,7 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a pretrained run and a fine-tuning must share; dropout may differ."""
     return {
         ".".join(path): value
-        for path, value in leaves(values)
+        for path, value in flatten(values)
         if (path[0] in ("tokenizer", "encoder") and path[-1] != "dropout")
         or (path == ("embedding", "orthonormal") and value)
     }

@@ -11,19 +11,26 @@ from typing import Any
 
 import torch
 
-from recurcli.commands.events import RowsDone, counted
-from recurcli.commands.prediction_columns import Wishes, find_columns
-from recurcli.commands.prediction_file import is_complete, open_output
-from recurcli.commands.prediction_input import WINDOW_CHARACTERS, Input, InputFormat, Tally, open_input, survey, windows
-from recurcli.commands.prediction_output import Sink, is_terminal, refuse_output
-from recurcli.commands.prediction_rows import OutputFormat, RowWriter
+from recurcli.commands.prediction.columns import ColumnOptions, find_columns
+from recurcli.commands.prediction.output import OutputStream, is_terminal, refuse_output
+from recurcli.commands.prediction.reader import (
+    WINDOW_CHARACTERS,
+    Input,
+    InputFormat,
+    RowCounter,
+    open_input,
+    summarise,
+    windows,
+)
+from recurcli.commands.prediction.resumable_file import is_complete, open_output
+from recurcli.commands.prediction.writer import OutputFormat, RowWriter
 from recurcli.data.formats.readers import Format, Record
+from recurcli.distributed.group import current
 from recurcli.errors import DataError
 from recurcli.evaluation.predictor import WINDOW, Predictor
+from recurcli.events import Note, RowsDone, count_rows
 from recurcli.files import MANIFEST, sha256_of
 from recurcli.model.device import Precision, choose_precision
-from recurcli.ranks import current
-from recurcli.training.events import Note
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class PredictRequest:
     """None: as the name of the file says, or its first byte."""
     delimiter: str | None = None
     """What separates fields, where it is not TAB (TSV) or a comma (CSV)."""
-    columns: Wishes = field(default_factory=Wishes)
+    columns: ColumnOptions = field(default_factory=ColumnOptions)
     probabilities: bool = False
     top_k: int | None = None
     strict: bool = False
@@ -57,7 +64,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     Raises DataError for an input that cannot be read at all, and with `strict` for its first bad row.
     """
     ranks = current()
-    if not ranks.first:  # the input is read, and the output written, by one process
+    if not ranks.is_main:  # the input is read, and the output written, by one process
         _load(request).serve()
         return
     input = Input(request.source, request.input_format, request.delimiter)
@@ -65,7 +72,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     refuse_output(request.output, request.source, overwrite=request.overwrite, resume=request.resume)
     if request.resume and is_complete(request.output):
         yield Note(f"{request.output}: is complete; --overwrite makes it anew")
-        if ranks.size > 1:
+        if ranks.world_size > 1:
             _load(request).dismiss()
         return
     with contextlib.ExitStack() as stack:
@@ -81,7 +88,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         if columns.doubt:
             yield Note(f"{records.name}: {columns.doubt}", "warning")
         format = request.format or _same_format(records.format)
-        known = survey(input, columns, separated=format in ("tsv", "csv"))
+        known = summarise(input, columns, separated=format in ("tsv", "csv"))
         if request.strict and known.first_fault:
             raise DataError(known.first_fault)
         if columns.typed and known.rows is not None:
@@ -100,7 +107,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             yield Note(note, "warning")
         rows = windows(chain(sample[1:] if columns.header else sample, records), waits)
         del sample  # or it would stay in memory until the end
-        tally = Tally(records.name, known.rows, proved=sink.resumable)
+        tally = RowCounter(records.name, known.rows, proved=sink.resumable)
         if earlier.rows:
             tally.skip(rows, earlier)
             writer.count, predictor.truncated = earlier.rows, earlier.truncated
@@ -128,7 +135,13 @@ def _load(request: PredictRequest) -> Predictor:
 
 
 def _predict_rows(
-    rows: Iterator[list[Record]], predictor: Predictor, writer: RowWriter, sink: Sink, tally: Tally, *, strict: bool
+    rows: Iterator[list[Record]],
+    predictor: Predictor,
+    writer: RowWriter,
+    sink: OutputStream,
+    tally: RowCounter,
+    *,
+    strict: bool,
 ) -> Iterator[RowsDone]:
     for window in rows:
         tally.read(window)
@@ -136,7 +149,7 @@ def _predict_rows(
         tally.judge(window, texts)
         if strict and tally.first_fault:
             raise DataError(tally.first_fault)
-        scores = yield from counted(
+        scores = yield from count_rows(
             predictor.scoring([(text.text, text.pair) for text in texts]), tally.total, before=writer.count
         )
         lines = zip(window, predictor.predictions(scores), texts, strict=True)
@@ -148,7 +161,7 @@ def _same_format(format: Format) -> OutputFormat:
     return "csv" if format == "csv" else "tsv" if format == "tsv" else "jsonl"
 
 
-def _answers_at_once(request: PredictRequest, sink: Sink) -> bool:
+def _answers_at_once(request: PredictRequest, sink: OutputStream) -> bool:
     """Whether a row is answered when no other follows it, rather than with a whole window.
 
     Which rows share a batch then depends on when they come, and with that the last digit of a score: good where

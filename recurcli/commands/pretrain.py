@@ -5,9 +5,10 @@ from pathlib import Path
 
 import torch
 
-from recurcli.commands.parts import (
-    Prepared,
+from recurcli.commands.training.run import Event, run_training
+from recurcli.commands.training.setup import (
     TrainingRequest,
+    TrainingSetup,
     build_model,
     describe_split,
     encode_split,
@@ -16,15 +17,14 @@ from recurcli.commands.parts import (
     notes_on,
     texts_of,
 )
-from recurcli.commands.training import Event, run_training
-from recurcli.data.corpus import cache_folder, corpus_tokenizer, read_corpus, stored_tokens, text_files
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources import has_split
+from recurcli.data.sources.find import has_split
 from recurcli.data.tasks import task_named
-from recurcli.data.tokenizer import Tokenizer, joined
+from recurcli.events import Note
 from recurcli.model.models import MaskedTokenModel
 from recurcli.preset import Preset
-from recurcli.training.events import Note
+from recurcli.tokens.corpus import cache_folder, corpus_tokenizer, read_corpus, stored_tokens, text_files
+from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective
 
 
@@ -33,7 +33,7 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
     yield from run_training(request, "pretraining", _prepare)
 
 
-def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | Prepared]:
+def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | TrainingSetup]:
     preset = request.resolved.preset
     if _is_corpus(preset):
         yield from _prepare_corpus(preset)
@@ -45,7 +45,7 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
         yield from notes_on(name, split, tokens[name], preset.data.max_length)
     config = model_config(preset, tokenizer, labels=(), columns={})
     model = yield from build_model(MaskedTokenModel, config, preset, tokenizer)
-    yield Prepared(
+    yield TrainingSetup(
         model=model,
         objective=MaskedTokenObjective(joined(tokens.values()), tokenizer, preset.pretraining),
         tokenizer=tokenizer,
@@ -64,7 +64,7 @@ def _is_corpus(preset: Preset) -> bool:
     return bool(text_files(path))
 
 
-def _prepare_corpus(preset: Preset) -> Iterator[Note | Prepared]:
+def _prepare_corpus(preset: Preset) -> Iterator[Note | TrainingSetup]:
     """The same for text files, which may be larger than memory."""
     assert preset.data.path is not None
     corpus = read_corpus(Path(preset.data.path), skip_bad_rows=preset.data.skip_bad_rows)
@@ -80,7 +80,7 @@ def _prepare_corpus(preset: Preset) -> Iterator[Note | Prepared]:
     model = yield from build_model(MaskedTokenModel, config, preset, tokenizer)
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
-    yield Prepared(
+    yield TrainingSetup(
         model=model,
         objective=MaskedTokenObjective(tokens, tokenizer, preset.pretraining),
         tokenizer=tokenizer,

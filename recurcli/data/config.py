@@ -1,13 +1,9 @@
-"""What a preset says about data and tokens; importable without torch."""
+"""What a preset says about data; importable without torch."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from recurcli.errors import did_you_mean
 from recurcli.validation import STRICT
-
-TokenizerKind = Literal["char", "wordpiece", "bpe", "unigram", "byte", "whitespace"]
-
 
 SPLITS = ("train", "dev", "test", "test1.0")
 Column = str | int
@@ -46,6 +42,8 @@ class DataConfig:
     """The labels in the order of the classes; null = the task's own, or those of the training rows."""
     drop_label: str | int | None = None
     """A label that marks rows to be left out of train and dev, such as the - of NLI rows without a majority."""
+    dev_seed: int = 0
+    """Seed of the draw of those dev rows; `runtime.seed` never changes them."""
     dev_every: int | None = None
     """Where there are no dev rows: every n-th training row is one; null = as the task has it, which is 10 for one's own."""
 
@@ -64,31 +62,3 @@ class DataConfig:
         for name in ("path", "hub", "text", "pair", "label", "id"):
             if getattr(self, name) in ("", (), ("",)):
                 raise ValueError(f"{name} must not be empty; leave it out, or write null")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
-    """How texts become tokens."""
-
-    __pydantic_config__ = STRICT
-
-    kind: TokenizerKind = "char"
-    """What a token is: a character, a piece (wordpiece, bpe, unigram), a byte, or what stands between whitespace."""
-    vocab_size: int = 8000
-    """Most entries that the trained vocabulary may have, special tokens included; byte has always 259."""
-    min_frequency: int = 2
-    """How often a token must occur in the training texts to enter the vocabulary."""
-    lowercase: bool = True
-    """Lower-case texts first; byte and whitespace tokens always keep their case."""
-    vocabulary: str | None = None
-    """A text file with one token a line, such as BERT's vocab.txt, to use instead of training one."""
-
-    def __post_init__(self) -> None:
-        if self.vocab_size < 8:
-            raise ValueError(f"vocab_size must be at least 8, not {self.vocab_size}")
-        if self.min_frequency < 1:
-            raise ValueError(f"min_frequency must be at least 1, not {self.min_frequency}")
-        if self.vocabulary is not None and self.kind not in ("char", "wordpiece", "whitespace"):
-            raise ValueError(f"vocabulary is for kind char, wordpiece or whitespace, not {self.kind}")
-        if self.vocabulary == "":
-            raise ValueError("vocabulary must not be empty; leave it out, or write null")

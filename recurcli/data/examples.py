@@ -9,17 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.columns import BadRow, TextColumns
+from recurcli.data.columns.find import OPTION, Columns, find_columns
+from recurcli.data.columns.texts import BadRow, TextColumns
 from recurcli.data.config import DataConfig
 from recurcli.data.formats.readers import Format, Record, Records, kind_of, read_records
-from recurcli.data.found_columns import OPTION, Columns, find_columns
-from recurcli.data.hub import load_hub_split
 from recurcli.data.labels import label_of, ordered_labels, refuse_what_are_no_labels
-from recurcli.data.listops import listops_rows
-from recurcli.data.sources import Source, adapted, find_source
-from recurcli.data.task import PLAIN, Layout, Task
-from recurcli.data.tasks import CUSTOM
-from recurcli.errors import DataError, UsageError, visible
+from recurcli.data.sources.find import Source, adapted, find_source
+from recurcli.data.sources.hub import load_hub_split
+from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
+from recurcli.data.tasks.listops import listops_rows
+from recurcli.errors import DataError, UsageError, escaped
 from recurcli.files import sha256_of
 
 BAD_ROWS_ALLOWED = 0.01
@@ -105,7 +104,7 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
     task = adapted(task, config)
     if task.labels:
         return task
-    where = f"{train.path or task.name}: the label column '{visible(train.label)}'"
+    where = f"{train.path or task.name}: the label column '{escaped(train.label)}'"
     refuse_what_are_no_labels(train.labels, len(train.examples), where)
     return replace(task, labels=train.labels)
 
@@ -206,8 +205,8 @@ def _about_ids(examples: list[Example], numbers: list[int], name: str, column: s
         for number, example in zip(numbers, examples, strict=True)
         if not example.id or counts[example.id] > 1
     )
-    what = f"the id '{visible(row_id)}' is that of {counts[row_id]} rows" if row_id else "there is none"
-    return f"{name}: not every row has an id of its own in '{visible(column)}': {what}, the first is row {at} from 0"
+    what = f"the id '{escaped(row_id)}' is that of {counts[row_id]} rows" if row_id else "there is none"
+    return f"{name}: not every row has an id of its own in '{escaped(column)}': {what}, the first is row {at} from 0"
 
 
 def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns import BadRow, value_of
+from recurcli.data.columns.texts import BadRow, value_of
 from recurcli.data.formats.records import kind_of
-from recurcli.data.task import Task
-from recurcli.errors import DataError, did_you_mean, visible
+from recurcli.data.tasks import Task
+from recurcli.errors import DataError, did_you_mean, escaped
 
 MOST_LABELS = 10_000
 
@@ -29,7 +29,7 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
         raise BadRow("its label is empty")
     owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
     known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
-    raise BadRow(f"label '{visible(label)}' {known}" if label else f"its label is empty: it {known}")
+    raise BadRow(f"label '{escaped(label)}' {known}" if label else f"its label is empty: it {known}")
 
 
 def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def refuse_what_are_no_labels(
 ) -> None:
     """Raise DataError where the values of a label column are too few or too many to be classes."""
     if len(labels) < 2:
-        only = f"only '{visible(labels[0])}'" if labels else "nothing"
+        only = f"only '{escaped(labels[0])}'" if labels else "nothing"
         raise DataError(f"{where} holds {only} in all {rows:,} rows; a classifier needs two labels or more")
     if len(labels) > MOST_LABELS or (rows > 100 and len(labels) > rows / 2):
         raise DataError(

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
+from recurcli.diagnostics.distances import activation_factor, distance_preservation, movement
 from recurcli.diagnostics.entropy import differential_entropy
-from recurcli.diagnostics.geometry import activation_factor, distance_preservation, movement
 from recurcli.diagnostics.gradients import gradient_norm_by_distance
-from recurcli.diagnostics.readings import Reading, readings
+from recurcli.diagnostics.layer_stats import Reading, readings
 from recurcli.model.models import Backbone
 
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
-    """One layer; see `recurcli.diagnostics.geometry` and `entropy` for what each number means."""
+    """One layer; see `recurcli.diagnostics.distances` and `entropy` for what each number means."""
 
     layer: int
     activation_factor: float

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recurcli.display.tables import cell, console, heading, show, table, words
-from recurcli.errors import visible
+from recurcli.errors import escaped
 
 SCORES = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "mcc", "loss")
 LONGEST_LABEL = 24
@@ -35,7 +35,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
 
 def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> tuple[Text, Table]:
     """The whole table if it fits into `width` columns, with numbers for labels if need be; else its largest entries."""
-    labels = [visible(name) for name in names]
+    labels = [escaped(name) for name in names]
     numbers = [str(number) for number in range(1, len(names) + 1)]
     numbered = [f"{number} {label}" for number, label in zip(numbers, labels, strict=True)]
     for rows, columns in ((labels, labels), (numbered, numbers)):

@@ -4,17 +4,13 @@ import contextlib
 import sys
 import time
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from recurcli.commands.events import RowsDone
-from recurcli.errors import visible
-from recurcli.training.events import Finished, Note
-
-if TYPE_CHECKING:
-    from recurcli.training.fit import Progress
+from recurcli.errors import escaped
+from recurcli.events import Finished, Note, Progress, RowsDone
 
 SECONDS_BETWEEN_LINES = 5.0
 """How often progress is told where no terminal shows a bar."""
@@ -75,26 +71,26 @@ class _Progress:
         """A sentence that stays on the screen."""
         if self.quiet:
             return
-        text = visible(f"warning: {text}" if warning else text, limit=2000)
+        text = escaped(f"warning: {text}" if warning else text, limit=2000)
         if self.bar is not None:
             self.console.print(Text(f"recur: {text}"), soft_wrap=True)
         else:
             print(f"recur: {text}", file=sys.stderr, flush=True)
 
-    def steps(self, progress: "Progress") -> None:
+    def steps(self, progress: Progress) -> None:
         """Where a training stands."""
         rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
-        best = "" if progress.best_score is None else f"  best {progress.best_score:.4f}"
+        best = "" if progress.best_dev_metric is None else f"  best {progress.best_dev_metric:.4f}"
         if not self.has_bar:
-            score = "" if progress.score is None else f"  score {progress.score:.4f}"
+            metric = "" if progress.dev_metric is None else f"  dev metric {progress.dev_metric:.4f}"
             text = f"step {progress.step:,}/{progress.total_steps:,}  epoch {progress.epoch:.2f}"
-            text += f"  loss {progress.loss:.4f}{best}  {rate}{score}"
-            self._line(text, now=progress.score is not None or progress.step == progress.total_steps)
+            text += f"  loss {progress.loss:.4f}{best}  {rate}{metric}"
+            self._line(text, now=progress.dev_metric is not None or progress.step == progress.total_steps)
             return
         epoch = f"epoch {progress.epoch:.2f}  " if self.console.width >= WIDE else ""
         self._show(progress.step, progress.total_steps, f"{epoch}loss {progress.loss:.4f}{best}  {rate}")
-        if progress.score is not None:
-            self.note(f"step {progress.step:,}: dev score {progress.score:.4f}")
+        if progress.dev_metric is not None:
+            self.note(f"step {progress.step:,}: dev metric {progress.dev_metric:.4f}")
 
     def rows(self, rows: RowsDone) -> None:
         """How many rows are scored; the first time tells where it starts, which after a resume is not 0."""

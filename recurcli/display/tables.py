@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from recurcli.errors import StorageError, visible
+from recurcli.errors import StorageError, escaped
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
@@ -60,7 +60,7 @@ def show(*parts: RenderableType) -> None:
 
 def cell(text: object, style: str = "") -> Text:
     """Text of others, safe for a terminal."""
-    return Text(visible(text, limit=1000), style=style, overflow="fold")
+    return Text(escaped(text, limit=1000), style=style, overflow="fold")
 
 
 def heading(*words: str) -> Text:

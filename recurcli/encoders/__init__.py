@@ -15,7 +15,7 @@ from recurcli.encoders.starsaber import StarSaber
 from recurcli.encoders.transformer import Transformer
 from recurcli.encoders.transject import RandomTransJect, TransJect
 from recurcli.encoders.truncated import TruncatedLSTM, TruncatedRNN
-from recurcli.errors import UsageError, did_you_mean, visible
+from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.validation import parse_config
 
 __all__ = ["ENCODERS", "Encoder", "build_encoder", "encoder_class"]
@@ -45,7 +45,7 @@ def encoder_class(name: str) -> type[Encoder]:
         return ENCODERS[name]
     offered = {entry.name: entry for entry in entry_points(group="recurcli.encoders")}
     if name not in offered:
-        raise UsageError(f"encoder '{visible(name)}' is unknown{did_you_mean(str(name), ENCODERS.keys() | offered)}")
+        raise UsageError(f"encoder '{escaped(name)}' is unknown{did_you_mean(str(name), ENCODERS.keys() | offered)}")
     found = offered[name].load()
     if not (isinstance(found, type) and issubclass(found, Encoder)):
         raise UsageError(f"encoder '{name}': {offered[name].value} is no subclass of recurcli.encoders.Encoder")

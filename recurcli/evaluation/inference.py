@@ -10,26 +10,26 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from recurcli.data.batching import collate, sorted_batches
-from recurcli.data.tokenizer import Tokens
+from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
 from recurcli.model.device import Precision, autocast
 from recurcli.model.models import Classifier
-from recurcli.ranks import ALONE, Ranks
+from recurcli.tokens.batching import collate, sorted_batches
+from recurcli.tokens.tokenizer import Tokens
 
 
-class Computation(NamedTuple):
+class InferenceConfig(NamedTuple):
     """Where and how a model computes."""
 
     device: torch.device
     precision: Precision
     batch_size: int = 64
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_PROCESS
     """The processes to which the batches are dealt."""
 
 
-def score_batches(
-    model: Classifier, tokens: Tokens, computation: Computation
+def logits_by_batch(
+    model: Classifier, tokens: Tokens, computation: InferenceConfig
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Row numbers (b,) and their class scores (b, C), float64, a batch at a time: every row once, the longest first.
 
@@ -38,7 +38,7 @@ def score_batches(
     if a score is not finite: such a model would still name a class.
     """
     ranks, batches = computation.ranks, sorted_batches(tokens.lengths, computation.batch_size)
-    for turn in range(0, len(batches), ranks.size):
+    for turn in range(0, len(batches), ranks.world_size):
         if turn + ranks.rank >= len(batches):
             yield np.zeros(0, np.int64), np.zeros((0, len(model.config.labels)))
             continue
@@ -57,8 +57,8 @@ def score_batches(
         yield rows, scores
 
 
-def score_rows(
-    model: Classifier, tokens: Tokens, computation: Computation, between: Callable[[], None] | None = None
+def predict_logits(
+    model: Classifier, tokens: Tokens, computation: InferenceConfig, between: Callable[[], None] | None = None
 ) -> np.ndarray:
     """The class scores (N, C), float64, of all rows; `between` is called before, between and after batches, and
     may raise to stop.
@@ -77,15 +77,15 @@ def score_rows(
             between()
 
 
-def scoring(model: Classifier, tokens: Tokens, computation: Computation) -> Generator[int, None, np.ndarray]:
-    """As `score_rows`, as a generator that yields how many rows are done after each batch, by all processes."""
+def scoring(model: Classifier, tokens: Tokens, computation: InferenceConfig) -> Generator[int, None, np.ndarray]:
+    """As `predict_logits`, as a generator that yields how many rows are done after each batch, by all processes."""
     scores = np.zeros((len(tokens), len(model.config.labels)))
     done = 0
-    for rows, batch in score_batches(model, tokens, computation):
+    for rows, batch in logits_by_batch(model, tokens, computation):
         scores[rows] = batch
-        done = min(done + computation.batch_size * computation.ranks.size, len(tokens))
+        done = min(done + computation.batch_size * computation.ranks.world_size, len(tokens))
         yield done
-    return computation.ranks.merged(scores)
+    return computation.ranks.combine(scores)
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:

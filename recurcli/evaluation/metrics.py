@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from recurcli.errors import DataError, UsageError, did_you_mean, visible
+from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 
 MetricName = Literal["accuracy", "macro_f1", "mcc"]
 
@@ -89,7 +89,7 @@ def score(name: MetricName, labels: Sequence[str], predictions: Sequence[str], n
         return _macro_f1(right, predicted, classes=len(names))
     if name == "mcc":
         return _mcc(right, predicted)
-    raise UsageError(f"unknown metric '{visible(name)}'{did_you_mean(name, get_args(MetricName))}")
+    raise UsageError(f"unknown metric '{escaped(name)}'{did_you_mean(name, get_args(MetricName))}")
 
 
 def _class_indexes(
@@ -105,7 +105,7 @@ def _class_indexes(
         for word in words:
             if word not in index:
                 near = did_you_mean(word, names)
-                raise DataError(f"{kind} '{visible(word)}' is not one of the {len(index)} classes{near}")
+                raise DataError(f"{kind} '{escaped(word)}' is not one of the {len(index)} classes{near}")
     return [index[label] for label in labels], [index[prediction] for prediction in predictions]
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from recurcli.data.tokenizer import Tokenizer, Tokens
-from recurcli.evaluation.inference import Computation, probabilities, score_rows, scoring
-from recurcli.evaluation.trained import build_trained_classifier, read_model
+from recurcli.distributed.group import SINGLE_PROCESS, Ranks
+from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, scoring
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Classifier
-from recurcli.ranks import ALONE, Ranks
+from recurcli.runs.model_files import build_trained_classifier, read_model
+from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 Text = str | tuple[str, str | None]
 WINDOW = 4096
@@ -32,7 +32,7 @@ class Prediction:
 class Predictor:
     """A classifier with its tokenizer and labels."""
 
-    def __init__(self, model: Classifier, tokenizer: Tokenizer, computation: Computation) -> None:
+    def __init__(self, model: Classifier, tokenizer: Tokenizer, computation: InferenceConfig) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.computation = computation
@@ -48,14 +48,14 @@ class Predictor:
         device: str = "auto",
         precision: Precision = "auto",
         batch_size: int = 64,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> "Predictor":
         """The model of a run directory; raises ModelError if it is damaged, foreign or has no classes.
 
         Of several `ranks` the first one asks for scores, and `dismiss`es the others at last; those `serve`.
         """
         files = read_model(Path(run))
-        computation = Computation(choose_device(device, ranks), precision, batch_size, ranks)
+        computation = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(computation.device)
         return cls(build_trained_classifier(files, computation.device), files.tokenizer, computation)
 
@@ -91,17 +91,17 @@ class Predictor:
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
         tokens = self.tokenizer.encode(pairs, self.model.config.max_length)
         self.truncated += tokens.truncated
-        self.computation.ranks.shared([len(tokens), len(tokens.ids)])
-        self.computation.ranks.copy_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
+        self.computation.ranks.broadcast([len(tokens), len(tokens.ids)])
+        self.computation.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
         return (yield from scoring(self.model, tokens, self.computation))
 
     def serve(self) -> None:
         """Compute a share of all that the first process wants scored, until it has no more."""
-        while (sizes := self.computation.ranks.shared(None)) is not None:
+        while (sizes := self.computation.ranks.broadcast(None)) is not None:
             tokens = Tokens(offsets=np.zeros(sizes[0] + 1, np.int64), ids=np.zeros(sizes[1], np.int32))
-            self.computation.ranks.copy_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
-            score_rows(self.model, tokens, self.computation)
+            self.computation.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
+            predict_logits(self.model, tokens, self.computation)
 
     def dismiss(self) -> None:
         """Let the processes that `serve` go."""
-        self.computation.ranks.shared(None)
+        self.computation.ranks.broadcast(None)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from recurcli.errors import DataError, StorageError, UsageError, visible
+from recurcli.errors import DataError, StorageError, UsageError, escaped
 from recurcli.export.clue_file import MAX_BYTES, OTHER_NAMES, name_fault, targets, validate_file
 from recurcli.files import write_atomically
 from recurcli.findings import Finding, Findings, by_gravity
@@ -48,9 +48,9 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[str]]) -> No
     two builds of zlib compress differently. Raises UsageError for a name that CLUE does not read, DataError for labels.
     """
     if path.suffix != ".zip":
-        raise UsageError(f"{visible(path)}: a CLUE submission is a zip; name it {visible(path.name)}.zip")
+        raise UsageError(f"{escaped(path)}: a CLUE submission is a zip; name it {escaped(path.name)}.zip")
     if not predictions:
-        raise UsageError(f"{visible(path)}: there are no predictions to submit")
+        raise UsageError(f"{escaped(path)}: there are no predictions to submit")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(predictions):
@@ -95,20 +95,20 @@ def _opened(path: Path) -> BinaryIO:
     try:
         if path.is_file():
             return path.open("rb")
-        raise DataError(f"{visible(path)}: {'is not a plain file' if path.exists() else 'there is no such file'}")
+        raise DataError(f"{escaped(path)}: {'is not a plain file' if path.exists() else 'there is no such file'}")
     except OSError as error:
-        raise StorageError(f"{visible(path)}: cannot be read: {error.strerror}") from None
+        raise StorageError(f"{escaped(path)}: cannot be read: {error.strerror}") from None
 
 
 def _validate_zip(name: str, file: BinaryIO) -> list[Finding]:
-    found = Findings(visible(name))
+    found = Findings(escaped(name))
     if file.seek(0, io.SEEK_END) > MAX_ZIP_BYTES:
         found.add("error", "size", f"is larger than {MAX_ZIP_BYTES:,} bytes; a full submission is below 2 million")
         return found.ordered()
     try:
         archive = zipfile.ZipFile(file)
     except _DAMAGE as error:
-        found.add("error", "zip", f"is not a zip that can be read: {visible(error)}")
+        found.add("error", "zip", f"is not a zip that can be read: {escaped(error)}")
         return found.ordered()
     inside: list[Finding] = []
     with archive:
@@ -140,7 +140,7 @@ def _check_names(members: list[zipfile.ZipInfo], found: Findings) -> None:
     if len(members) > MAX_MEMBERS:
         found.add("error", "members", f"has {len(members):,} members; only the first {MAX_MEMBERS} were looked at")
     for member in members[:MAX_MEMBERS]:
-        shown = visible(member.orig_filename)
+        shown = escaped(member.orig_filename)
         base = _base_name(member)
         if _is_junk(member):
             found.add(
@@ -154,7 +154,7 @@ def _check_names(members: list[zipfile.ZipInfo], found: Findings) -> None:
             found.add("error", "flat", f"holds '{shown}' in a folder, where CLUE does not look: zip -j")
     for name, count in Counter(member.orig_filename for member in members[:MAX_MEMBERS]).items():
         if count > 1:
-            found.add("error", "twice", f"holds '{visible(name)}' {count} times; which one counts is anyone's guess")
+            found.add("error", "twice", f"holds '{escaped(name)}' {count} times; which one counts is anyone's guess")
 
 
 def _base_name(member: zipfile.ZipInfo) -> str:
@@ -169,7 +169,7 @@ def _is_junk(member: zipfile.ZipInfo) -> bool:
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings) -> bytes | None:
     """The bytes of a member, or None and a finding. Neither the declared size nor the real one may pass MAX_BYTES."""
-    shown = visible(member.orig_filename)
+    shown = escaped(member.orig_filename)
     too_large = f"'{shown}' is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
     fault = ""
     if member.flag_bits & 1:
@@ -189,7 +189,7 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings)
         with archive.open(unbounded) as stream:
             content = stream.read(MAX_BYTES + 1)
     except _DAMAGE as error:
-        found.add("error", f"member {shown}", f"'{shown}' is damaged: {visible(error)}")
+        found.add("error", f"member {shown}", f"'{shown}' is damaged: {escaped(error)}")
         return None
     if len(content) > MAX_BYTES:
         found.add("error", f"member {shown}", too_large)

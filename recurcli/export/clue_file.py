@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import BinaryIO, NamedTuple
 
 from recurcli.data.tasks import TASKS, Submission, Task
-from recurcli.errors import did_you_mean, visible
+from recurcli.errors import did_you_mean, escaped
 from recurcli.export.json_rows import Row, read_rows
 from recurcli.findings import Finding, Findings
 
@@ -48,7 +48,7 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
 
     At most MAX_BYTES of `content` are read. Nothing that `content` holds raises.
     """
-    found = Findings(visible(name))
+    found = Findings(escaped(name))
     known = targets()
     if name in OTHER_NAMES and name not in known:
         found.add("information", "unchecked", "CLUE reads this name, but recur does not know its rows: not checked")
@@ -88,7 +88,7 @@ def _task_of(name: str) -> str:
 
 
 def _unknown_name(name: str, near: list[str], known: Mapping[str, Target], *, rows: int | None) -> str:
-    fault = f"CLUE reads no file named '{visible(name)}': it would score 0"
+    fault = f"CLUE reads no file named '{escaped(name)}': it would score 0"
     if not near:
         return fault + did_you_mean(name.lower(), {*known, *OTHER_NAMES})
     fitting = [other for other in near if other in known and known[other].submission.rows == rows]
@@ -123,7 +123,7 @@ def _check_labels(task: Task | None, rows: list[Row], found: Findings) -> None:
         if fields is None:
             continue
         if others := fields.keys() - {"id", "label"}:
-            what = f"has the key '{visible(min(others))}'; CLUE reads label alone"
+            what = f"has the key '{escaped(min(others))}'; CLUE reads label alone"
             found.add("information", "keys", what, line=line)
         if "label" not in fields:
             found.add("error", "no label", "has no 'label', the one key that CLUE reads", line=line)
@@ -132,21 +132,21 @@ def _check_labels(task: Task | None, rows: list[Row], found: Findings) -> None:
         text = _text_of(label)
         written.add(text)
         if not isinstance(label, str):
-            way_out = f'; write "{visible(text)}"' if isinstance(label, int | float) else ""
-            found.add("error", "label type", f"label {visible(text)} is no string{way_out}", line=line)
+            way_out = f'; write "{escaped(text)}"' if isinstance(label, int | float) else ""
+            found.add("error", "label type", f"label {escaped(text)} is no string{way_out}", line=line)
         if task is None or text in task.labels:
             continue
         if as_indexes:
             what = f"these look like class indexes 0–{len(task.labels) - 1}; {task.name.upper()} wants {_wanted(task)}"
-            found.add("error", "indexes", f"label '{visible(text)}': {what}", line=line)
+            found.add("error", "indexes", f"label '{escaped(text)}': {what}", line=line)
         else:
             near = text.strip().lower()
             known = " ".join(task.labels) if len(task.labels) <= 20 else _wanted(task)
             hint = f"; did you mean '{near}'?" if near in task.labels else f": {known}"
-            what = f"label '{visible(text)}' is not one of the {len(task.labels)} labels of {task.name.upper()}{hint}"
+            what = f"label '{escaped(text)}' is not one of the {len(task.labels)} labels of {task.name.upper()}{hint}"
             found.add("error", "label", what, line=line)
     if len(rows) > 1 and len(written) == 1:
-        found.add("warning", "one class", f"every row has the label '{visible(written.pop())}'; is the model trained?")
+        found.add("warning", "one class", f"every row has the label '{escaped(written.pop())}'; is the model trained?")
 
 
 def _text_of(value: object) -> str:
@@ -184,7 +184,7 @@ def _check_ids(rows: list[Row], found: Findings, *, counted: bool) -> None:
             return
         if not isinstance(number, int) or isinstance(number, bool):
             shown = f'"{number}"' if isinstance(number, str) else _text_of(number)
-            what = f"id {visible(shown, limit=40)} is no number; the row number is {len(ids)}"
+            what = f"id {escaped(shown, limit=40)} is no number; the row number is {len(ids)}"
             found.add("error", "id type", what, line=line)
             return
         ids.append(number)
@@ -198,9 +198,9 @@ def _check_ids(rows: list[Row], found: Findings, *, counted: bool) -> None:
         found.add("warning", "own ids", what, line=rows[0].line)
         return
     elif all(number == row + ids[0] for row, number in enumerate(ids)):
-        what = f"ids begin at {visible(ids[0], limit=40)}; they begin at 0"
+        what = f"ids begin at {escaped(ids[0], limit=40)}; they begin at 0"
     elif sorted(ids) == list(range(len(ids))):
         what = f"id is {ids[wrong]}: the ids are complete but out of order; sort the lines, CLUE pairs them by order"
     else:
-        what = f"id is {visible(ids[wrong], limit=40)}, the row number is {wrong}"
+        what = f"id is {escaped(ids[wrong], limit=40)}, the row number is {wrong}"
     found.add("error", "ids", what, line=rows[wrong].line)

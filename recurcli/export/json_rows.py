@@ -5,7 +5,7 @@ import io
 import json
 from typing import Any, NamedTuple
 
-from recurcli.errors import visible
+from recurcli.errors import escaped
 from recurcli.findings import Findings
 
 
@@ -66,14 +66,14 @@ def _parse(content: bytes) -> tuple[dict[str, Any] | None, str]:
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
     except _RepeatedKeyError as error:
-        return None, f"has the key '{visible(error)}' twice"
+        return None, f"has the key '{escaped(error)}' twice"
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
-            return None, f"holds more than one JSON value: {visible(text, limit=60)}"
+            return None, f"holds more than one JSON value: {escaped(text, limit=60)}"
         way_out = "; write it with json.dumps, not str" if text.startswith("{'") else ""
-        return None, f"is not a JSON object: {visible(text, limit=60)}{way_out}"
+        return None, f"is not a JSON object: {escaped(text, limit=60)}{way_out}"
     except (ValueError, RecursionError):
-        return None, f"is not a JSON object that can be read: {visible(text, limit=60)}"
+        return None, f"is not a JSON object that can be read: {escaped(text, limit=60)}"
     if not isinstance(value, dict):
-        return None, f"is not a JSON object: {visible(text, limit=60)}"
+        return None, f"is not a JSON object: {escaped(text, limit=60)}"
     return value, ""

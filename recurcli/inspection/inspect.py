@@ -3,18 +3,19 @@
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from recurcli.data.config import DataConfig, TokenizerConfig
-from recurcli.data.sources import adapted
-from recurcli.data.task import Task
+from recurcli.data.config import DataConfig
+from recurcli.data.sources.find import adapted
+from recurcli.data.tasks import Task
 from recurcli.errors import DataError
 from recurcli.findings import Finding
-from recurcli.inspection.bytes_of_file import FileBytes, bytes_of_file
-from recurcli.inspection.judgement import judged
 from recurcli.inspection.lengths import lengths_of
+from recurcli.inspection.line_ends import FileBytes, line_ends_of
+from recurcli.inspection.locate import Part, Place, official_rows
 from recurcli.inspection.overlap import numbered, overlaps, repeated_ids, repeats
-from recurcli.inspection.places import Part, Place, official_rows
 from recurcli.inspection.report import Report, SplitReport, Tokens
 from recurcli.inspection.rows import Measure, SplitRows, read_rows
+from recurcli.inspection.rules import apply_rules
+from recurcli.tokens.config import TokenizerConfig
 
 
 def inspect(
@@ -74,7 +75,7 @@ def inspect(
         tokens=tokens,
         splits=reports,
         overlaps=shared,
-        findings=[*judged(task, config, reports, shared), *_missing(place, task, read)],
+        findings=[*apply_rules(task, config, reports, shared), *_missing(place, task, read)],
     )
 
 
@@ -98,7 +99,7 @@ def _bytes_of(rows: SplitRows) -> FileBytes | None:
     """The line ends of a split's file; None where it has no lines."""
     if rows.format not in ("tsv", "csv", "jsonl") or rows.fault is not None:
         return None
-    return bytes_of_file(rows.path)
+    return line_ends_of(rows.path)
 
 
 def _missing(place: Place, task: Task, read: Sequence[tuple[Part, SplitRows]]) -> list[Finding]:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import BadRow
-from recurcli.data.config import DataConfig, TokenizerConfig
+from recurcli.data.columns.texts import BadRow
+from recurcli.data.config import DataConfig
 from recurcli.data.examples import example_of, opened
-from recurcli.data.sources import Source
-from recurcli.data.task import Task
-from recurcli.data.tokenizer import Tokenizer, encodable
+from recurcli.data.sources.find import Source
+from recurcli.data.tasks import Task
 from recurcli.inspection.rows import Measure, SplitRows
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.tokenizer import Tokenizer, encodable
 
 UNTRAINED = ("char", "byte", "whitespace")
 """Kinds of tokens whose number in a text does not depend on a vocabulary."""

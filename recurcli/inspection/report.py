@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recurcli.findings import Finding, by_gravity
-from recurcli.inspection.bytes_of_file import FileBytes
 from recurcli.inspection.lengths import Lengths
+from recurcli.inspection.line_ends import FileBytes
 from recurcli.inspection.overlap import Overlap, Repeats
 from recurcli.inspection.rows import SplitRows
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import BadRow, is_usual
+from recurcli.data.columns.find import Columns
+from recurcli.data.columns.texts import BadRow, is_usual
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Example, example_of, opened
 from recurcli.data.formats.records import Record, Records
-from recurcli.data.found_columns import Columns
-from recurcli.data.sources import Source
-from recurcli.data.task import Task
+from recurcli.data.sources.find import Source
+from recurcli.data.tasks import Task
 from recurcli.errors import DataError
 from recurcli.inspection.characters import is_missing_word, odd_characters, odd_quotes
 

@@ -5,13 +5,13 @@ from typing import Literal
 
 import torch
 
-from recurcli.errors import UsageError, visible
-from recurcli.ranks import ALONE, Ranks
+from recurcli.distributed.group import SINGLE_PROCESS, Ranks
+from recurcli.errors import UsageError, escaped
 
 Precision = Literal["auto", "fp32", "bf16"]
 
 
-def choose_device(name: str, ranks: Ranks = ALONE) -> torch.device:
+def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
     """`auto`, `cpu`, `cuda` or `cuda:N` as a device that is really there; UsageError otherwise.
 
     Of several processes on a machine each has a CUDA device of its own.
@@ -23,9 +23,9 @@ def choose_device(name: str, ranks: Ranks = ALONE) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"device '{visible(name)}' is unknown; use auto, cpu, cuda or cuda:N") from None
+        raise UsageError(f"device '{escaped(name)}' is unknown; use auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"device '{visible(name)}' is not supported; use auto, cpu, cuda or cuda:N")
+        raise UsageError(f"device '{escaped(name)}' is not supported; use auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"device '{name}' is not here: torch sees {torch.cuda.device_count()} CUDA devices")
     return device
@@ -34,7 +34,7 @@ def choose_device(name: str, ranks: Ranks = ALONE) -> torch.device:
 def _own_device(name: str, ranks: Ranks) -> torch.device:
     if name not in ("auto", "cuda"):
         raise UsageError(
-            f"device '{visible(name)}' is one for {ranks.local_size} processes; say cuda: each takes its own"
+            f"device '{escaped(name)}' is one for {ranks.local_size} processes; say cuda: each takes its own"
         )
     if ranks.local_size > (count := torch.cuda.device_count()):
         raise UsageError(f"{ranks.local_size} processes and {count} CUDA devices; start {count}, or use --device cpu")

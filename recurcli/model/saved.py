@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from recurcli.errors import ModelError, StorageError, UsageError, visible
+from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import read_limited
 from recurcli.model.config import FORMAT_VERSION, ModelConfig
 from recurcli.validation import parse_config
@@ -30,7 +30,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         if found := re.search(r"(?:os error |code: )(\d+)", str(error)):
             number = int(found[1])
             raise OSError(number, os.strerror(number), str(path)) from None
-        raise StorageError(f"{path}: cannot be written: {visible(error)}") from None
+        raise StorageError(f"{path}: cannot be written: {escaped(error)}") from None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -49,7 +49,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise ModelError(f"{path}: is damaged: {visible(error)}") from None
+        raise ModelError(f"{path}: is damaged: {escaped(error)}") from None
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
@@ -62,7 +62,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) 
         if name not in tensors:
             raise ModelError(f"{source}: has no tensor {name}; it belongs to another architecture")
         if name not in own:
-            raise ModelError(f"{source}: has a tensor {visible(name)} that this architecture does not know")
+            raise ModelError(f"{source}: has a tensor {escaped(name)} that this architecture does not know")
         if own[name].shape != tensors[name].shape:
             wanted, found = tuple(own[name].shape), tuple(tensors[name].shape)
             raise ModelError(f"{source}: {name} has the shape {found}, and {wanted} is wanted")
@@ -94,13 +94,13 @@ def config_from_file(path: Path) -> ModelConfig:
             raise ModelError(f"{path}: is not the config.json of a model of recur")
         version = values.pop("format_version", None)
         if version != FORMAT_VERSION:
-            raise ModelError(f"{path}: has format version {visible(version)}; this recur reads {FORMAT_VERSION}")
+            raise ModelError(f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}")
         values.pop("label2id", None)
         names = values.pop("id2label")
         values["labels"] = [names[str(number)] for number in range(len(names))]
         return parse_config(ModelConfig, values)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{path}: is damaged: {visible(error)}") from None
+        raise ModelError(f"{path}: is damaged: {escaped(error)}") from None
     except UsageError as error:
         raise ModelError(f"{path}: {error}") from None
 

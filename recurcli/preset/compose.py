@@ -11,9 +11,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.errors import UsageError, did_you_mean, visible
+from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.schema import Preset
-from recurcli.preset.strict_yaml import KeyPath, leaves, parse_value, read_mapping
+from recurcli.preset.strict_yaml import KeyPath, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, parse_config
 
 PRESET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -45,7 +45,7 @@ class ResolvedPreset:
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Every key as a dotted path, its value, and where that comes from (`default` when nothing says it)."""
-        for path, value in leaves(self.preset.to_dict()):
+        for path, value in flatten(self.preset.to_dict()):
             yield ".".join(path), value, str(self.origins.get(path, "default"))
 
     def located(self, fault: InvalidConfig) -> UsageError:
@@ -117,7 +117,7 @@ def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
     else:
         if not PRESET_NAME.fullmatch(name):
             raise UsageError(
-                f"--preset: '{visible(name)}' is no preset name (lower-case letters, digits, '.', '_', '-'); "
+                f"--preset: '{escaped(name)}' is no preset name (lower-case letters, digits, '.', '_', '-'); "
                 "a file's name has a '/' or ends in .yaml"
             )
         path = preset_folder() / f"{name}.yaml"
@@ -129,7 +129,7 @@ def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
         return [layer]
     at = layer.origins.pop(("extends",))
     if not isinstance(parent, str):
-        raise UsageError(f"{at}: extends: one preset's name or path, not {visible(repr(parent), 40)}")
+        raise UsageError(f"{at}: extends: one preset's name or path, not {escaped(repr(parent), 40)}")
     if str(path) in seen or len(seen) > 16:
         raise UsageError(f"{at}: extends: goes round in a circle: {' > '.join([*seen, str(path)])}")
     if _is_file_name(parent):
@@ -165,10 +165,10 @@ def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:
             value = value.get(key) if isinstance(value, dict) else None
         known = preset_names()[kind]
         if value is None:
-            raise UsageError(f"preset {visible(name)}: does not say its {'.'.join(path)}; known: {', '.join(known)}")
+            raise UsageError(f"preset {escaped(name)}: does not say its {'.'.join(path)}; known: {', '.join(known)}")
         if value not in known:
             noun = kind.removesuffix("s")
-            fault = InvalidConfig(path, f"no {noun} '{visible(value)}'" + did_you_mean(str(value), known))
+            fault = InvalidConfig(path, f"no {noun} '{escaped(value)}'" + did_you_mean(str(value), known))
             raise _located(fault, origins)
         chosen.append(str(value))
     return chosen[0], chosen[1]
@@ -177,7 +177,7 @@ def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:
 def _file_layer(path: Path, own: bool = False) -> _Layer:
     if own and not path.is_file():
         siblings = [other.name for other in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-        raise UsageError(f"{visible(path)}: no such preset file" + did_you_mean(path.name, siblings))
+        raise UsageError(f"{escaped(path)}: no such preset file" + did_you_mean(path.name, siblings))
     values, lines = read_mapping(path)
     folder = preset_folder()
     shown = f"presets/{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
@@ -202,14 +202,14 @@ def _setting_layer(setting: str) -> _Layer:
     key, equals, text = setting.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
-        raise UsageError(f"--set {visible(setting)}: is not KEY=VALUE, such as finetuning.epochs=3")
-    value = parse_value(text, f"--set {visible(setting)}")
+        raise UsageError(f"--set {escaped(setting)}: is not KEY=VALUE, such as finetuning.epochs=3")
+    value = parse_value(text, f"--set {escaped(setting)}")
     values: dict[str, Any] = {path[-1]: value}
     for part in reversed(path[:-1]):
         values = {part: values}
     _make_absolute(values, Path.cwd())
     origin = Origin(f"--set {key.strip()}")
-    return _Layer(values, {path: origin} | {leaf: origin for leaf, _ in leaves(values)})
+    return _Layer(values, {path: origin} | {leaf: origin for leaf, _ in flatten(values)})
 
 
 def _make_absolute(values: dict[str, Any], folder: Path) -> None:

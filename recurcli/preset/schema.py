@@ -4,8 +4,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from recurcli.data.config import DataConfig, TokenizerConfig
+from recurcli.data.config import DataConfig
 from recurcli.model.config import EmbeddingConfig, Pooling
+from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
 from recurcli.validation import STRICT
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from recurcli.errors import UsageError, visible
+from recurcli.errors import UsageError, escaped
 
 KeyPath = tuple[str, ...]
 MAX_BYTES = 1 << 16
@@ -70,7 +70,7 @@ def parse_mapping(text: str, source: str) -> tuple[dict[str, Any], dict[KeyPath,
     if value is None:
         return {}, {}
     if not isinstance(value, dict):
-        raise UsageError(f"{source}:1: a preset is a mapping of keys to values, not {visible(repr(value), 40)}")
+        raise UsageError(f"{source}:1: a preset is a mapping of keys to values, not {escaped(repr(value), 40)}")
     return value, lines
 
 
@@ -84,11 +84,11 @@ def dump(values: Mapping[str, Any]) -> str:
     return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def leaves(values: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+def flatten(values: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Every value in a nested mapping that is no mapping itself, with the keys that lead to it."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield from leaves(value, (*path, key))
+            yield from flatten(value, (*path, key))
         else:
             yield (*path, key), value
 
@@ -104,9 +104,9 @@ def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        raise UsageError(f"{source}:{line}: is not YAML: {visible(reason)}") from None
+        raise UsageError(f"{source}:{line}: is not YAML: {escaped(reason)}") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise UsageError(f"{source}: is not YAML: {visible(error)}") from None
+        raise UsageError(f"{source}: is not YAML: {escaped(error)}") from None
     loader.dispose()
     return value, lines
 
@@ -121,7 +121,7 @@ def _refuse_surprises(text: str, source: str) -> None:
                 f"{source}:{line}: anchors and aliases (& and *) are not used in presets; write the value out"
             )
         if (tag := getattr(event, "tag", None)) is not None:
-            raise UsageError(f"{source}:{line}: tags are not used in presets: {visible(tag)}")
+            raise UsageError(f"{source}:{line}: tags are not used in presets: {escaped(tag)}")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise UsageError(f"{source}:{line}: is nested deeper than {MAX_DEPTH} levels")
@@ -137,10 +137,10 @@ def _construct(loader: Any, node: yaml.Node, source: str, path: KeyPath, lines: 
         line = key_node.start_mark.line + 1
         key = key_node.value
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
-            raise UsageError(f"{source}:{line}: a key is a word, not {visible(repr(key), 40)}")
+            raise UsageError(f"{source}:{line}: a key is a word, not {escaped(repr(key), 40)}")
         if key in mapping:
             first = lines[(*path, key)]
-            raise UsageError(f"{source}:{line}: the key '{visible(key)}' stands here and in line {first}; keep one")
+            raise UsageError(f"{source}:{line}: the key '{escaped(key)}' stands here and in line {first}; keep one")
         lines[(*path, key)] = line
         mapping[key] = _construct(loader, value_node, source, (*path, key), lines)
     return mapping

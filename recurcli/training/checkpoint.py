@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from recurcli.errors import ModelError, NumericError, UsageError, visible
-from recurcli.files import commit_directory, read_limited, take_away, to_json, verify_manifest, writing
+from recurcli.errors import ModelError, NumericError, UsageError, escaped
+from recurcli.files import commit_directory, read_limited, remove, to_json, verify_manifest, writing
 from recurcli.model.saved import load_tensors, save_tensors
 from recurcli.training.fit import TrainingState
 from recurcli.validation import parse_config
@@ -31,9 +31,9 @@ class Checkpoint:
     best: Mapping[str, Tensor] | None
     """The weights of the best dev score; None when there is none yet, or when they are `model`'s own."""
     state: TrainingState
-    fixed: Mapping[str, Any]
+    must_match: Mapping[str, Any]
     """What a resume must match: another value is refused."""
-    noted: Mapping[str, Any]
+    should_match: Mapping[str, Any]
     """What a resume should match: another value costs bit-identity, and a warning."""
 
 
@@ -57,8 +57,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     state = {
         "format_version": FORMAT_VERSION,
         "state": dataclasses.asdict(checkpoint.state),
-        "fixed": checkpoint.fixed,
-        "noted": checkpoint.noted,
+        "must_match": checkpoint.must_match,
+        "should_match": checkpoint.should_match,
     }
     writers: dict[str, Callable[[Path], None]] = {
         "model.safetensors": partial(save_tensors, checkpoint.model),
@@ -69,7 +69,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
         writers["best.safetensors"] = partial(save_tensors, checkpoint.best)
     commit_directory(target, writers)
     for old in _steps(folder)[keep:]:
-        take_away(old)
+        remove(old)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -79,7 +79,7 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """
     _refuse_link(folder)
     for leftover in folder.glob(".step-*.tmp"):
-        take_away(leftover)
+        remove(leftover)
     damaged: list[tuple[Path, str]] = []
     for path in _steps(folder):
         try:
@@ -89,28 +89,13 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             continue
         for bad, _ in damaged:
             aside = bad.with_name(bad.name + ".damaged")
-            take_away(aside)
+            remove(aside)
             with writing(aside):
                 bad.rename(aside)
         return found, [f"{reason}; going on from {path.name}" for _, reason in damaged]
     if damaged:
         raise ModelError(f"{damaged[0][1]}; no checkpoint is left to go on from: start anew with --overwrite")
     return None, []
-
-
-def compare_facts(stored: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
-    """A sentence about the first fact in which a resume differs from the run that it would go on, or None."""
-    for key in sorted(stored.keys() | current.keys()):
-        before, now = stored.get(key, "nothing"), current.get(key, "nothing")
-        if before != now:
-            return f"{key} was {visible(repr(before), 60)} and is now {visible(repr(now), 60)}"
-    return None
-
-
-def refuse_other_facts(stored: Mapping[str, Any], current: Mapping[str, Any], run: Path) -> None:
-    """UsageError naming what has changed since `run` was started, if anything has."""
-    if difference := compare_facts(stored, current):
-        raise UsageError(f"{run}: cannot be resumed: {difference}; undo that, or start anew with --overwrite")
 
 
 def _steps(folder: Path) -> list[Path]:
@@ -131,18 +116,18 @@ def _load(path: Path) -> Checkpoint:
     try:
         stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
         if stored["format_version"] != FORMAT_VERSION:
-            raise ModelError(f"{path}: has format version {visible(stored['format_version'])}; wanted {FORMAT_VERSION}")
+            raise ModelError(f"{path}: has format version {escaped(stored['format_version'])}; wanted {FORMAT_VERSION}")
         state = parse_config(TrainingState, stored["state"])
-        fixed, noted = dict(stored["fixed"]), dict(stored["noted"])
+        must_match, should_match = dict(stored["must_match"]), dict(stored["should_match"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
-        raise ModelError(f"{path / 'state.json'}: is damaged: {visible(error)}") from None
+        raise ModelError(f"{path / 'state.json'}: is damaged: {escaped(error)}") from None
     return Checkpoint(
         model=load_tensors(path / "model.safetensors"),
         optimizer=load_tensors(path / "optimizer.safetensors"),
         best=load_tensors(path / "best.safetensors") if "best.safetensors" in listed else None,
         state=state,
-        fixed=fixed,
-        noted=noted,
+        must_match=must_match,
+        should_match=should_match,
     )
 
 

@@ -20,11 +20,11 @@ class OptimizationConfig:
     """Optimiser steps; null = as many as `epochs` need."""
     batch_size: int = 64
     """Rows of one optimiser step, over all accumulation parts and processes together."""
-    accumulation: int = 1
+    gradient_accumulation_steps: int = 1
     """Parts in which a batch goes through the model; more parts, less memory, the same gradient."""
-    warmup: float = 0.05
+    warmup_ratio: float = 0.05
     """Share of the steps in which the learning rate rises from 0."""
-    decay: Literal["linear", "cosine", "constant"] = "linear"
+    lr_scheduler: Literal["linear", "cosine", "constant"] = "linear"
     """How the learning rate falls after the warm-up: to 0, or not at all."""
     weight_decay: float = 0.01
     """AdamW's decoupled decay of matrices; vectors and scalars are never decayed."""
@@ -32,7 +32,9 @@ class OptimizationConfig:
     """Adam's decay of the gradient's mean."""
     beta2: float = 0.999
     """Adam's decay of the gradient's square."""
-    clip: float | None = 1.0
+    adam_epsilon: float = 1e-8
+    """Adam's term in the denominator (Kingma & Ba, 2015)."""
+    max_grad_norm: float | None = 1.0
     """Largest norm of the gradient; null = no clipping."""
     checkpoint_every: int | None = None
     """Steps from one checkpoint to the next; null = at each epoch's end."""
@@ -42,30 +44,42 @@ class OptimizationConfig:
     """Steps from one line of metrics.jsonl to the next."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulation", "log_every", "max_steps", "checkpoint_every"):
+        for name in (
+            "epochs",
+            "batch_size",
+            "gradient_accumulation_steps",
+            "log_every",
+            "max_steps",
+            "checkpoint_every",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.accumulation > self.batch_size:
-            raise ValueError(f"accumulation ({self.accumulation}) cannot be larger than batch_size ({self.batch_size})")
+        if self.gradient_accumulation_steps > self.batch_size:
+            raise ValueError(
+                f"gradient_accumulation_steps must be at most batch_size ({self.batch_size}), "
+                f"not {self.gradient_accumulation_steps}"
+            )
         if self.keep_checkpoints < 2:
             raise ValueError(f"keep_checkpoints must be at least 2, not {self.keep_checkpoints}")
         if not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
         if not 0 <= self.weight_decay < float("inf"):
             raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
-        for name in ("warmup", "beta1", "beta2"):
+        if not 0 < self.adam_epsilon < 1:
+            raise ValueError(f"adam_epsilon must lie in (0, 1), not {self.adam_epsilon}")
+        for name in ("warmup_ratio", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), not {getattr(self, name)}")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip must be above 0 or null, not {self.clip}")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm must be above 0 or null, not {self.max_grad_norm}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingConfig(OptimizationConfig):
     """Masked-token prediction on text without labels."""
 
-    mask_probability: float = 0.3
+    mlm_probability: float = 0.3
     """Share of the positions that are masked (StarSaber, section 4: 0.3)."""
     masking: Literal["random", "bert"] = "random"
     """random: a masked position gets a random word (StarSaber, section 4); bert: 80 % [MASK], 10 % random, 10 % kept."""
@@ -74,8 +88,8 @@ class PretrainingConfig(OptimizationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.mask_probability < 1:
-            raise ValueError(f"mask_probability must lie in (0, 1), not {self.mask_probability}")
+        if not 0 < self.mlm_probability < 1:
+            raise ValueError(f"mlm_probability must lie in (0, 1), not {self.mlm_probability}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recurcli.data.batching import epoch_batches
+from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
-from recurcli.ranks import ALONE, Ranks
+from recurcli.events import Progress
+from recurcli.tokens.batching import epoch_batches
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.objectives import Objective
 from recurcli.training.schedule import learning_rate
@@ -31,7 +32,7 @@ class TrainingState:
     """Optimiser steps taken."""
     evaluated_step: int = 0
     """The step of the last evaluation."""
-    best_score: float | None = None
+    best_dev_metric: float | None = None
     best_step: int | None = None
     stale_evaluations: int = 0
     """Evaluations since the best one."""
@@ -47,26 +48,6 @@ class TrainingState:
     """Real tokens trained on, over the whole run."""
     seconds: float = 0.0
     """Time spent in training steps, over the whole run and its resumes."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a training stands after a step."""
-
-    step: int
-    total_steps: int
-    epoch: float
-    loss: float
-    """Mean of the steps since the last line of the metrics file."""
-    measures: dict[str, float]
-    """Learning rate, gradient norm and auxiliary losses of the step."""
-    tokens: int
-    seconds: float
-    score: float | None = None
-    """The dev score, when this step was evaluated."""
-    best_score: float | None = None
-    improved: bool = False
-    """This step's score is the best so far."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +76,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Fitting:
+class TrainingLoop:
     """The parts that `fit` works on."""
 
     model: nn.Module
@@ -109,7 +90,7 @@ class Fitting:
     evaluate_every: int | None = None
     """Steps between evaluations; None = an epoch's."""
     patience: int | None = None
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_PROCESS
     """The processes that share each batch."""
 
     def pending_evaluation(self, state: TrainingState) -> bool:
@@ -124,7 +105,7 @@ class Fitting:
         return not self.pending_evaluation(state) and (impatient or state.step >= self.plan.total_steps)
 
 
-def fit(parts: Fitting, state: TrainingState) -> Iterator[Progress]:
+def fit(parts: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
     """Train from `state` on, changing it in place; yields after every step, its evaluation included.
 
     Raises NumericError, with nothing changed by that step, when the loss or the gradient is not finite.
@@ -135,9 +116,9 @@ def fit(parts: Fitting, state: TrainingState) -> Iterator[Progress]:
             started = time.perf_counter()
             _take_step(parts, state, next(batches))
             state.seconds += time.perf_counter() - started
-        score, improved = None, False
+        dev_metric, improved = None, False
         if parts.pending_evaluation(state):
-            score, improved = _evaluate(parts, state)
+            dev_metric, improved = _evaluate(parts, state)
         yield Progress(
             step=state.step,
             total_steps=parts.plan.total_steps,
@@ -146,13 +127,13 @@ def fit(parts: Fitting, state: TrainingState) -> Iterator[Progress]:
             measures=dict(state.measures),
             tokens=state.tokens,
             seconds=state.seconds,
-            score=score,
-            best_score=state.best_score,
+            dev_metric=dev_metric,
+            best_dev_metric=state.best_dev_metric,
             improved=improved,
         )
 
 
-def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> None:
+def _take_step(parts: TrainingLoop, state: TrainingState, rows: np.ndarray) -> None:
     """One optimiser step on the batch of `rows`."""
     config, model = parts.plan.config, parts.model
     generator = seed_step(parts.plan.seed, state.step, parts.ranks.rank)
@@ -162,7 +143,7 @@ def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> None:
     model.train()
     losses = _gradient(parts, rows, generator)
     loss = losses.pop("loss")
-    norm = _clip(model, config.clip)
+    norm = _clip(model, config.max_grad_norm)
     if not (math.isfinite(loss) and math.isfinite(norm)):
         parts.optimizer.zero_grad()
         raise NumericError(
@@ -180,17 +161,17 @@ def _take_step(parts: Fitting, state: TrainingState, rows: np.ndarray) -> None:
     state.tokens += int(parts.plan.lengths[rows].sum())
 
 
-def _gradient(parts: Fitting, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
+def _gradient(parts: TrainingLoop, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
     """Leave the gradient of the batch of `rows` in the model; returns its `loss` and the auxiliary losses in it.
 
     Every process draws the whole batch and computes its share of it. The divisor is the whole batch's, so that sums
     over the processes are what one of them alone would have got.
     """
     model, ranks = parts.model, parts.ranks
-    pieces = parts.objective.parts(rows, parts.plan.config.accumulation, generator)
+    pieces = parts.objective.parts(rows, parts.plan.config.gradient_accumulation_steps, generator)
     weight = max(sum(piece.weight for piece in pieces), 1e-12)
     losses = {"loss": 0.0}
-    for piece in (whole.share(ranks.rank, ranks.size) for whole in pieces):
+    for piece in (whole.share(ranks.rank, ranks.world_size) for whole in pieces):
         if not len(piece.ids):  # fewer rows than processes
             continue
         with parts.autocast():
@@ -201,9 +182,9 @@ def _gradient(parts: Fitting, rows: np.ndarray, generator: torch.Generator) -> d
         losses["loss"] += objective.item()
         for name, value in extra.items():
             losses[name] = losses.get(name, 0.0) + share * value.item()
-    if ranks.size > 1:
-        ranks.add_([_gradient_of(parameter) for parameter in model.parameters() if parameter.requires_grad])
-    return ranks.summed(losses)
+    if ranks.world_size > 1:
+        ranks.all_reduce_([_gradient_of(parameter) for parameter in model.parameters() if parameter.requires_grad])
+    return ranks.all_reduce(losses)
 
 
 def _gradient_of(parameter: nn.Parameter) -> Tensor:
@@ -219,16 +200,16 @@ def _clip(model: nn.Module, largest: float | None) -> float:
     return nn.utils.clip_grad_norm_(model.parameters(), limit).item()
 
 
-def _evaluate(parts: Fitting, state: TrainingState) -> tuple[float, bool]:
+def _evaluate(parts: TrainingLoop, state: TrainingState) -> tuple[float, bool]:
     assert parts.evaluate is not None
     try:
-        score = parts.evaluate()
+        dev_metric = parts.evaluate()
     except NumericError as error:
         raise NumericError(f"step {state.step}: evaluation: {error}; try a smaller learning rate") from None
     state.evaluated_step = state.step
-    improved = state.best_score is None or score > state.best_score
+    improved = state.best_dev_metric is None or dev_metric > state.best_dev_metric
     if improved:
-        state.best_score, state.best_step, state.stale_evaluations = score, state.step, 0
+        state.best_dev_metric, state.best_step, state.stale_evaluations = dev_metric, state.step, 0
     else:
         state.stale_evaluations += 1
-    return score, improved
+    return dev_metric, improved

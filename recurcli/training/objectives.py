@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.data.batching import TokenRows, collate
-from recurcli.data.masking import corrupt
-from recurcli.data.tokenizer import Tokenizer, Tokens
-from recurcli.errors import UsageError, did_you_mean, visible
+from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.tokens.batching import TokenRows, collate
+from recurcli.tokens.masking import mask_tokens
+from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 
 IGNORED = -100
@@ -93,7 +93,7 @@ def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Tens
     weights = torch.ones(len(labels))
     for label, weight in config.class_weights.items() if isinstance(config.class_weights, dict) else ():
         if label not in labels:
-            raise UsageError(f"finetuning.class_weights: no label '{visible(label)}'{did_you_mean(label, labels)}")
+            raise UsageError(f"finetuning.class_weights: no label '{escaped(label)}'{did_you_mean(label, labels)}")
         weights[labels.index(label)] = weight
     return weights
 
@@ -147,10 +147,10 @@ class MaskedTokenObjective:
         parts = []
         for some in np.array_split(rows, min(count, len(rows))):
             ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
-            inputs, selected = corrupt(
+            inputs, selected = mask_tokens(
                 ids,
                 mask,
-                probability=self.config.mask_probability,
+                probability=self.config.mlm_probability,
                 scheme=self.config.masking,
                 word_ids=self.word_ids,
                 mask_id=self.tokenizer.mask_id,

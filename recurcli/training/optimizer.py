@@ -22,11 +22,12 @@ def build_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim
         [group for group in groups if group["params"]],
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
+        eps=config.adam_epsilon,
         fused=True,
     )
 
 
-def blank_optimizer_tensors(model: nn.Module) -> dict[str, Tensor]:
+def empty_optimizer_tensors(model: nn.Module) -> dict[str, Tensor]:
     """What `optimizer_tensors` gives after a step, as zeros: for the state of another process to be copied into."""
     return {
         f"{key}/{name}": torch.zeros((), device=parameter.device) if key == "step" else torch.zeros_like(parameter)

@@ -9,18 +9,13 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from recurcli.errors import Interrupted
+from recurcli.events import Note, Progress
+from recurcli.facts import first_difference, require_same
 from recurcli.model.saved import cpu_state, load_weights
-from recurcli.training.checkpoint import (
-    Checkpoint,
-    compare_facts,
-    newest_checkpoint,
-    refuse_other_facts,
-    save_checkpoint,
-)
-from recurcli.training.events import Note
-from recurcli.training.fit import Fitting, Progress, TrainingState, fit
-from recurcli.training.optimizer import blank_optimizer_tensors, load_optimizer_tensors, optimizer_tensors
-from recurcli.training.run_directory import RunDirectory
+from recurcli.runs.run_directory import RunDirectory
+from recurcli.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
+from recurcli.training.fit import TrainingLoop, TrainingState, fit
+from recurcli.training.optimizer import empty_optimizer_tensors, load_optimizer_tensors, optimizer_tensors
 from recurcli.training.signals import StopRequest
 
 
@@ -33,10 +28,10 @@ class Session:
     """A training in its run directory."""
 
     run: RunDirectory
-    fitting: Fitting
-    fixed: Mapping[str, Any]
+    fitting: TrainingLoop
+    must_match: Mapping[str, Any]
     """What a resume must match."""
-    noted: Mapping[str, Any]
+    should_match: Mapping[str, Any]
     """What a resume should match."""
     publish: Callable[[Mapping[str, Tensor]], None]
     """Makes the run's model these weights."""
@@ -53,9 +48,9 @@ class Session:
 
         Of several processes the first one reads it, and the others get what it has: they may have other disks.
         """
-        if self.ranks.first:
+        if self.ranks.is_main:
             yield from self._read_checkpoint()
-        if self.ranks.size > 1:
+        if self.ranks.world_size > 1:
             self._take_over()
 
     def _read_checkpoint(self) -> Iterator[Note]:
@@ -65,8 +60,8 @@ class Session:
         if checkpoint is None:
             self.run.cut_metrics(0)
             return
-        refuse_other_facts(checkpoint.fixed, self.fixed, self.run.path)
-        if difference := compare_facts(checkpoint.noted, self.noted):
+        require_same(checkpoint.must_match, self.must_match, self.run.path)
+        if difference := first_difference(checkpoint.should_match, self.should_match):
             yield Note(f"{difference}: the run goes on, but not bit for bit as it would have", "warning")
         source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
         load_weights(self.fitting.model, checkpoint.model, source)
@@ -81,11 +76,11 @@ class Session:
     def _take_over(self) -> None:
         """Give the first process's weights, optimizer state and place to all."""
         model, optimizer = self.fitting.model, self.fitting.optimizer
-        self.state = TrainingState(**self.ranks.shared(dataclasses.asdict(self.state)))
-        self.ranks.copy_(list(model.state_dict().values()))
+        self.state = TrainingState(**self.ranks.broadcast(dataclasses.asdict(self.state)))
+        self.ranks.broadcast_(list(model.state_dict().values()))
         if self.state.step:
-            tensors = optimizer_tensors(model, optimizer) or blank_optimizer_tensors(model)
-            self.ranks.copy_(list(tensors.values()))
+            tensors = optimizer_tensors(model, optimizer) or empty_optimizer_tensors(model)
+            self.ranks.broadcast_(list(tensors.values()))
             load_optimizer_tensors(model, optimizer, tensors)
 
     def train(self) -> Iterator[Progress | Note]:
@@ -94,10 +89,10 @@ class Session:
         every = config.checkpoint_every or self.fitting.plan.steps_per_epoch
         try:
             for progress in fit(self.fitting, self.state):
-                if progress.improved and self.ranks.first:
+                if progress.improved and self.ranks.is_main:
                     self.best = cpu_state(self.fitting.model)
                     self.publish(self.best)
-                if progress.score is not None or progress.step % config.log_every == 0 or self._at_end():
+                if progress.dev_metric is not None or progress.step % config.log_every == 0 or self._at_end():
                     now = time.perf_counter()
                     self._log(progress, (progress.tokens - since[0]) / max(now - since[1], 1e-9))
                     since = (progress.tokens, now)
@@ -116,7 +111,7 @@ class Session:
 
     def save(self) -> None:
         """Write a checkpoint of this moment; the other processes wait for the first in the next step."""
-        if not self.ranks.first:
+        if not self.ranks.is_main:
             return
         own_best = self.best is not None and self.state.best_step != self.state.step
         save_checkpoint(
@@ -126,8 +121,8 @@ class Session:
                 optimizer=optimizer_tensors(self.fitting.model, self.fitting.optimizer),
                 best=self.best if own_best else None,
                 state=self.state,
-                fixed=self.fixed,
-                noted=self.noted,
+                must_match=self.must_match,
+                should_match=self.should_match,
             ),
             keep=self.fitting.plan.config.keep_checkpoints,
         )
@@ -144,9 +139,9 @@ class Session:
             "tokens_per_second": round(tokens_per_second),
             "seconds": round(progress.seconds, 3),
         }
-        if progress.score is not None:
-            line |= {"score": progress.score, "best_score": progress.best_score}
-        if self.ranks.first:
+        if progress.dev_metric is not None:
+            line |= {"dev_metric": progress.dev_metric, "best_dev_metric": progress.best_dev_metric}
+        if self.ranks.is_main:
             self.run.append_metrics(line)
         self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
 
@@ -154,7 +149,7 @@ class Session:
         """End the training, which a signal has asked to stop, after a checkpoint: raises Interrupted."""
         assert self.stop.signal is not None
         self.save()
-        self.ranks.shared(None)  # none ends before the checkpoint is there
+        self.ranks.broadcast(None)  # none ends before the checkpoint is there
         raise Interrupted(
             self.stop.signal,
             f"stopped by a signal at step {self.state.step:,}; go on with the same command and --resume",

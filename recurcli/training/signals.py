@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from recurcli.ranks import ALONE, Ranks
+from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 
 _HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
@@ -14,7 +14,7 @@ _HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 class StopRequest:
     """The signal that asked for a stop, if one did; and whether SIGUSR1 asked for a checkpoint."""
 
-    def __init__(self, ranks: Ranks = ALONE) -> None:
+    def __init__(self, ranks: Ranks = SINGLE_PROCESS) -> None:
         self.signal: int | None = None
         self.ranks = ranks
         self.checkpoint = False
@@ -25,7 +25,7 @@ class StopRequest:
     def agreed(self) -> bool:
         """Whether a signal to stop has come to any of the processes, which all ask this at the same point of their work."""
         asked, self.checkpoint = self.checkpoint, False
-        heard = self.ranks.exchanged([self.signal, asked])
+        heard = self.ranks.all_gather([self.signal, asked])
         self.saving = self.saving or any(saving for _, saving in heard)
         numbers = [number for number, _ in heard if number]
         if numbers:  # else one may have come meanwhile: it must be there at the next question
@@ -37,7 +37,7 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def stop_requests(ranks: Ranks = ALONE) -> Iterator[StopRequest]:
+def stop_requests(ranks: Ranks = SINGLE_PROCESS) -> Iterator[StopRequest]:
     """Collect SIGTERM, SIGINT, SIGHUP and SIGUSR1 in a StopRequest for the length of the block.
 
     A second SIGINT leaves at once. SIGUSR1 is what SLURM sends some time before the end (`--signal=USR1@60`).

@@ -14,7 +14,7 @@ from tiny_task import tiny
 
 from recurcli.cli import app
 from recurcli.display.progress import follow
-from recurcli.training.events import Note
+from recurcli.events import Note
 
 Recur = Callable[..., tuple[int, str, str]]
 CHECKOUT = Path(__file__).resolve().parents[2]

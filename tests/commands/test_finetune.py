@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tiny_task import tiny, write_rows
 
-from recurcli.evaluation.trained import read_model
 from recurcli.files import sha256_of
+from recurcli.runs.model_files import read_model
 
 Recur = Callable[..., tuple[int, str, str]]
 

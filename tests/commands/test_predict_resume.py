@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from predicting import Recur, as_stdin, texts
 
-from recurcli.commands import prediction_file, prediction_input
-from recurcli.commands.events import RowsDone
 from recurcli.commands.predict import PredictRequest, predict
-from recurcli.commands.prediction_file import journal_of, partial_of
-from recurcli.commands.prediction_journal import read_journal
+from recurcli.commands.prediction import reader, resumable_file
+from recurcli.commands.prediction.journal import read_journal
+from recurcli.commands.prediction.resumable_file import journal_of, partial_of
+from recurcli.events import RowsDone
 from recurcli.model.device import Precision
 
 WINDOW = 512
@@ -33,8 +33,8 @@ FORMS: dict[str, Callable[[int, str], str]] = {
 @pytest.fixture(scope="module", autouse=True)
 def small_windows_and_a_journal_after_each() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prediction_input, "WINDOW", WINDOW)
-        patch.setattr(prediction_file, "SECONDS_BETWEEN_JOURNALS", 0)
+        patch.setattr(reader, "WINDOW", WINDOW)
+        patch.setattr(resumable_file, "SECONDS_BETWEEN_JOURNALS", 0)
         yield
 
 
@@ -296,8 +296,8 @@ def test_nothing_is_kept_of_what_would_fail_again(
 
 def start(trained: Path, source: Path, output: Path, *more: str) -> "subprocess.Popen[bytes]":
     code = (
-        "import sys; from recurcli.commands import prediction_file, prediction_input; "
-        f"prediction_file.SECONDS_BETWEEN_JOURNALS, prediction_input.WINDOW = 0.02, {WINDOW}; "
+        "import sys; from recurcli.commands.prediction import reader, resumable_file; "
+        f"resumable_file.SECONDS_BETWEEN_JOURNALS, reader.WINDOW = 0.02, {WINDOW}; "
         "from recurcli.cli import run; sys.exit(run(sys.argv[1:]))"
     )
     root = str(Path(__file__).resolve().parents[2])
@@ -344,7 +344,7 @@ def _random_kills(trained: Path, tmp_path: Path, rows: int, wanted: int) -> int:
             more = draw.choice([0, draw.uniform(0, 0.4) * (len(whole) - size)])
             with start(trained, source, output, "--resume", "--quiet") as process:
                 kills += kill(process, output, size=size + more, seconds=draw.uniform(0, 0.05))
-            kept += prediction_file.rows_kept(output)
+            kept += resumable_file.rows_kept(output)
             left -= 1
         with start(trained, source, output, "--resume", "--quiet") as process:
             _, err = process.communicate()
@@ -368,7 +368,7 @@ def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(trained: Path, tmp_pa
         process.terminate()
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
-    rows = prediction_file.rows_kept(output)
+    rows = resumable_file.rows_kept(output)
     assert err.decode() == (
         f"recur: error: stopped by SIGTERM; {rows:,} rows are done; go on with the same command and --resume\n"
     )

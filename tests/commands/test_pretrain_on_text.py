@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 from tiny_task import tiny
 from torchrun import command, completed
 
-from recurcli.commands.parts import TrainingRequest
 from recurcli.commands.pretrain import pretrain
-from recurcli.data import batching
+from recurcli.commands.training.setup import TrainingRequest
+from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose
-from recurcli.training.fit import Progress
+from recurcli.tokens import batching
 
 
 def write_texts(folder: Path, files: int = 3, lines: int = 40) -> Path:

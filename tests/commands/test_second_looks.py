@@ -11,8 +11,8 @@ from tiny_task import tiny
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
 from recurcli.data.tasks import task_named
-from recurcli.files import take_away
-from recurcli.training import run_directory
+from recurcli.files import remove
+from recurcli.runs import run_directory
 
 
 def finetuned(recur: Recur, data: Path, run: Path, *settings: str) -> str:
@@ -117,10 +117,10 @@ def test_an_overwrite_that_dies_leaves_no_checkpoint_of_the_old_run(
         calls += 1
         if calls == 3:
             raise KeyboardInterrupt
-        take_away(path)
+        remove(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_directory, "take_away", die)
+        patch.setattr(run_directory, "remove", die)
         assert recur(*arguments, "--overwrite", "--quiet")[0] == 130
     code, _, err = recur(*arguments, "--resume")
     assert (code, "resumed" in err) == (0, False), err

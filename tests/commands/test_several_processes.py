@@ -17,9 +17,9 @@ from recurcli.files import sha256_of
 LONG = ("finetuning.epochs=2000", "finetuning.patience=null", "finetuning.checkpoint_every=20")
 UNEVEN = (
     "finetuning.batch_size=7",
-    "finetuning.accumulation=2",
+    "finetuning.gradient_accumulation_steps=2",
     "pretraining.batch_size=7",
-    "pretraining.accumulation=2",
+    "pretraining.gradient_accumulation_steps=2",
 )
 
 
@@ -100,7 +100,11 @@ def test_an_error_of_all_processes_is_told_once(tiny_tnews: Path, tmp_path: Path
         ("pretrain", 2, UNEVEN),
         ("pretrain", 2, ("pretraining.loss_on=masked", "pretraining.masking=bert")),
         ("finetune", 3, ("finetuning.batch_size=2", "finetuning.epochs=1")),
-        ("finetune", 2, ("finetuning.loss=hinge", "finetuning.class_weights=balanced", "finetuning.accumulation=3")),
+        (
+            "finetune",
+            2,
+            ("finetuning.loss=hinge", "finetuning.class_weights=balanced", "finetuning.gradient_accumulation_steps=3"),
+        ),
     ],
 )
 def test_any_number_of_processes_trains_as_one_does(

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.batching import bucketed, collate, sorted_batches
-from recurcli.data.tokenizer import Tokens
+from recurcli.tokens.batching import bucketed, collate, sorted_batches
+from recurcli.tokens.tokenizer import Tokens
 
 lengths_of_rows = st.lists(st.integers(0, 60), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
 

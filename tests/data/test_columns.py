@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from recurcli.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, BadRow, TextColumns, marked
+from recurcli.data.columns.find import Columns, find_columns
+from recurcli.data.columns.texts import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, BadRow, TextColumns, marked
 from recurcli.data.config import DataConfig
 from recurcli.data.formats.readers import read_records
-from recurcli.data.found_columns import Columns, find_columns
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 
@@ -16,7 +16,7 @@ CUSTOM = TASKS["custom"]
 
 
 def found(header: str, **told: object) -> Columns:
-    from recurcli.data.sources import adapted
+    from recurcli.data.sources.find import adapted
 
     config = DataConfig(**told)  # type: ignore[arg-type]
     with read_records(io.BytesIO(f"{header}\n".encode()), "tsv", name="x.tsv") as records:

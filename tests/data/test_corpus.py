@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recurcli.data.batching import collate, epoch_batches
-from recurcli.data.config import TokenizerConfig
-from recurcli.data.corpus import corpus_tokenizer, is_text_file, read_corpus, stored_tokens, text_files
-from recurcli.data.tokenizer import Tokenizer
 from recurcli.errors import DataError, StorageError
+from recurcli.tokens.batching import collate, epoch_batches
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.corpus import corpus_tokenizer, is_text_file, read_corpus, stored_tokens, text_files
+from recurcli.tokens.tokenizer import Tokenizer
 
 CHARACTERS = TokenizerConfig(kind="char", min_frequency=1)
 

@@ -7,8 +7,7 @@ import pytest
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split, with_labels_of
 from recurcli.data.labels import labels_that_look_alike, ordered_labels
-from recurcli.data.task import Task
-from recurcli.data.tasks import TASKS
+from recurcli.data.tasks import TASKS, Task
 from recurcli.errors import DataError
 
 CUSTOM = TASKS["custom"]

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from recurcli.data.listops import OPERATORS, Expression, floors, generate, listops_rows, value_of
 from recurcli.data.tasks import TASKS
+from recurcli.data.tasks.listops import OPERATORS, Expression, floors, generate, listops_rows, value_of
 
 
 def evaluate(text: str) -> tuple[int, int, int]:

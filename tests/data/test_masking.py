@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from recurcli.data.masking import MaskingScheme, corrupt
+from recurcli.tokens.masking import MaskingScheme, mask_tokens
 
 WORDS = np.arange(4, 104)
 MASK_ID = 3
@@ -22,7 +22,7 @@ def corrupted(
     scheme: MaskingScheme, probability: float = 0.3, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     ids, mask = sample()
-    inputs, selected = corrupt(
+    inputs, selected = mask_tokens(
         ids,
         mask,
         probability=probability,

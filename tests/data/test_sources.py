@@ -8,7 +8,7 @@ import pytest
 
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources import has_split
+from recurcli.data.sources.find import has_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, UsageError
 

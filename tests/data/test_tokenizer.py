@@ -14,10 +14,10 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.config import TokenizerConfig, TokenizerKind
-from recurcli.data.tokenizer import Tokenizer, Tokens
-from recurcli.data.vocabulary import SPECIAL_TOKENS
 from recurcli.errors import DataError, ModelError
+from recurcli.tokens.config import TokenizerConfig, TokenizerKind
+from recurcli.tokens.tokenizer import Tokenizer, Tokens
+from recurcli.tokens.vocabulary import SPECIAL_TOKENS
 
 KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
 CORPUS = [
@@ -210,7 +210,7 @@ def test_other_users_of_the_file_get_the_same_ids(rows: list[tuple[str, str]], m
 def test_rows_do_not_depend_on_the_block_they_are_encoded_in(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(text, text[::-1] if index % 2 else None) for index, text in enumerate(random_texts(3))]
     whole = CHARACTERS.encode(rows, 20)
-    monkeypatch.setattr("recurcli.data.tokenizer.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("recurcli.tokens.tokenizer.ROWS_AT_ONCE", 7)
     blocks = CHARACTERS.encode(rows, 20)
     assert np.array_equal(whole.ids, blocks.ids) and np.array_equal(whole.offsets, blocks.offsets)
     assert whole.truncated == blocks.truncated > 0

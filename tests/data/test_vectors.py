@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recurcli.data.vectors import read_vectors
 from recurcli.errors import DataError
+from recurcli.tokens.vectors import read_vectors
 
 
 def write(tmp_path: Path, content: bytes) -> Path:

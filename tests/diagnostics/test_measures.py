@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from recurcli.diagnostics.distances import activation_factor, distance_preservation, movement
 from recurcli.diagnostics.entropy import attention_entropy, differential_entropy
-from recurcli.diagnostics.geometry import activation_factor, distance_preservation, movement
 from recurcli.diagnostics.gradients import gradient_norm_by_distance
 from recurcli.encoders import Encoder, build_encoder
 

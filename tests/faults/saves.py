@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
-from recurcli.data.config import TokenizerConfig
-from recurcli.data.tokenizer import Tokenizer
-from recurcli.evaluation.trained import write_model
 from recurcli.model.config import ModelConfig
+from recurcli.runs.model_files import write_model
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.checkpoint import Checkpoint, save_checkpoint
 from recurcli.training.fit import TrainingState
 
@@ -23,8 +23,8 @@ def checkpoint(arguments: list[str]) -> int:
             optimizer={"exp_avg/weight": weights["weight"]},
             best=weights,
             state=TrainingState(step=step),
-            fixed={},
-            noted={},
+            must_match={},
+            should_match={},
         ),
         keep=2,
     )

@@ -12,7 +12,7 @@ from forked import ForkServer
 from small_runs import options
 
 from recurcli.errors import ModelError
-from recurcli.evaluation.trained import read_model
+from recurcli.runs.model_files import read_model
 from recurcli.training.checkpoint import newest_checkpoint
 
 Recur = Callable[..., tuple[int, str, str]]

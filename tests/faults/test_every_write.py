@@ -13,7 +13,7 @@ from forked import Ended, ForkServer
 from small_runs import COMMANDS, fingerprint, options
 
 from recurcli.errors import ModelError
-from recurcli.evaluation.trained import read_model
+from recurcli.runs.model_files import read_model
 from recurcli.training.checkpoint import newest_checkpoint
 
 

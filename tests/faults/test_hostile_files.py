@@ -16,7 +16,7 @@ from tiny_task import write_rows
 from recurcli.errors import UsageError
 from recurcli.preset import compose
 from recurcli.preset.strict_yaml import MAX_BYTES, parse_mapping
-from recurcli.training.run_directory import CONTENTS
+from recurcli.runs.run_directory import CONTENTS
 
 Recur = Callable[..., tuple[int, str, str]]
 FILES = [name for name in CONTENTS if name != "checkpoints"]

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import save_file
 
 from recurcli.errors import ModelError
-from recurcli.evaluation.trained import build_trained_classifier, read_model
 from recurcli.files import write_manifest
 from recurcli.model.saved import load_tensors
+from recurcli.runs.model_files import build_trained_classifier, read_model
 
 Recur = Callable[..., tuple[int, str, str]]
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}

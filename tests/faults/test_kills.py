@@ -18,10 +18,10 @@ PLACES = {
     "a checkpoint": "recurcli.training.session:save_checkpoint",
     "a rotation of checkpoints": "shutil:rmtree",
     "an epoch's end": "recurcli.training.fit:epoch_batches",
-    "a line of metrics": "recurcli.training.run_directory:RunDirectory.append_metrics",
-    "the publishing of a model": "recurcli.commands.training:write_model",
-    "the end": "recurcli.commands.training:_finish",
-    "the last file": "recurcli.training.run_directory:RunDirectory.write_result",
+    "a line of metrics": "recurcli.runs.run_directory:RunDirectory.append_metrics",
+    "the publishing of a model": "recurcli.commands.training.run:write_model",
+    "the end": "recurcli.commands.training.run:_finish",
+    "the last file": "recurcli.runs.run_directory:RunDirectory.write_result",
 }
 OBJECTIVES = {"finetune": "ClassificationObjective", "pretrain": "MaskedTokenObjective"}
 LONGER = ("finetuning.epochs=4", "pretraining.epochs=3", "finetuning.patience=null")
@@ -52,7 +52,7 @@ def test_one_kill_in_every_kind_of_place_changes_no_bit(
     assert fingerprint(tmp_path / "killed") == untouched[command]
 
 
-class Tally:
+class RowCounter:
     """Kills and finished runs, for the report at the end."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def kill_until_done(
     output: Path,
     draw: random.Random,
     seconds: float,
-    tally: Tally,
+    tally: RowCounter,
 ) -> None:
     """Start `command`, kill it at a random moment, resume, and so on until it ends."""
     while True:
@@ -94,7 +94,7 @@ def kill_until_done(
 
 @pytest.mark.slow
 def test_two_hundred_random_kills_change_no_bit(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
-    draw, tally = random.Random(7), Tally()
+    draw, tally = random.Random(7), RowCounter()
     for number, (encoder, command) in enumerate(itertools.product(ENCODERS, COMMANDS)):
         whole = tmp_path / f"{encoder}-{command}"
         started = time.monotonic()
@@ -113,7 +113,7 @@ def test_two_hundred_random_kills_change_no_bit(forks: ForkServer, tiny_tnews: P
 def test_kills_aimed_at_the_awkward_places_change_no_bit(
     forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
-    draw, tally = random.Random(8), Tally()
+    draw, tally = random.Random(8), RowCounter()
     for command in COMMANDS:
         for place, call in itertools.product(places_of(command), (1, 2, 4)):
             output = tmp_path / f"killed-{tally.runs}"

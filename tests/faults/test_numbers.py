@@ -58,7 +58,7 @@ def test_a_number_that_is_not_finite_ends_the_training_before_its_step(
 
 
 def test_scores_that_are_not_finite_name_the_step(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
-    settings = ("finetuning.learning_rate=3e38", "finetuning.clip=null", "finetuning.evaluate_every=1")
+    settings = ("finetuning.learning_rate=3e38", "finetuning.max_grad_norm=null", "finetuning.evaluate_every=1")
     ended = forks.run("finetune", *options(tiny_tnews, tmp_path / "x", *settings))
     assert (ended.code, ended.out, ended.err.count("\n")) == (6, "", 1), ended.err
     assert re.match(r"recur: error: step \d+: ", ended.err)
@@ -66,7 +66,7 @@ def test_scores_that_are_not_finite_name_the_step(forks: ForkServer, tiny_tnews:
 
 
 def test_weights_that_are_not_finite_are_not_saved(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
-    settings = ("pretraining.learning_rate=3e38", "pretraining.warmup=0", "pretraining.checkpoint_every=1")
+    settings = ("pretraining.learning_rate=3e38", "pretraining.warmup_ratio=0", "pretraining.checkpoint_every=1")
     arguments = ["pretrain", *options(tiny_tnews, tmp_path / "x", *settings)]
     for more in ([], ["--resume"]):
         ended = forks.run(*arguments, *more)
@@ -75,11 +75,11 @@ def test_weights_that_are_not_finite_are_not_saved(forks: ForkServer, tiny_tnews
 
 
 def test_batches_in_which_nothing_is_masked_go_on(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
-    settings = ("pretraining.mask_probability=1e-9", "pretraining.loss_on=masked", "pretraining.log_every=1")
+    settings = ("pretraining.mlm_probability=1e-9", "pretraining.loss_on=masked", "pretraining.log_every=1")
     ended = forks.run("pretrain", *options(tiny_tnews, tmp_path / "x", *settings))
     assert ended.code == 0, ended.err
     assert fingerprint(tmp_path / "x")["losses"] == [0.0] * 24
-    settings = ("pretraining.mask_probability=0.01", *settings[1:])
+    settings = ("pretraining.mlm_probability=0.01", *settings[1:])
     ended = forks.run("pretrain", *options(tiny_tnews, tmp_path / "y", *settings))
     assert ended.code == 0, ended.err
     losses = fingerprint(tmp_path / "y")["losses"]

@@ -9,10 +9,10 @@ from small_runs import AWKWARD, fingerprint
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.parts import TrainingRequest
 from recurcli.commands.pretrain import pretrain
+from recurcli.commands.training.setup import TrainingRequest
+from recurcli.events import Progress
 from recurcli.preset import compose
-from recurcli.training.fit import Progress
 
 COMMANDS = {"finetune": finetune, "pretrain": pretrain}
 
@@ -96,7 +96,7 @@ def test_all_checkpoints_damaged_is_exit_4(
     [
         ("runtime.seed=11", "runtime.seed was 10 and is now 11"),
         ("finetuning.batch_size=4", "finetuning.batch_size was 8 and is now 4"),
-        ("finetuning.accumulation=2", "finetuning.accumulation was 3 and is now 2"),
+        ("finetuning.gradient_accumulation_steps=2", "finetuning.gradient_accumulation_steps was 3 and is now 2"),
         ("finetuning.epochs=3", "finetuning.epochs was 2 and is now 3"),
         ("encoder.num_layers=3", "encoder.num_layers was 2 and is now 3"),
     ],

@@ -12,7 +12,7 @@ ENDINGS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
 PHASES = {
     "a step": "recurcli.training.fit:_take_step",
     "a save": "recurcli.training.session:save_checkpoint",
-    "an evaluation": "recurcli.commands.finetune:score_rows",
+    "an evaluation": "recurcli.commands.finetune:predict_logits",
     "the last evaluation": "recurcli.commands.finetune:_DevScoring.finish",
 }
 FIRST = dict(zip(PHASES, [*ENDINGS, signal.SIGTERM], strict=True))

@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recurcli.data.config import DataConfig, TokenizerConfig
-from recurcli.data.sources import adapted
+from recurcli.data.config import DataConfig
+from recurcli.data.sources.find import adapted
 from recurcli.data.tasks import CUSTOM, TASKS
-from recurcli.data.tokenizer import Tokenizer
-from recurcli.inspection.bytes_of_file import bytes_of_file
 from recurcli.inspection.characters import KINDS, is_missing_word, odd_characters
 from recurcli.inspection.lengths import measure_of, needs_texts
+from recurcli.inspection.line_ends import line_ends_of
+from recurcli.inspection.locate import is_submission, parts_of, places_of
 from recurcli.inspection.overlap import numbered, overlaps, repeated_ids, repeats
-from recurcli.inspection.places import is_submission, parts_of, places_of
 from recurcli.inspection.rows import BAD_ROWS_KEPT, SplitRows, read_rows
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.tokenizer import Tokenizer
 
 
 def rows_of(path: Path, numbers: dict[str, int] | None = None, **config: object) -> SplitRows:
@@ -147,11 +148,11 @@ def test_lengths_are_those_of_the_tokens_a_training_would_have(kind: str) -> Non
 
 
 def test_line_ends_and_marks_are_counted_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recurcli.inspection.bytes_of_file.CHUNK", 1)
+    monkeypatch.setattr("recurcli.inspection.line_ends.CHUNK", 1)
     path = tmp_path / "x"
     for lead in range(20):
         path.write_bytes(b"\xef\xbb\xbf" + b"a" * lead + b"\r\nb\n\n\xef\xbb\xbfc\r\nd\xef\xbb\xbf\n")
-        found = bytes_of_file(path)
+        found = line_ends_of(path)
         assert (found.lf, found.crlf, found.marks, found.first_mark, found.starts_with_mark) == (3, 2, 1, 4, True)
 
 

@@ -10,10 +10,10 @@ import torch
 from tiny_task import tiny
 from torch import Tensor
 
-from recurcli.evaluation.trained import build_trained_classifier, read_model
 from recurcli.model.config import ModelConfig
 from recurcli.model.embedding import TokenEmbedding
 from recurcli.model.models import MaskedTokenModel
+from recurcli.runs.model_files import build_trained_classifier, read_model
 
 Recur = Callable[..., tuple[int, str, str]]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from recurcli.data.config import TokenizerConfig
-from recurcli.data.tokenizer import Tokenizer
 from recurcli.errors import UsageError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 from recurcli.training.objectives import IGNORED, ClassificationObjective, MaskedTokenObjective, multiclass_hinge
 
@@ -82,7 +82,7 @@ def test_weights_by_label_count_a_row_that_many_times() -> None:
 @pytest.mark.parametrize("loss_on", ["all", "masked"])
 def test_masked_token_loss_is_the_mean_over_the_asked_positions(loss_on: str) -> None:
     words = tokenizer()
-    config = PretrainingConfig(loss_on=loss_on, mask_probability=0.5)  # type: ignore[arg-type]
+    config = PretrainingConfig(loss_on=loss_on, mlm_probability=0.5)  # type: ignore[arg-type]
     tokens = words.encode([(text, None) for text in TEXTS], 16)
     objective = MaskedTokenObjective(tokens, words, config)
     (part,) = objective.parts(np.arange(5), 1, torch.Generator().manual_seed(3))
@@ -103,7 +103,7 @@ def test_masked_token_loss_is_the_mean_over_the_asked_positions(loss_on: str) ->
 
 def test_a_batch_with_nothing_masked_has_the_loss_zero() -> None:
     words = tokenizer()
-    config = PretrainingConfig(loss_on="masked", mask_probability=1e-9)
+    config = PretrainingConfig(loss_on="masked", mlm_probability=1e-9)
     tokens = words.encode([("a", None)], 16)
     objective = MaskedTokenObjective(tokens, words, config)
     (part,) = objective.parts(np.arange(1), 1, torch.Generator())

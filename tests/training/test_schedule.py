@@ -8,7 +8,7 @@ from recurcli.training.schedule import learning_rate
 
 @pytest.mark.parametrize(("decay", "last"), [("linear", 0.1 / 9), ("cosine", 0.0030153689607045814), ("constant", 0.1)])
 def test_warm_up_then_decay(decay: str, last: float) -> None:
-    config = OptimizationConfig(learning_rate=0.1, warmup=0.1, decay=decay)  # type: ignore[arg-type]
+    config = OptimizationConfig(learning_rate=0.1, warmup_ratio=0.1, lr_scheduler=decay)  # type: ignore[arg-type]
     rates = [learning_rate(step, 10, config) for step in range(10)]
     assert rates[0] == pytest.approx(0.05)
     assert rates[1] == 0.1
@@ -17,4 +17,4 @@ def test_warm_up_then_decay(decay: str, last: float) -> None:
 
 
 def test_without_warm_up_the_first_step_has_the_full_rate() -> None:
-    assert learning_rate(0, 10, OptimizationConfig(learning_rate=0.1, warmup=0.0)) == 0.1
+    assert learning_rate(0, 10, OptimizationConfig(learning_rate=0.1, warmup_ratio=0.0)) == 0.1

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from recurcli.data.config import TokenizerConfig
-from recurcli.data.tokenizer import Tokenizer
-from recurcli.evaluation.inference import Computation, score_batches
+from recurcli.distributed.group import Ranks
+from recurcli.evaluation.inference import InferenceConfig, logits_by_batch
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, MaskedTokenModel
-from recurcli.ranks import Ranks
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 from recurcli.training.objectives import ClassificationObjective, MaskedTokenObjective, Objective
 from recurcli.training.signals import stop_requests
@@ -42,7 +42,7 @@ def classification(encoder: str) -> tuple[Objective, Classifier]:
 def masked_tokens(encoder: str) -> tuple[Objective, MaskedTokenModel]:
     words = tokenizer()
     tokens = words.encode([(text, None) for text in TEXTS], 16)
-    objective = MaskedTokenObjective(tokens, words, PretrainingConfig(loss_on="masked", mask_probability=0.5))
+    objective = MaskedTokenObjective(tokens, words, PretrainingConfig(loss_on="masked", mlm_probability=0.5))
     return objective, MaskedTokenModel(config(words, encoder))
 
 
@@ -82,11 +82,11 @@ def test_every_batch_is_scored_by_one_process_as_by_one_alone(size: int) -> None
     tokens = words.encode([(text, None) for text in TEXTS], 16)
     torch.manual_seed(0)
     model = Classifier(config(words, "starsaber", ("x", "y")))
-    alone = {tuple(rows): scores for rows, scores in score_batches(model, tokens, Computation(CPU, "fp32", 2))}
+    alone = {tuple(rows): scores for rows, scores in logits_by_batch(model, tokens, InferenceConfig(CPU, "fp32", 2))}
     turns = set()
     for rank in range(size):
-        computation = Computation(CPU, "fp32", 2, Ranks(rank, size))
-        mine = list(score_batches(model, tokens, computation))
+        computation = InferenceConfig(CPU, "fp32", 2, Ranks(rank, size))
+        mine = list(logits_by_batch(model, tokens, computation))
         turns.add(len(mine))
         for rows, scores in mine:
             assert len(rows) == 0 or np.array_equal(alone.pop(tuple(rows)), scores)
@@ -97,7 +97,7 @@ def test_every_batch_is_scored_by_one_process_as_by_one_alone(size: int) -> None
 class Distracted(Ranks):
     """Processes to which a signal comes while they are asked."""
 
-    def exchanged(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         answer = [value]
         if value[0] is None:
             os.kill(os.getpid(), signal.SIGTERM)

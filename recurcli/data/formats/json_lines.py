@@ -6,7 +6,7 @@ from typing import Any
 from recurcli.data.formats.records import Record, kind_of
 from recurcli.data.formats.rows import Row
 from recurcli.data.formats.separated import NUL, decoded
-from recurcli.errors import visible
+from recurcli.errors import escaped
 
 
 class _BadJson(Exception):
@@ -42,7 +42,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise _BadJson(f"has the key '{visible(next(key for key in keys if keys.count(key) > 1))}' twice")
+        raise _BadJson(f"has the key '{escaped(next(key for key in keys if keys.count(key) > 1))}' twice")
     return found
 
 

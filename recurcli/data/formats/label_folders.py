@@ -6,7 +6,7 @@ from pathlib import Path
 from recurcli.data.formats.records import Record, Records
 from recurcli.data.formats.rows import BOM, Row, open_file
 from recurcli.data.formats.separated import decoded
-from recurcli.errors import DataError, visible
+from recurcli.errors import DataError, escaped
 
 LARGEST_TEXT = 64 << 20
 
@@ -45,7 +45,7 @@ class LabelFolders(Records):
                 content = file.read(LARGEST_TEXT + 1)
             text, fault = decoded(Row(content.removeprefix(BOM), len(content) <= LARGEST_TEXT))
             fields = {"text": text, "label": _name(label), "id": _name(path.stem)}
-            yield Record(line, fields, fault and f"{visible(path.relative_to(self.name))} {fault}")
+            yield Record(line, fields, fault and f"{escaped(path.relative_to(self.name))} {fault}")
 
 
 def _name(name: str) -> str:

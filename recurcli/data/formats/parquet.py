@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.data.formats.records import Record, Records
-from recurcli.errors import DataError, visible
+from recurcli.errors import DataError, escaped
 
 ROWS_AT_ONCE = 1024
 
@@ -34,7 +34,7 @@ class ParquetRecords(Records):
             raise self._damaged(error) from None
         if twice := next((name for name in self.columns if self.columns.count(name) > 1), None):
             self.close()
-            raise DataError(f"{self.name}: has the column '{visible(twice)}' twice")
+            raise DataError(f"{self.name}: has the column '{escaped(twice)}' twice")
         self._records = self._read()
 
     def __next__(self) -> Record:
@@ -57,7 +57,7 @@ class ParquetRecords(Records):
             raise self._damaged(error) from None
 
     def _damaged(self, error: Exception) -> DataError:
-        return DataError(f"{self.name}: is no Parquet file, or is damaged: {visible(error, limit=200)}")
+        return DataError(f"{self.name}: is no Parquet file, or is damaged: {escaped(error, limit=200)}")
 
 
 def class_name(value: Any, names: list[str]) -> Any:

@@ -15,7 +15,7 @@ from recurcli.data.formats.parquet import ParquetRecords
 from recurcli.data.formats.records import Format, Record, Records, kind_of
 from recurcli.data.formats.rows import open_file, rows_of
 from recurcli.data.formats.separated import Fields, comma_separated, tab_separated
-from recurcli.errors import DataError, visible
+from recurcli.errors import DataError, escaped
 
 __all__ = ["FORMATS", "Format", "Record", "Records", "format_of", "kind_of", "read_records"]
 
@@ -129,7 +129,7 @@ def _columns(fields: Iterator[Fields], name: str, *, header: bool) -> tuple[tupl
     if first.fault or not any(value.strip() for value in first.values):
         raise DataError(f"{name}:1: {first.fault or 'is blank; a header is wanted'}")
     if twice := next((value for value in first.values if first.values.count(value) > 1), None):
-        raise DataError(f"{name}:1: has the column '{visible(twice)}' twice")
+        raise DataError(f"{name}:1: has the column '{escaped(twice)}' twice")
     return tuple(first.values), fields
 
 

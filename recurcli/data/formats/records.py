@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
-from recurcli.errors import DataError, did_you_mean, visible
+from recurcli.errors import DataError, did_you_mean, escaped
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "folders"]
 """`folders`: a folder of folders that are named by label and hold a text file for each row."""
@@ -61,9 +61,9 @@ class Records(ABC, Iterator[Record]):
             number = int(wanted[:9])
             if 0 < number <= len(self.columns):
                 return self.columns[number - 1]
-        hint = other_delimiter(self.columns, self.format) or visible(did_you_mean(wanted, self.columns), limit=400)
+        hint = other_delimiter(self.columns, self.format) or escaped(did_you_mean(wanted, self.columns), limit=400)
         place = self.name if self.named else f"{self.name}:1"
-        raise DataError(f"{place}: has no column '{visible(wanted)}'{hint}")
+        raise DataError(f"{place}: has no column '{escaped(wanted)}'{hint}")
 
 
 def other_delimiter(columns: Sequence[str], format: str) -> str:
@@ -72,7 +72,7 @@ def other_delimiter(columns: Sequence[str], format: str) -> str:
         return ""
     own = "TAB" if format == "tsv" else "a comma"
     mark = next((mark for mark in DELIMITERS if mark in columns[0]), None)
-    return "" if mark is None else f"; its fields seem to be separated by '{visible(mark)}', not by {own}"
+    return "" if mark is None else f"; its fields seem to be separated by '{escaped(mark)}', not by {own}"
 
 
 def kind_of(value: Any) -> str:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from recurcli.errors import DataError, visible
+from recurcli.errors import DataError, escaped
 
 CHUNK = 1 << 16
 LONGEST_ROW = 64 << 20
@@ -53,7 +53,7 @@ def open_file(path: Path) -> BinaryIO:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL in the name
-        raise DataError(f"{visible(path)}: cannot be read: {error}") from None
+        raise DataError(f"{escaped(path)}: cannot be read: {error}") from None
 
 
 def rows_of(stream: BinaryIO, name: str) -> Iterator[Row]:

@@ -1,0 +1,163 @@
+"""How a row of `recur predict` looks with its prediction: TSV, CSV, JSON lines, or CLUE's two keys."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from operator import itemgetter
+from typing import Any, Literal
+
+from recurcli.commands.prediction.columns import Columns
+from recurcli.data.formats.readers import Record
+from recurcli.errors import DataError, UsageError, escaped
+from recurcli.evaluation.predictor import Prediction
+
+OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
+ADDED = ("prediction", "score", "reason")
+JSON_ADDED = (*ADDED, "top", "probabilities")
+_ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class RowWriter:
+    """Bytes of the output: the input's columns, `prediction`, `score`, and what else was asked for.
+
+    With `with_reason` a TSV or CSV has a last column for the faults of rows; in JSON lines only the rows concerned have one.
+    Raises DataError if the input has a column that the output adds, and where JSON cannot hold two of its columns.
+    """
+
+    def __init__(
+        self,
+        format: OutputFormat,
+        columns: Columns,
+        labels: Sequence[str],
+        *,
+        name: str,
+        probabilities: bool,
+        top_k: int | None,
+        with_reason: bool,
+    ) -> None:
+        if format == "clue" and (probabilities or top_k):
+            raise UsageError("--format clue holds labels only; leave out --probabilities and --top-k")
+        if format != "clue" and columns.id is not None:
+            raise UsageError("--id belongs to --format clue; the other forms keep all columns of the input")
+        self.format = format
+        self.columns = columns
+        self.labels = labels
+        self.name = name
+        self.probabilities = probabilities
+        self.top_k = min(top_k or 0, len(labels))
+        self.with_reason = with_reason
+        self.added = set() if format == "clue" else {*ADDED, *self._more_names()}
+        self.count = 0
+        self.refuse_added(columns.names)
+        if format == "jsonl" and len(set(columns.names)) < len(columns.names):
+            twice = next(name for name in columns.names if columns.names.count(name) > 1)
+            raise DataError(f"{name}: has the column '{escaped(twice)}' twice, which JSON cannot hold; rename one")
+
+    def refuse_added(self, names: Iterable[str]) -> None:
+        """Raise DataError if the input has one of the columns that the output adds."""
+        for name in names:
+            if name in self.added:
+                raise DataError(f"{self.name}: has a column '{name}', which the output adds; rename it first")
+
+    def _more_names(self) -> list[str]:
+        if self.format == "jsonl":
+            return [*(["top"] if self.top_k else []), *(["probabilities"] if self.probabilities else [])]
+        names = [f"{word}_{n}" for n in range(1, self.top_k + 1) for word in ("label", "score")]
+        return names + [f"probability_{label}" for label in self.labels if self.probabilities]
+
+    def head(self) -> bytes:
+        """The header row, where there is one."""
+        if not self._separated or not (self.columns.header or self.columns.typed):
+            return b""
+        added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]
+        return self._line([*self.columns.names, *map(_escaped, added)])
+
+    def row(self, record: Record, prediction: Prediction, fault: str | None) -> bytes:
+        """One row of the output."""
+        number, self.count = self.count, self.count + 1
+        if self.format == "clue":
+            return _json_line({"id": self._id(record, number), "label": prediction.label})
+        if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
+            fault = fault or f"has the key '{escaped(min(late))}', which the rows before had not: it has no column"
+        best = nlargest(self.top_k, prediction.probabilities.items(), key=itemgetter(1)) if self.top_k else []
+        if self.format == "jsonl":
+            return self._json_row(record, prediction, best, fault)
+        values = [record.fields.get(key, "") for key in self.columns.keys]
+        if self.columns.typed:
+            values = [_as_text(value) for value in values]
+        values += [_escaped(prediction.label), f"{prediction.score:.6f}"]
+        values += [text for label, share in best for text in (_escaped(label), f"{share:.6f}")]
+        if self.probabilities:
+            values += [f"{share:.6f}" for share in prediction.probabilities.values()]
+        if self.with_reason:
+            values.append(_escaped(fault or ""))
+        elif fault:
+            raise DataError(f"{self.name}:{record.line}: {fault}; the file was changed while it was read")
+        return self._line(values)
+
+    @property
+    def _separated(self) -> bool:
+        """Whether a row is fields with a mark between them."""
+        return self.format in ("tsv", "csv")
+
+    def _line(self, values: Sequence[str]) -> bytes:
+        """One row of fields; a TSV writes the TABs and line ends of other forms as \\t, \\n, \\r, a CSV quotes them."""
+        if self.format == "csv":
+            return _csv_line(values)
+        if self.columns.breaks:
+            values = [_escaped(value) for value in values]
+        return ("\t".join(values) + "\n").encode()
+
+    def _id(self, record: Record, number: int) -> object:
+        """The row's own id where --id names one and the row has it, else its number; digits are a number, as CLUE's."""
+        value = record.fields.get(self.columns.id) if self.columns.id is not None else None
+        if isinstance(value, str) and _ROW_NUMBER.fullmatch(value):
+            return int(value)
+        return value if type(value) is int or (isinstance(value, str) and value) else number
+
+    def _json_row(
+        self, record: Record, prediction: Prediction, best: Sequence[tuple[str, float]], fault: str | None
+    ) -> bytes:
+        fields = dict(zip(self.columns.names, record.fields.values(), strict=False))
+        if self.columns.typed:
+            self.refuse_added(record.fields)
+            fields = record.fields
+        line: dict[str, Any] = {"prediction": prediction.label, "score": round(prediction.score, 6)}
+        if best:
+            line["top"] = [{"label": label, "score": round(share, 6)} for label, share in best]
+        if self.probabilities:
+            line["probabilities"] = {label: round(share, 6) for label, share in prediction.probabilities.items()}
+        reason = {"reason": fault} if fault else {}
+        try:
+            return _json_line({**fields, **line, **reason})
+        except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is no JSON
+            kept = {key: value for key, value in fields.items() if isinstance(value, str | int | None)}
+            return _json_line({**kept, **line, "reason": fault or "holds a value that cannot be written as JSON"})
+
+
+def _as_text(value: Any) -> str:
+    """A value of JSON or Parquet as a field: a string as it is, anything else as JSON."""
+    try:
+        if isinstance(value, str | int | float | list | dict | None) and not isinstance(value, str):
+            return json.dumps(value, ensure_ascii=False, default=str)
+        return str(value)
+    except RecursionError:
+        return "(nested too deeply)"
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def _csv_line(values: Sequence[str]) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(values)
+    return buffer.getvalue().encode()
+
+
+def _json_line(value: Any) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, allow_nan=False, default=str) + "\n").encode()

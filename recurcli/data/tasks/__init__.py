@@ -1,0 +1,6 @@
+"""The tasks that recur knows: facts about their files, columns and labels."""
+
+from recurcli.data.tasks.table import CUSTOM, TASKS, task_named
+from recurcli.data.tasks.task import PLAIN, Layout, Submission, Task
+
+__all__ = ["CUSTOM", "PLAIN", "TASKS", "Layout", "Submission", "Task", "task_named"]

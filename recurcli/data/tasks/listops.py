@@ -1,0 +1,129 @@
+"""ListOps: nested list operations whose answer is a digit (Nangia & Bowman 2018; grammar of Long Range Arena, Tay et al. 2021).
+
+    tree := digit | operator tree … tree ']'        operators [MIN [MAX [MED [SM, 2 to `max_children` children
+
+A tree is an operator with probability 1/4 above the greatest depth, else a digit. MED is the integer part of the
+median, SM the sum modulo 10. Tokens stand one space apart; closing brackets are tokens.
+"""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from recurcli.data.tasks.table import task_named
+from recurcli.data.tasks.task import Task
+
+OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
+OPERATOR_PROBABILITY = 0.25
+
+SEED = 0
+SIZES: dict[str, dict[str, int]] = {
+    "listops-mini": {"max_depth": 10, "max_children": 5, "min_length": 11, "max_length": 50},
+    "listops": {"max_depth": 10, "max_children": 10, "min_length": 501, "max_length": 1999},
+}
+"""Task to its grammar's parameters: Long Range Arena's, and a small one of ours."""
+
+
+class Expression(NamedTuple):
+    """One row: its tokens joined by spaces, and the digit that it comes to."""
+
+    text: str
+    label: str
+
+
+def value_of(operator: str, values: Sequence[int]) -> int:
+    """What `operator` makes of its children's values."""
+    if operator == "[MIN":
+        return min(values)
+    if operator == "[MAX":
+        return max(values)
+    if operator == "[SM":
+        return sum(values) % 10
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) // 2
+
+
+def generate(
+    seed: int, rows: int, *, max_depth: int = 10, max_children: int = 5, min_length: int = 11, max_length: int = 50
+) -> list[Expression]:
+    """`rows` different expressions of `min_length` to `max_length` tokens; the same arguments give the same rows."""
+    draw = random.Random(seed).random  # the one method whose values Python promises to keep
+    tokens: list[str] = []
+
+    def grow(depth: int) -> int | None:
+        """Append one tree to `tokens` and return its value; None once the row is too long."""
+        # A root that is a digit is too short to be kept: skip that draw.
+        if depth == max_depth or (depth > 1 and draw() >= OPERATOR_PROBABILITY):
+            digit = int(draw() * 10)
+            tokens.append(str(digit))
+            return digit
+        operator = OPERATORS[int(draw() * len(OPERATORS))]
+        tokens.append(operator)
+        values = []
+        for _ in range(2 + int(draw() * (max_children - 1))):
+            value = grow(depth + 1)
+            if value is None or len(tokens) >= max_length:
+                return None
+            values.append(value)
+        tokens.append("]")
+        return value_of(operator, values)
+
+    found: dict[str, int] = {}
+    while len(found) < rows:
+        tokens.clear()
+        value = grow(1)
+        if value is not None and len(tokens) >= min_length:
+            found.setdefault(" ".join(tokens), value)
+    return [Expression(text, str(value)) for text, value in found.items()]
+
+
+def listops_rows(task: Task, split: str) -> list[Expression]:
+    """The rows of a split of task listops-mini or listops; no row is in two splits."""
+    return _splits(task.name)[split]
+
+
+@lru_cache(maxsize=1)
+def _splits(name: str) -> dict[str, list[Expression]]:
+    task = task_named(name)
+    rows = iter(generate(SEED, sum(task.rows.values()), **SIZES[name]))
+    return {split: list(islice(rows, size)) for split, size in task.rows.items()}
+
+
+def floors(rows: Sequence[Expression]) -> dict[str, float]:
+    """Accuracies on `rows` that take no nesting to reach, to print beside a model's.
+
+    majority        always the most frequent answer
+    first_operator  the most frequent answer among the rows with the same first operator
+    root_digits     the first operator on the digits that are its own children; `first_operator`'s answer without any
+    """
+    answers = Counter(label for _, label in rows)
+    by_operator: dict[str, Counter[str]] = defaultdict(Counter)
+    for text, label in rows:
+        by_operator[text.split(" ", 1)[0]][label] += 1
+    best = {operator: counts.most_common(1)[0][0] for operator, counts in by_operator.items()}
+    right = 0
+    for text, label in rows:
+        operator, *rest = text.split(" ")
+        digits = _direct_digits(rest)
+        right += label == (str(value_of(operator, digits)) if digits else best[operator])
+    return {
+        "majority": max(answers.values()) / len(rows),
+        "first_operator": sum(max(counts.values()) for counts in by_operator.values()) / len(rows),
+        "root_digits": right / len(rows),
+    }
+
+
+def _direct_digits(tokens: Iterable[str]) -> list[int]:
+    """The digits among the children of an operator; `tokens` are all that follows it."""
+    depth, digits = 0, []
+    for token in tokens:
+        if token == "]":
+            depth -= 1
+        elif token in OPERATORS:
+            depth += 1
+        elif depth == 0:
+            digits.append(int(token))
+    return digits

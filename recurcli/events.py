@@ -1,0 +1,63 @@
+"""What commands yield while they work; importable without torch."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Note:
+    """One sentence that the user should read."""
+
+    text: str
+    level: Literal["info", "warning"] = "info"
+
+
+@dataclass(frozen=True)
+class RowsDone:
+    """The number of rows that a command has processed."""
+
+    done: int
+    total: int | None = None
+    """The number of all rows; None where it is unknown, as for a pipe."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a training after an optimiser step."""
+
+    step: int
+    total_steps: int
+    epoch: float
+    loss: float
+    """The mean loss of the steps since the last line of metrics.jsonl."""
+    measures: dict[str, float]
+    """Learning rate, gradient norm and auxiliary losses of the step."""
+    tokens: int
+    seconds: float
+    dev_metric: float | None = None
+    """The dev metric, if the model was evaluated after this step."""
+    best_dev_metric: float | None = None
+    improved: bool = False
+    """Whether this step has the best dev metric so far."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of a command, with the result that result.json and `--json` hold."""
+
+    result: dict[str, Any]
+
+
+def count_rows(
+    steps: Generator[int, None, Result], total: int | None, *, before: int = 0
+) -> Generator[RowsDone, None, Result]:
+    """Yield each count of `steps`, plus `before`, as RowsDone; return what `steps` returns."""
+    while True:
+        try:
+            done = next(steps)
+        except StopIteration as end:
+            return end.value
+        yield RowsDone(before + done, total)

@@ -1,0 +1,52 @@
+"""The README.md of a run: what the model is, how well it does, how to use it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from recurcli.errors import escaped
+
+
+def model_card(result: Mapping[str, Any]) -> str:
+    """A model card in Markdown with Hugging Face's front matter, from the contents of result.json."""
+    pretrained = result["command"] == "pretrain"
+    kind = "masked-token model" if pretrained else "text classifier"
+    lines = [
+        "---",
+        "library_name: recurcli",
+        f"pipeline_tag: {'fill-mask' if pretrained else 'text-classification'}",
+        f"tags: [{result['encoder']}, {result['task']}]",
+        "---",
+        "",
+        f"# {escaped(result['preset'])}",
+        "",
+        f"A {kind} with the encoder `{result['encoder']}`, made by `recur {result['command']}` "
+        f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| parameters | {result['parameters']['total']:,} |",
+        f"| steps | {result['steps']:,} ({result['epochs']} epochs), model of step {result['best_step']:,} |",
+        f"| training | {result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s, "
+        f"{result['machine']['precision']} on {result['machine']['device']} |",
+    ]
+    lines += [
+        f"| {split} rows | {facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`) |"
+        for split, facts in result["data"].items()
+    ]
+    if pretrained:
+        lines += ["", "## Use", "", "    recur finetune --preset PRESET --init THIS_FOLDER"]
+    else:
+        dev = result["dev"]
+        lines += [
+            f"| dev accuracy | {dev['accuracy']:.4f} |",
+            f"| dev macro F1 | {dev['macro_f1']:.4f} |",
+            f"| dev MCC | {dev['mcc']:.4f} |",
+            "",
+            "The dev rows chose the model among those of the run, so its scores on them are a little too good.",
+            "",
+            "## Use",
+            "",
+            "    recur predict THIS_FOLDER texts.tsv",
+            "    recur eval THIS_FOLDER",
+        ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,43 @@
+"""Corrupting tokens for masked-language-model pre-training, anew each time a row is seen.
+
+Shapes: B batch, T positions.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+MaskingScheme = Literal["random", "bert"]
+
+
+def mask_tokens(
+    ids: Tensor,
+    mask: Tensor,
+    *,
+    probability: float,
+    scheme: MaskingScheme,
+    word_ids: NDArray[np.int64],
+    mask_id: int,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Inputs (B, T) with some of the real tokens of `ids` (B, T) replaced, and which were selected (B, T) bool.
+
+    Each real position (`mask` True) is selected with `probability`, on its own.
+    random  a selected one becomes a word drawn uniformly from `word_ids` (Xu et al., StarSaber, section 4: no [MASK])
+    bert    80 % of them become `mask_id`, 10 % such a word, 10 % stay (Devlin et al. 2019, section 3.1)
+
+    All draws are from `generator`, on its device; how many depends on the shape of `ids` alone.
+    """
+    device = generator.device
+    chance = torch.rand(ids.shape, generator=generator, device=device).to(ids.device)
+    drawn = torch.randint(len(word_ids), ids.shape, generator=generator, device=device).to(ids.device)
+    words = torch.as_tensor(word_ids, dtype=ids.dtype, device=ids.device)[drawn]
+    selected = mask & (chance < probability)
+    if scheme == "random":
+        return torch.where(selected, words, ids), selected
+    fate = torch.rand(ids.shape, generator=generator, device=device).to(ids.device)
+    replaced = torch.where(fate < 0.8, torch.full_like(ids, mask_id), torch.where(fate < 0.9, words, ids))
+    return torch.where(selected, replaced, ids), selected

@@ -1,0 +1,243 @@
+"""Where a tokenizer's vocabulary comes from: training texts, the same bytes for the same texts, or a file of tokens.
+
+The library's own trainers for WordPiece and Unigram iterate over hash maps whose order changes from run to run. Here every
+count is taken in Python and sorted; only byte pair merges, which do not depend on such an order, are the library's.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from recurcli.data.formats.rows import open_file, rows_of
+from recurcli.errors import DataError, escaped
+from recurcli.tokens.config import TokenizerConfig
+
+PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
+
+LONGEST_PIECE = 16
+"""Characters of a merged piece at most, as in SentencePiece."""
+LONGEST_WORD = 1000
+"""Longer words are cut in parts of so many characters: the time of merging grows with the square of a word's length."""
+UNIGRAM_SEED = 2
+"""Candidates that unigram training begins with, as a multiple of the vocabulary's size [ours]."""
+UNIGRAM_KEPT = 0.8
+"""Share of the candidates that a round of unigram training keeps (Kudo 2018, section 3.2)."""
+
+Words = Counter[str]
+
+
+def trained(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """A tokenizer with the vocabulary of `texts`, or of the file `config.vocabulary`; DataError if it would be empty."""
+    backend = Tokenizer(models.BPE())
+    if config.kind == "byte":
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.model = models.BPE(vocab=byte_vocabulary(), merges=[])
+        return _with_special_tokens(backend)
+    if config.kind != "whitespace":
+        backend.normalizer = _normalizer(config)
+    backend.pre_tokenizer = _pre_tokenizer(config.kind)
+    if config.vocabulary is not None:
+        known = read_vocabulary(Path(config.vocabulary))
+        model = models.WordPiece if config.kind == "wordpiece" else models.WordLevel
+        backend.model = model(vocab=known, unk_token=UNKNOWN)
+    else:
+        backend.model = _TRAINERS[config.kind](_words(backend, texts, config.kind), config)
+    if backend.get_vocab_size() <= len(SPECIAL_TOKENS):
+        where = config.vocabulary or f"the training texts (min_frequency {config.min_frequency})"
+        raise DataError(f"{where}: gives a vocabulary without a token")
+    return _with_special_tokens(backend)
+
+
+def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
+    if config.kind == "wordpiece":
+        return normalizers.BertNormalizer(lowercase=config.lowercase)
+    steps: list[normalizers.Normalizer] = [normalizers.NFKC()]
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    return normalizers.Sequence(steps)
+
+
+def _pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
+    if kind == "char":
+        return pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    if kind == "wordpiece":
+        return pre_tokenizers.BertPreTokenizer()
+    if kind == "whitespace":
+        return pre_tokenizers.WhitespaceSplit()
+    return pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
+
+
+def _with_special_tokens(backend: Tokenizer) -> Tokenizer:
+    """`backend` with its special tokens made known, and the pair template for other users of its file."""
+    known = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is not None]
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in known])
+    separator = backend.token_to_id(SEPARATOR)
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A", pair=f"$A {SEPARATOR} $B:1", special_tokens=[(SEPARATOR, separator)]
+    )
+    return backend
+
+
+def _words(backend: Tokenizer, texts: Iterable[str], kind: str) -> Words:
+    """How often the pre-tokenizer finds each word in `texts`; what looks like a special token is none of them."""
+    words: Words = Counter()
+    for text in texts:
+        if backend.normalizer is not None:
+            text = backend.normalizer.normalize_str(text)
+        # A character is a word of its own: the pre-tokenizer would say the same, thirty times slower.
+        found = text if kind == "char" else (word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
+        words.update(found)
+    for token in SPECIAL_TOKENS:
+        del words[token]
+    return words
+
+
+def _most_common(counts: Words, config: TokenizerConfig) -> list[str]:
+    """What occurs often enough, most frequent first, equal ones in code point order, as much as there is room for."""
+    frequent = [token for token, count in counts.items() if count >= config.min_frequency]
+    return sorted(frequent, key=lambda token: (-counts[token], token))[: config.vocab_size - len(SPECIAL_TOKENS)]
+
+
+def _whole_words(words: Words, config: TokenizerConfig) -> models.Model:
+    tokens = [*SPECIAL_TOKENS, *_most_common(words, config)]
+    return models.WordLevel(vocab={token: index for index, token in enumerate(tokens)}, unk_token=UNKNOWN)
+
+
+def _merged_pairs(words: Words, config: TokenizerConfig) -> models.Model:
+    """Byte pair encoding over characters (Sennrich et al. 2016), the rare ones left to [UNK]."""
+    characters: Words = Counter()
+    for word, count in words.items():
+        for character in word:
+            characters[character] += count
+    alphabet = _most_common(characters, config)
+    known = set(alphabet)
+
+    def lines() -> Iterator[str]:
+        for word, count in sorted(words.items()):
+            parts = (word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD))
+            text = "".join(character if character in known else " " for part in parts for character in f"{part} ")
+            for start in range(0, count, 1000):
+                yield " ".join([text] * min(1000, count - start))
+
+    backend = Tokenizer(models.BPE(unk_token=UNKNOWN))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        max_token_length=LONGEST_PIECE,
+        show_progress=False,
+    )
+    backend.train_from_iterator(lines(), trainer)
+    return backend.model
+
+
+def _word_pieces(words: Words, config: TokenizerConfig) -> models.Model:
+    """WordPiece (a piece inside a word begins with ##), merged by frequency like byte pairs.
+
+    A character that opens a word and the same one inside a word are two symbols, each written as a code point of its own
+    while the merges are counted.
+    """
+    characters = sorted({character for word in words for character in word})
+    opening = {character: chr(0x10000 + 2 * index) for index, character in enumerate(characters)}
+    inside = {character: chr(0x10001 + 2 * index) for index, character in enumerate(characters)}
+    written = {symbol: character for character, symbol in opening.items()}
+    written |= {symbol: character for character, symbol in inside.items()}
+    pieces = set(inside.values())
+    symbols = Counter({opening[word[0]] + "".join(inside[c] for c in word[1:]): n for word, n in words.items()})
+    vocabulary: dict[str, int] = {token: index for index, token in enumerate(SPECIAL_TOKENS)}
+    for token, index in Tokenizer(_merged_pairs(symbols, config)).get_vocab().items():
+        if token not in vocabulary:
+            vocabulary["##" * (token[0] in pieces) + "".join(written[symbol] for symbol in token)] = index
+    return models.WordPiece(vocab=vocabulary, unk_token=UNKNOWN)
+
+
+def _likely_pieces(words: Words, config: TokenizerConfig) -> models.Model:
+    """A unigram model (Kudo 2018): every round splits the words by Viterbi, counts the pieces and drops the rarest.
+
+    [ours]: the candidates are byte pair merges and the expectation is the best split alone, which is what makes the
+    vocabulary the same in every run.
+    """
+    seed = replace(config, kind="bpe", vocab_size=UNIGRAM_SEED * config.vocab_size)
+    room = config.vocab_size - len(SPECIAL_TOKENS)
+    pieces = Tokenizer(_merged_pairs(words, seed)).get_vocab()
+    counts = Counter({piece: 1 for piece in sorted(pieces) if piece not in SPECIAL_TOKENS})
+    while len(counts) > room:
+        counts = _used(words, counts)
+        size = max(room, int(UNIGRAM_KEPT * len(counts)))
+        # Single characters stay, or texts would turn into [UNK].
+        kept = sorted(counts, key=lambda piece: (len(piece) > 1, -counts[piece], piece))[:size]
+        counts = Counter({piece: counts[piece] for piece in kept})
+    return _unigram(_used(words, counts))
+
+
+def _used(words: Words, counts: Words) -> Words:
+    """How often each piece stands in the best splits of `words`, at least 1."""
+    ordered, backend = sorted(words), Tokenizer(_unigram(counts))
+    used = Counter(dict.fromkeys(counts, 1))
+    names = {index: piece for piece, index in backend.get_vocab().items() if piece in counts}
+    for start in range(0, len(ordered), 10_000):
+        block = ordered[start : start + 10_000]
+        for word, encoding in zip(block, backend.encode_batch_fast(block), strict=True):
+            for index in encoding.ids:
+                if index in names:
+                    used[names[index]] += words[word]
+    return used
+
+
+def _unigram(counts: Words) -> models.Model:
+    total = sum(counts.values())
+    scores = [(piece, math.log(counts[piece] / total)) for piece in sorted(counts, key=lambda p: (-counts[p], p))]
+    unlikely = -1e4  # a special token that is typed in a text loses against its characters
+    return models.Unigram(vocab=[*((token, unlikely) for token in SPECIAL_TOKENS), *scores], unk_id=1)
+
+
+_TRAINERS: dict[str, Callable[[Words, TokenizerConfig], models.Model]] = {
+    "char": _whole_words,
+    "whitespace": _whole_words,
+    "wordpiece": _word_pieces,
+    "bpe": _merged_pairs,
+    "unigram": _likely_pieces,
+}
+
+
+def byte_vocabulary() -> dict[str, int]:
+    """Byte b at id b + 1, as the character that the ByteLevel pre-tokenizer writes for it; [PAD] 0, [SEP] 257, [MASK] 258."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    written = {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(others)}
+    return {PAD: 0, **{written[byte]: byte + 1 for byte in range(256)}, SEPARATOR: 257, MASK: 258}
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Token to id from a file with one token a line.
+
+    The id is the line's number from 0. Special tokens that the file lacks follow the last line; where it has none of the
+    four, they come before the first as ids 0 to 3. Raises DataError for a blank line, a repeated token or bad UTF-8.
+    """
+    tokens: list[str] = []
+    known: set[str] = set()
+    with open_file(path) as file:
+        for line, row in enumerate(rows_of(file, str(path)), 1):
+            try:
+                token = row.content.decode()
+            except UnicodeDecodeError as error:
+                raise DataError(f"{path}:{line}: is not UTF-8 at byte {error.start}") from None
+            if not token:
+                raise DataError(f"{path}:{line}: is blank; a token is wanted")
+            if token in known:
+                raise DataError(f"{path}:{line}: repeats the token '{escaped(token)}'")
+            known.add(token)
+            tokens.append(token)
+    if not tokens:
+        raise DataError(f"{path}: is empty; a token a line is wanted")
+    missing = [token for token in SPECIAL_TOKENS if token not in known]
+    ordered = [*missing, *tokens] if len(missing) == len(SPECIAL_TOKENS) else [*tokens, *missing]
+    return {token: index for index, token in enumerate(ordered)}
