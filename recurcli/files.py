@@ -11,10 +11,11 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from recurcli.errors import ModelError, StorageError
 
@@ -203,15 +204,37 @@ def open_no_follow(path: Path) -> TextIO:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` for the length of the block; StorageError at once if another process holds it."""
+def locked(path: Path, *, busy: str = "", target: Path | None = None, wait: bool = False) -> Iterator[BinaryIO]:
+    """Hold an exclusive flock on the file `path` for the length of the block; it ends with the process, too.
+
+    Yields the file, open for reading and writing, created if missing; no symbolic link is followed. If another process
+    holds the lock: waits with `wait`, else raises StorageError with the message `busy`. Raises StorageError, which names
+    `target` (None: `path`), if the file cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
-        with open_no_follow(path) as file:
+        with writing(target or path), contextlib.ExitStack() as stack:
+            file = stack.enter_context(open(os.open(path, flags, 0o666), "r+b", buffering=0))  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a plain file")
+            stack.pop_all()
+        with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
-                raise StorageError(f"{path.parent}: another recur is at work here (it holds {path.name})") from None
-            # The last holder may have deleted the file between our opening and our locking it.
+                here = f"{path.parent}: another recur is at work here (it holds {path.name})"
+                raise StorageError(busy or here) from None
+            # The last holder may have renamed or deleted the file between our opening and our locking it.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                yield
+                yield file
                 return
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the file `path` by `locked`. Raises OSError if it cannot be read."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -1,14 +1,17 @@
 """Files survive a crash, and what is damaged is found."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from recurcli.errors import ModelError, StorageError
-from recurcli.files import commit_directory, locked, verify_manifest, write_atomically, write_manifest
+from recurcli.files import commit_directory, is_locked, locked, verify_manifest, write_atomically, write_manifest
 
 
 def test_an_atomic_write_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
@@ -94,20 +97,56 @@ def test_a_missing_manifest_file_or_a_symlink_is_found(tmp_path: Path) -> None:
         verify_manifest(tmp_path, ["a"])
 
 
-def test_a_lock_is_held_by_one_process_and_dies_with_it(tmp_path: Path) -> None:
-    code = f"""
-import os, sys
+HOLDER = """
+import sys
 from pathlib import Path
 from recurcli.files import locked
-with locked(Path({str(tmp_path / "lock")!r})):
+with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that holds the lock `path` until its stdin is closed or it is killed."""
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(StorageError, match="another recur is at work here"), locked(tmp_path / "lock"):
+        yield holder
+
+
+def test_a_lock_is_held_by_one_process_and_dies_with_it(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with held(lock) as holder:
+        assert is_locked(lock)
+        with pytest.raises(StorageError, match="another recur is at work here"), locked(lock):
+            pass
+        with pytest.raises(StorageError, match=r"^x is being written$"), locked(lock, busy="x is being written"):
             pass
         holder.kill()
-    with locked(tmp_path / "lock"):
-        pass
+    with locked(lock) as file:
+        assert file.write(b"x") == 1
+    assert not is_locked(lock)
+
+
+def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with held(lock) as holder:
+        assert holder.stdin is not None
+        threading.Timer(0.05, holder.stdin.close).start()
+        with locked(lock, wait=True):
+            assert holder.wait(timeout=60) == 0
+
+
+def test_a_lock_is_a_plain_file(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe", "missing/lock"):
+        with (
+            pytest.raises(StorageError, match="target: cannot be written: "),
+            locked(tmp_path / name, target=Path("target")),
+        ):
+            pytest.fail("it was locked")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]

@@ -6,7 +6,6 @@ on, and are mapped into memory by `datasets`: a training reads the rows of its b
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import lzma
@@ -22,7 +21,7 @@ import numpy as np
 from recurcli.data.examples import BAD_ROWS_SHOWN, judge_bad_rows
 from recurcli.data.formats.rows import open_file, rows_of
 from recurcli.errors import DataError, StorageError
-from recurcli.files import replacing, sha256_of, to_json, write_atomically
+from recurcli.files import locked, replacing, sha256_of, to_json, write_atomically, writing
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import ROWS_AT_ONCE, Tokenizer, Tokens
 
@@ -182,17 +181,15 @@ def _name(*parts: object) -> str:
 @contextlib.contextmanager
 def _cached(name: str) -> Iterator[Path]:
     """The path of a file in the cache, which no other process makes at the same time."""
-    folder = cache_folder()
+    path = cache_folder() / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield folder / name
-    except OSError as error:
-        raise StorageError(
-            f"{error.filename or folder}: {error.strerror or error}; tokenised text is kept there: choose another place "
-            "with RECUR_CACHE"
-        ) from None
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with locked(path.with_name(f"{name}.lock"), wait=True):
+                yield path
+    except StorageError as error:
+        error.add_note("tokenised text is kept there; RECUR_CACHE names another folder")
+        raise
 
 
 def cache_folder() -> Path:

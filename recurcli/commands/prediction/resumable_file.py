@@ -6,7 +6,6 @@ Until it is complete its bytes are in `.NAME.partial` beside it, which is locked
 
 import contextlib
 import dataclasses
-import fcntl
 import glob
 import hashlib
 import os
@@ -19,7 +18,7 @@ from recurcli.commands.prediction.journal import Journal, PredictionProgress, re
 from recurcli.commands.prediction.output import OutputStream, is_stream, open_stream
 from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError
 from recurcli.facts import as_stored, first_difference
-from recurcli.files import sync_directory, sync_file, writing
+from recurcli.files import is_locked, locked, sync_directory, sync_file, writing
 
 SECONDS_BETWEEN_JOURNALS = 2.0
 REFUSALS = (UsageError, DataError, ModelError, NumericError)
@@ -170,9 +169,7 @@ def is_complete(output: Path) -> bool:
 def rows_kept(output: Path) -> int:
     """Rows that a resume need not make again; 0 while a process is at work on them."""
     try:
-        with partial_of(output).open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            journal = read_journal(journal_of(output))
+        journal = None if is_locked(partial_of(output)) else read_journal(journal_of(output))
     except OSError:
         return 0
     return journal.reached.rows if journal else 0
@@ -205,7 +202,8 @@ def claimed(output: Path, *, resume: bool, overwrite: bool) -> Iterator[Predicti
     After one of the REFUSALS what the block has made is taken away. Raises StorageError at once if another process has
     claimed it, UsageError if an earlier run has left what must not be lost.
     """
-    with _locked(output) as stream:
+    busy = f"{output}: another recur predict is writing it"
+    with locked(partial_of(output), busy=busy, target=output) as stream:
         for leftover in output.parent.glob(f".{glob.escape(journal_of(output).name)}.*.tmp"):
             leftover.unlink(missing_ok=True)
         file = PredictionFile(output, stream)
@@ -219,20 +217,3 @@ def claimed(output: Path, *, resume: bool, overwrite: bool) -> Iterator[Predicti
         except BaseException:
             file.leave()
             raise
-
-
-@contextlib.contextmanager
-def _locked(output: Path) -> Iterator[BinaryIO]:
-    path = partial_of(output)
-    while True:
-        with writing(output):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        with open(descriptor, "r+b", buffering=0) as stream:  # noqa: PTH123 - a descriptor
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StorageError(f"{output}: another recur predict is writing it") from None
-            # The last holder may have put it in its place between our opening and our locking it.
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-                yield stream
-                return
