@@ -64,7 +64,9 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
         yield Note(f"starting from {init.path}")
     number = {label: index for index, label in enumerate(task.labels)}
     targets = [number[example.label] for example in train.examples if example.label is not None]
-    scoring = _DevScoring(model, dev, tokens["dev"], InferenceConfig(device, "fp32", ranks=current()), preset, task)
+    rows = -(-preset.finetuning.batch_size // preset.finetuning.gradient_accumulation_steps)  # those of a micro-batch
+    inference = InferenceConfig(device, "fp32", batch_size=rows, ranks=current())
+    scoring = _DevScoring(model, dev, tokens["dev"], inference, preset, task)
     yield TrainingSetup(
         model=model,
         objective=ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer.pad_id),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
@@ -183,15 +183,18 @@ def _gradient(parts: TrainingLoop, rows: np.ndarray, generator: torch.Generator)
         for name, value in extra.items():
             losses[name] = losses.get(name, 0.0) + share * value.item()
     if ranks.world_size > 1:
-        ranks.all_reduce_([_gradient_of(parameter) for parameter in model.parameters() if parameter.requires_grad])
+        _sum_gradients(model, ranks)
     return ranks.all_reduce(losses)
 
 
-def _gradient_of(parameter: nn.Parameter) -> Tensor:
-    """Its gradient; zeros where this process had no row."""
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
+def _sum_gradients(model: nn.Module, ranks: Ranks) -> None:
+    """Sum each parameter's gradient over the processes; one that no process has a gradient for keeps None."""
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learning]
+    ranks.all_reduce_([*gradients, present])
+    for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
+        parameter.grad = gradient if count else None
 
 
 def _clip(model: nn.Module, largest: float | None) -> float:

@@ -1,6 +1,6 @@
 """AdamW, and its state as named tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -27,18 +27,11 @@ def build_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim
     )
 
 
-def empty_optimizer_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """What `optimizer_tensors` gives after a step, as zeros: for the state of another process to be copied into."""
-    return {
-        f"{key}/{name}": torch.zeros((), device=parameter.device) if key == "step" else torch.zeros_like(parameter)
-        for name, parameter in model.named_parameters()
-        for key in _STATE
-        if parameter.requires_grad
-    }
-
-
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state, each tensor named by its parameter: `exp_avg/encoder.layers.0.…`."""
+    """The optimizer's state, each tensor named by its parameter: `exp_avg/encoder.layers.0.…`.
+
+    A parameter that never had a gradient has no state.
+    """
     tensors = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -46,19 +39,31 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     return tensors
 
 
+def empty_optimizer_tensors(model: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
+    """Zeros of the shapes of the optimizer tensors `names`, to be overwritten by those of another process."""
+    parameters = dict(model.named_parameters())
+    tensors = {}
+    for name in names:
+        key, _, owner = name.partition("/")
+        shape = () if key == "step" else parameters[owner].shape
+        tensors[name] = torch.zeros(shape, device=parameters[owner].device)
+    return tensors
+
+
 def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Undo `optimizer_tensors`; ModelError if the tensors are not those of this model."""
-    wanted = {f"{key}/{name}" for name, p in model.named_parameters() if p.requires_grad for key in _STATE}
-    if tensors and set(tensors) != wanted:
-        odd = sorted(wanted ^ set(tensors))[0]
-        raise ModelError(f"the checkpoint's optimizer state does not fit the model: {odd}")
+    left = dict(tensors)
     for name, parameter in model.named_parameters():
-        if not parameter.requires_grad or not tensors:
+        state = {key: left.pop(f"{key}/{name}", None) for key in _STATE}
+        if all(value is None for value in state.values()):
             continue
-        state = {key: tensors[f"{key}/{name}"] for key in _STATE}
-        wanted_shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
         for key, value in state.items():
-            if value.shape != wanted_shapes[key] or not value.is_floating_point():
+            shape = torch.Size() if key == "step" else parameter.shape
+            if value is None or value.shape != shape or not value.is_floating_point() or not parameter.requires_grad:
                 raise ModelError(f"the checkpoint's optimizer state does not fit the model: {key}/{name}")
         # A fused AdamW keeps its step count beside the parameter.
-        optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
+        optimizer.state[parameter] = {
+            key: value.to(parameter.device) for key, value in state.items() if value is not None
+        }
+    if left:
+        raise ModelError(f"the checkpoint's optimizer state does not fit the model: {min(left)}")

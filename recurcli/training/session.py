@@ -79,7 +79,10 @@ class Session:
         self.state = TrainingState(**self.ranks.broadcast(dataclasses.asdict(self.state)))
         self.ranks.broadcast_(list(model.state_dict().values()))
         if self.state.step:
-            tensors = optimizer_tensors(model, optimizer) or empty_optimizer_tensors(model)
+            tensors = optimizer_tensors(model, optimizer)
+            names = self.ranks.broadcast(list(tensors))
+            if not self.ranks.is_main:
+                tensors = empty_optimizer_tensors(model, names)
             self.ranks.broadcast_(list(tensors.values()))
             load_optimizer_tensors(model, optimizer, tensors)
 
@@ -107,6 +110,7 @@ class Session:
         except StopTraining:
             pass
         if self.stop.agreed():
+            self.save()
             self.leave()
 
     def save(self) -> None:
@@ -146,9 +150,8 @@ class Session:
         self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
 
     def leave(self) -> NoReturn:
-        """End the training, which a signal has asked to stop, after a checkpoint: raises Interrupted."""
+        """Raise Interrupted for the signal that asked for a stop, once rank 0 has written its checkpoint."""
         assert self.stop.signal is not None
-        self.save()
         self.ranks.broadcast(None)  # none ends before the checkpoint is there
         raise Interrupted(
             self.stop.signal,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_task import tiny, write_rows
@@ -131,6 +132,26 @@ def test_what_a_kill_left_half_written_is_no_obstacle(recur: Recur, tiny_tnews: 
     code, _, err = recur("finetune", *options(tiny_tnews, run, "finetuning.epochs=1"), "--quiet", "--resume")
     assert code == 0, err
     assert not list(run.glob(".*.tmp"))
+
+
+def test_dev_rows_are_evaluated_in_batches_that_the_memory_of_training_holds(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recurcli.model.models import Classifier
+
+    sizes, forward = set(), Classifier.forward
+
+    def watched(self: Classifier, ids: Any, mask: Any) -> Any:
+        sizes.add((self.training, len(ids)))
+        return forward(self, ids, mask)
+
+    monkeypatch.setattr(Classifier, "forward", watched)
+    accumulated = "finetuning.gradient_accumulation_steps=2"
+    more = [*options(tiny_tnews, tmp_path / "x", accumulated, "finetuning.max_steps=2"), "--batch-size", 10]
+    code, _, err = recur("finetune", *more, "--quiet")
+    assert code == 0, err
+    assert max(size for training, size in sizes if training) == 5
+    assert max(size for training, size in sizes if not training) == 5
 
 
 @pytest.mark.parametrize(

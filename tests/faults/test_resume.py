@@ -1,42 +1,81 @@
 """A training that was killed, stopped or damaged goes on to the same bytes."""
 
+import os
+import random
+import signal
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_runs import AWKWARD, fingerprint
 from tiny_task import tiny
+from torchrun import command, has_checkpoint, started, workers
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.setup import TrainingRequest
+from recurcli.encoders import ENCODERS
+from recurcli.errors import Interrupted
 from recurcli.events import Progress
+from recurcli.files import remove
 from recurcli.preset import compose
+from recurcli.runs.model_files import write_model
 
+REVIEWS = (
+    "data.text=[title, review]",
+    "data.label=topic",
+    "data.labels=[war, peace]",
+    "finetuning.class_weights={war: 2.0, peace: 1}",
+    "tokenizer.vocab_size=64",
+    "encoder.hidden_size=8",
+    *("finetuning.max_steps=5", "finetuning.checkpoint_every=2", "finetuning.evaluate_every=2"),
+    *("pretraining.max_steps=5", "pretraining.checkpoint_every=2"),
+)
+"""Rows of one's own in several columns, with labels and weights in lists and mappings."""
 COMMANDS = {"finetune": finetune, "pretrain": pretrain}
 
 
-def request(data: Path, output: Path, resume: bool = False) -> TrainingRequest:
-    settings = [setting for setting in tiny(*AWKWARD) if setting != "--set"]
-    return TrainingRequest(compose("starsaber-tnews", data=str(data), settings=settings), output, resume=resume)
+def request(
+    data: Path, output: Path, *more: str, resume: bool = False, preset: str = "starsaber-tnews"
+) -> TrainingRequest:
+    settings = [setting for setting in tiny(*(more or AWKWARD)) if setting != "--set"]
+    return TrainingRequest(compose(preset, data=str(data), settings=settings), output, resume=resume)
 
 
-def drop_after(step: int, name: str, data: Path, output: Path) -> None:
+def drop(step: int, name: str, asked: TrainingRequest) -> None:
     """Start a run and drop it where it stands after a step, as a kill would."""
-    events = COMMANDS[name](request(data, output))
+    events = COMMANDS[name](asked)
     next(event for event in events if isinstance(event, Progress) and event.step == step)
     assert isinstance(events, Generator)
     events.close()
+
+
+def drop_after(step: int, name: str, data: Path, output: Path) -> None:
+    drop(step, name, request(data, output))
+
+
+def write_reviews(path: Path) -> Path:
+    """A CSV file of 40 rows with two columns of text."""
+    draw = random.Random(3)
+    lines = ["title,review,topic"]
+    for number in range(40):
+        topic = ("war", "peace")[number % 2]
+        words = " ".join(draw.choice(topic + "xyz") for _ in range(6))
+        lines.append(f"{topic} {number},{words},{topic}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 @pytest.fixture(scope="module")
 def whole(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
     """Fingerprints of uninterrupted runs."""
     prints = {}
-    for name, command in COMMANDS.items():
+    for name, train in COMMANDS.items():
         output = tmp_path_factory.mktemp("whole") / name
-        list(command(request(tiny_tnews, output)))
+        list(train(request(tiny_tnews, output)))
         prints[name] = fingerprint(output)
     return prints
 
@@ -50,6 +89,62 @@ def test_a_run_that_dies_after_any_step_resumes_bit_for_bit(
         drop_after(last_step, name, tiny_tnews, output)
         list(COMMANDS[name](request(tiny_tnews, output, resume=True)))
         assert fingerprint(output) == whole[name], f"killed after step {last_step}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_every_encoder_resumes_bit_for_bit_on_named_columns_and_labels(encoder: str, name: str, tmp_path: Path) -> None:
+    data = write_reviews(tmp_path / "reviews.csv")
+    asked = partial(request, data, preset=f"{encoder}-custom")
+    list(COMMANDS[name](asked(tmp_path / "whole", *REVIEWS)))
+    drop(3, name, asked(tmp_path / "x", *REVIEWS))
+    list(COMMANDS[name](asked(tmp_path / "x", *REVIEWS, resume=True)))
+    assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
+
+
+def test_a_parameter_that_never_had_a_gradient_does_not_keep_a_run_from_its_resume(tmp_path: Path) -> None:
+    data = write_reviews(tmp_path / "reviews.csv")
+    asked = partial(request, data, preset="truncated-rnn-custom")
+    settings = (*REVIEWS, "encoder.window=1")  # the recurrent matrix is never used
+    list(finetune(asked(tmp_path / "whole", *settings)))
+    drop(3, "finetune", asked(tmp_path / "x", *settings))
+    list(finetune(asked(tmp_path / "x", *settings, resume=True)))
+    assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
+
+
+def test_torchrun_restarts_a_run_on_named_columns_with_a_parameter_that_learns_nothing(tmp_path: Path) -> None:
+    data, output = write_reviews(tmp_path / "reviews.csv"), tmp_path / "x"
+    settings = (*REVIEWS, "encoder.window=1", "finetuning.max_steps=200", "finetuning.checkpoint_every=40")
+    source = ("finetune", "--preset", "truncated-rnn-custom", "--data", data, "--output", output)
+    line = command(*source, *tiny(*settings), launcher=("--standalone", "--max-restarts", "1"))
+    with started(line) as process:
+        has_checkpoint(output, process)
+        os.kill(workers(process)[1], signal.SIGKILL)
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err.decode()
+    assert "recur: resumed at step " in err.decode()
+    assert "step 200/200" in err.decode()
+
+
+def test_a_stop_in_the_last_evaluation_saves_no_weights_under_another_step(
+    tiny_tnews: Path, tmp_path: Path, whole: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "x"
+    last = output / "checkpoints" / str(whole["finetune"]["last"])
+
+    def stopped(*arguments: Any) -> None:
+        write_model(*arguments)
+        if last.exists():  # after the last step the best weights are published, and in memory
+            remove(last)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("recurcli.commands.training.run.write_model", stopped)
+    with pytest.raises(Interrupted):
+        list(finetune(request(tiny_tnews, output)))
+    monkeypatch.undo()
+    assert not last.exists()
+    list(finetune(request(tiny_tnews, output, resume=True)))
+    assert fingerprint(output) == whole["finetune"]
 
 
 def test_resume_starts_a_run_that_is_not_there_and_repeats_the_result_of_a_finished_one(
