@@ -18,7 +18,7 @@ from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import cross_entropy
 from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.predictor import Predictor
-from recurcli.events import Finished, Note, RowsDone, count_rows
+from recurcli.events import Finished, Note, RowsDone
 from recurcli.model.device import Precision
 from recurcli.tokens.batching import collate
 from recurcli.validation import parse_config
@@ -97,7 +97,7 @@ def evaluate(
     if rows.dropped:
         yield Note(f"{rows.dropped:,} rows without a majority label ('-') dropped")
     texts = [(example.text, example.pair) for example in rows.examples]
-    scores = yield from count_rows(predictor.scoring(texts), len(texts))
+    scores = yield from predictor.iter_logits(texts, total=len(texts))
     predictor.dismiss()
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
@@ -154,4 +154,4 @@ def _diagnosis(predictor: Predictor, texts: Sequence[tuple[str, str | None]]) ->
     if not len(rows):
         raise DataError("no row has two tokens; there is nothing to diagnose")
     ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
-    return diagnose(model, ids.to(predictor.computation.device), mask.to(predictor.computation.device)).to_json()
+    return diagnose(model, ids.to(predictor.config.device), mask.to(predictor.config.device)).to_json()

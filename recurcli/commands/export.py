@@ -15,7 +15,7 @@ from recurcli.data.sources.find import find_source
 from recurcli.data.tasks import Submission, Task
 from recurcli.errors import DataError, UsageError
 from recurcli.evaluation.predictor import Predictor
-from recurcli.events import Finished, Note, RowsDone, count_rows
+from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue import validate, write_submission
 from recurcli.model.device import Precision
 
@@ -62,7 +62,7 @@ def export(
     done, total = 0, sum(len(answer.rows.examples) for answer in answers)
     for answer in answers:
         texts = [(example.text, example.pair) for example in answer.rows.examples]
-        scores: np.ndarray = yield from count_rows(answer.predictor.scoring(texts), total, before=done)
+        scores: np.ndarray = yield from answer.predictor.iter_logits(texts, total=total, before=done)
         labels[answer.submission.name] = [answer.predictor.labels[index] for index in scores.argmax(axis=1)]
         done += len(texts)
     write_submission(output, labels)

@@ -28,7 +28,7 @@ from recurcli.data.formats.readers import Format, Record
 from recurcli.distributed.group import current
 from recurcli.errors import DataError
 from recurcli.evaluation.predictor import WINDOW, Predictor
-from recurcli.events import Note, RowsDone, count_rows
+from recurcli.events import Note, RowsDone
 from recurcli.files import MANIFEST, sha256_of
 from recurcli.model.device import Precision, choose_precision
 
@@ -149,10 +149,10 @@ def _predict_rows(
         tally.judge(window, texts)
         if strict and tally.first_fault:
             raise DataError(tally.first_fault)
-        scores = yield from count_rows(
-            predictor.scoring([(text.text, text.pair) for text in texts]), tally.total, before=writer.count
+        logits = yield from predictor.iter_logits(
+            [(text.text, text.pair) for text in texts], total=tally.total, before=writer.count
         )
-        lines = zip(window, predictor.predictions(scores), texts, strict=True)
+        lines = zip(window, predictor.predictions(logits), texts, strict=True)
         sink.write(b"".join(writer.row(record, prediction, text.fault) for record, prediction, text in lines))
         sink.advance(tally.reached(truncated=predictor.truncated))
 
@@ -178,7 +178,7 @@ def _typed() -> bool:
 
 def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> tuple[dict[str, Any], ...]:
     """What a resume must find as it was: of the command line, of the input, and (less strictly) of the machine."""
-    columns, computation = writer.columns, predictor.computation
+    columns, config = writer.columns, predictor.config
     options = {
         "the model": sha256_of(request.run / MANIFEST),
         "--format": writer.format,
@@ -190,16 +190,16 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> 
         "--probabilities": request.probabilities,
         "--top-k": request.top_k,
         "--strict": request.strict,
-        "--device": computation.device.type,
-        "--precision": choose_precision(computation.precision, computation.device),
-        "--batch-size": computation.batch_size,
+        "--device": config.device.type,
+        "--precision": choose_precision(config.precision, config.device),
+        "--batch-size": config.batch_size,
         "the window": [WINDOW, WINDOW_CHARACTERS],
     }
     input = {"columns": columns.names, "JSON": columns.typed, "a column of reasons": writer.with_reason}
-    on_gpu = computation.device.type == "cuda"
+    on_gpu = config.device.type == "cuda"
     machine = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(computation.device) if on_gpu else "cpu",
+        "device": torch.cuda.get_device_name(config.device) if on_gpu else "cpu",
     }
     return options, input, machine

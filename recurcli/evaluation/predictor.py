@@ -9,20 +9,23 @@ import numpy as np
 import torch
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
-from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, scoring
+from recurcli.errors import escaped
+from recurcli.evaluation.inference import InferenceConfig, iter_logits, predict_logits, probabilities
+from recurcli.events import RowsDone
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import build_trained_classifier, read_model
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 Text = str | tuple[str, str | None]
+"""A text, or a pair of texts; None as the second text means that there is none."""
 WINDOW = 4096
-"""Rows that are read, sorted by length and scored at a time: what bounds the memory of a prediction."""
+"""Rows that are read, sorted by length and predicted at a time; it bounds the memory of a prediction."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A label, its probability, and the probabilities of all labels in the model's order."""
+    """The label of highest probability, that probability, and the probabilities of all labels in the model's order."""
 
     label: str
     score: float
@@ -30,15 +33,15 @@ class Prediction:
 
 
 class Predictor:
-    """A classifier with its tokenizer and labels."""
+    """A trained classifier with its tokenizer and labels; N texts, C labels."""
 
-    def __init__(self, model: Classifier, tokenizer: Tokenizer, computation: InferenceConfig) -> None:
+    def __init__(self, model: Classifier, tokenizer: Tokenizer, config: InferenceConfig) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.computation = computation
+        self.config = config
         self.labels = model.config.labels
         self.truncated = 0
-        """Rows that were longer than the model's `max_length` and lost their end, so far."""
+        """Texts so far that were longer than the model's `max_length` tokens and lost their end."""
 
     @classmethod
     def load(
@@ -50,58 +53,81 @@ class Predictor:
         batch_size: int = 64,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> "Predictor":
-        """The model of a run directory; raises ModelError if it is damaged, foreign or has no classes.
+        """Load the model of a run directory; raises ModelError if it is damaged, foreign or has no labels.
 
-        Of several `ranks` the first one asks for scores, and `dismiss`es the others at last; those `serve`.
+        Of several `ranks` the main one predicts and at last calls `dismiss`; the others call `serve`.
         """
         files = read_model(Path(run))
-        computation = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
-        ranks.connect(computation.device)
-        return cls(build_trained_classifier(files, computation.device), files.tokenizer, computation)
+        config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
+        ranks.connect(config.device)
+        return cls(build_trained_classifier(files, config.device), files.tokenizer, config)
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
-        """One prediction for each text, or pair of texts, in order."""
-        if isinstance(texts, str):
-            raise TypeError("texts is one string; put it in a list")
+        """Return one prediction for each text or pair of texts, in order.
+
+        Raises TypeError for a value that is neither a string nor a pair of strings (None, NaN, a number), ValueError
+        for a tuple that does not have two items; both name the row from 0.
+        """
         return list(self.predict_stream(texts))
 
     def predict_stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
-        """As `predict`, for inputs of any length: reads a window, predicts it, goes on."""
-        source = iter(texts)
-        while window := list(islice(source, WINDOW)):
-            yield from self.predictions(self.scores(window))
+        """As `predict`, but yield the predictions; texts are read WINDOW at a time, so their number is not limited."""
+        if isinstance(texts, str):
+            raise TypeError("texts is one string; put it in a list")
+        source = enumerate(texts)
+        while window := [_as_pair(text, row) for row, text in islice(source, WINDOW)]:
+            yield from self.predictions(self.logits(window))
 
-    def predictions(self, scores: np.ndarray) -> Iterator[Prediction]:
-        """What the class scores (N, C) say, a Prediction a row."""
-        shares = probabilities(scores)
-        for best, row in zip(shares.argmax(axis=1).tolist(), shares.tolist(), strict=True):
+    def predictions(self, logits: np.ndarray) -> Iterator[Prediction]:
+        """Yield a Prediction for every row of logits (N, C)."""
+        rows = probabilities(logits)
+        for best, row in zip(rows.argmax(axis=1).tolist(), rows.tolist(), strict=True):
             yield Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))
 
-    def scores(self, texts: Sequence[Text]) -> np.ndarray:
-        """The raw class scores (N, C) of `texts`."""
-        steps = self.scoring(texts)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
+    def logits(self, texts: Sequence[Text]) -> np.ndarray:
+        """Return the logits (N, C) of `texts`; raises what `predict` raises."""
+        return predict_logits(self.model, self._encode(texts), self.config)
 
-    def scoring(self, texts: Sequence[Text]) -> Generator[int, None, np.ndarray]:
-        """As `scores`, as a generator that yields how many rows are done after each batch."""
-        pairs = [(text, None) if isinstance(text, str) else text for text in texts]
+    def iter_logits(
+        self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
+    ) -> Generator[RowsDone, None, np.ndarray]:
+        """As `logits`, but yield the rows done after every batch, `before` earlier ones included, of `total`."""
+        return (yield from iter_logits(self.model, self._encode(texts), self.config, total=total, before=before))
+
+    def _encode(self, texts: Sequence[Text]) -> Tokens:
+        """Tokenise `texts` and broadcast the tokens to the ranks that `serve`."""
+        pairs = [_as_pair(text, row) for row, text in enumerate(texts)]
         tokens = self.tokenizer.encode(pairs, self.model.config.max_length)
         self.truncated += tokens.truncated
-        self.computation.ranks.broadcast([len(tokens), len(tokens.ids)])
-        self.computation.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
-        return (yield from scoring(self.model, tokens, self.computation))
+        self.config.ranks.broadcast([len(tokens), len(tokens.ids)])
+        self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
+        return tokens
 
     def serve(self) -> None:
-        """Compute a share of all that the first process wants scored, until it has no more."""
-        while (sizes := self.computation.ranks.broadcast(None)) is not None:
+        """Compute a share of everything that the main rank predicts, until it calls `dismiss`."""
+        while (sizes := self.config.ranks.broadcast(None)) is not None:
             tokens = Tokens(offsets=np.zeros(sizes[0] + 1, np.int64), ids=np.zeros(sizes[1], np.int32))
-            self.computation.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
-            predict_logits(self.model, tokens, self.computation)
+            self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
+            predict_logits(self.model, tokens, self.config)
 
     def dismiss(self) -> None:
-        """Let the processes that `serve` go."""
-        self.computation.ranks.broadcast(None)
+        """End `serve` on the other ranks."""
+        self.config.ranks.broadcast(None)
+
+
+def _as_pair(text: object, row: int) -> tuple[str, str | None]:
+    """Return `text` as a pair; TypeError or ValueError, with its row, if it is neither a text nor a pair."""
+    if isinstance(text, str):
+        return text, None
+    if not isinstance(text, tuple | list):
+        raise TypeError(f"texts[{row}] is {_shown(text)}; a string or a pair of strings is wanted")
+    if len(text) != 2:
+        raise ValueError(f"texts[{row}] is {_shown(text)}, of {len(text)} items; a pair has two")
+    first, second = text
+    if not isinstance(first, str) or not isinstance(second, str | None):
+        raise TypeError(f"texts[{row}] is {_shown(text)}; a pair of strings is wanted")
+    return first, second
+
+
+def _shown(value: object) -> str:
+    return f"{escaped(repr(value), 60)} ({type(value).__name__})"

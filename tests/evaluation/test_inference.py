@@ -1,0 +1,99 @@
+"""Inference over many rows: what is computed once, and the mode in which it leaves the model."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from recurcli.evaluation.inference import InferenceConfig, iter_logits, logits_by_batch, predict_logits
+from recurcli.layers.cached import CachedMap
+from recurcli.model.config import ModelConfig
+from recurcli.model.models import Classifier
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.tokenizer import Tokenizer, Tokens
+
+TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]
+CONFIG = InferenceConfig(torch.device("cpu"), "fp32", batch_size=2)
+
+
+def built(encoder: str) -> tuple[Classifier, Tokens]:
+    """A classifier of two labels in training mode, and the tokens of TEXTS."""
+    tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="char", min_frequency=1))
+    torch.manual_seed(0)
+    model = Classifier(
+        ModelConfig(
+            encoder={"name": encoder, "hidden_size": 8, "num_layers": 2},
+            vocab_size=tokenizer.vocab_size,
+            pad_id=tokenizer.pad_id,
+            max_length=16,
+            labels=("x", "y"),
+        )
+    )
+    return model.train(), tokenizer.encode([(text, None) for text in TEXTS], 16)
+
+
+@pytest.mark.parametrize("encoder", ["orthogonal-transformer", "transject"])
+def test_an_orthogonal_map_is_computed_once_for_all_batches(encoder: str) -> None:
+    model, tokens = built(encoder)
+    calls: Counter[CachedMap] = Counter()
+
+    def count(module: CachedMap, function: Callable[[Sequence[Tensor]], list[Tensor]]) -> None:
+        def counted(parameters: Sequence[Tensor]) -> list[Tensor]:
+            calls[module] += 1
+            return function(parameters)
+
+        module.function = counted
+
+    maps = [module for module in model.modules() if isinstance(module, CachedMap)]
+    for module in maps:
+        count(module, module.function)
+    predict_logits(model, tokens, CONFIG)
+    assert len(TEXTS) > CONFIG.batch_size
+    assert maps
+    assert calls == dict.fromkeys(maps, 1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_of_the_model_is_restored_after_the_end_a_stop_and_an_error(training: bool) -> None:
+    model, tokens = built("starsaber")
+    model.train(training)
+    predict_logits(model, tokens, CONFIG)
+    assert model.training == training
+    batches = logits_by_batch(model, tokens, CONFIG)
+    next(batches)
+    assert not model.training
+    batches.close()
+    assert model.training == training
+    steps = iter_logits(model, tokens, CONFIG)
+    next(steps)
+    steps.close()
+    assert model.training == training
+
+    class Stop(Exception):
+        pass
+
+    calls = []
+
+    def stop_after_a_batch() -> None:
+        calls.append(model.training)
+        if len(calls) > 1:
+            raise Stop
+
+    try:
+        predict_logits(model, tokens, CONFIG, between=stop_after_a_batch)
+    except Stop:
+        assert model.training == training, "while the exception, and with it the frame, is still held"
+    assert calls == [training, False]
+
+
+def test_rows_are_counted_and_the_logits_are_those_of_one_call() -> None:
+    model, tokens = built("starsaber")
+    steps = iter_logits(model, tokens, CONFIG, total=107, before=100)
+    assert [(event.done, event.total) for event in islice(steps, 4)] == [(102, 107), (104, 107), (106, 107), (107, 107)]
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert np.array_equal(end.value.value, predict_logits(model, tokens, CONFIG))

@@ -1,0 +1,101 @@
+"""A trained model in Python: predictions of texts and of pairs, in order, and errors that name a row."""
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_task import LABELS
+
+from recurcli.evaluation import predictor as module
+from recurcli.evaluation.predictor import Predictor
+
+CHARACTERS = "".join(LABELS.values())
+TEXTS = [CHARACTERS[n % 7 : n % 7 + n % 9 + 1] for n in range(30)]
+
+
+@pytest.fixture(scope="module")
+def loaded(trained: Path) -> Predictor:
+    return Predictor.load(trained, device="cpu", precision="fp32")
+
+
+def test_a_prediction_is_the_label_of_the_highest_probability(loaded: Predictor) -> None:
+    found = loaded.predict(TEXTS)
+    logits = loaded.logits(TEXTS)
+    assert logits.shape == (len(TEXTS), len(loaded.labels))
+    for row, prediction in zip(logits, found, strict=True):
+        shares = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
+        assert prediction.label == loaded.labels[row.argmax()]
+        assert prediction.score == pytest.approx(shares.max())
+        assert list(prediction.probabilities) == list(loaded.labels)
+        assert list(prediction.probabilities.values()) == pytest.approx(shares.tolist())
+    assert loaded.predict([]) == []
+
+
+def test_logits_depend_on_no_neighbour(trained: Path, loaded: Predictor) -> None:
+    alone = np.concatenate([loaded.logits([text]) for text in TEXTS])
+    for batch_size in (1, 4, 64):
+        batched = Predictor.load(trained, device="cpu", precision="fp32", batch_size=batch_size).logits(TEXTS)
+        assert np.abs(batched - alone).max() < 1e-5
+
+
+def test_a_stream_is_read_a_window_at_a_time(loaded: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 4)
+    read = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal read
+        while True:
+            yield TEXTS[read % len(TEXTS)]
+            read += 1
+
+    found = list(islice(loaded.predict_stream(endless()), 10))
+    assert read < 12
+    assert [prediction.label for prediction in found] == [prediction.label for prediction in loaded.predict(TEXTS[:10])]
+
+
+def test_a_second_text_counts_and_none_is_no_second_text(loaded: Predictor) -> None:
+    first, pair, none, as_list = loaded.logits(["鼠", ("鼠", "牛"), ("鼠", None), ["鼠", "牛"]])  # type: ignore[list-item]
+    assert np.abs(first - pair).max() > 1e-6
+    assert np.abs(first - none).max() < 1e-5
+    assert np.abs(pair - as_list).max() < 1e-5
+
+
+def test_texts_that_lose_their_end_are_counted(trained: Path) -> None:
+    loaded = Predictor.load(trained, device="cpu")
+    longest = loaded.model.config.max_length
+    loaded.predict(["鼠" * longest * 2, "鼠", "牛" * longest * 3])
+    assert loaded.truncated == 2
+    loaded.predict(["虎" * longest * 2])
+    assert loaded.truncated == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (None, TypeError, "texts[5] is None (NoneType); a string or a pair of strings is wanted"),
+        (math.nan, TypeError, "texts[5] is nan (float); a string or a pair of strings is wanted"),
+        (7, TypeError, "texts[5] is 7 (int); a string or a pair of strings is wanted"),
+        (b"a", TypeError, "texts[5] is b'a' (bytes); a string or a pair of strings is wanted"),
+        (("a",), ValueError, "texts[5] is ('a',) (tuple), of 1 items; a pair has two"),
+        (("a", "b", "c"), ValueError, "texts[5] is ('a', 'b', 'c') (tuple), of 3 items; a pair has two"),
+        ((None, "a"), TypeError, "texts[5] is (None, 'a') (tuple); a pair of strings is wanted"),
+        (("a", math.nan), TypeError, "texts[5] is ('a', nan) (tuple); a pair of strings is wanted"),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_row(
+    value: object, error: type[Exception], message: str, loaded: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 2)
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        loaded.predict(["a"] * 5 + [value])  # type: ignore[list-item]
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        loaded.logits(["a"] * 5 + [value])  # type: ignore[list-item]
+
+
+def test_one_string_is_no_list_of_texts(loaded: Predictor) -> None:
+    with pytest.raises(TypeError, match="put it in a list"):
+        loaded.predict("鼠")
