@@ -5,10 +5,11 @@ import json
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from recurcli.files import read_limited
 from recurcli.model.config import FORMAT_VERSION, ModelConfig
 from recurcli.validation import parse_config
 
+Model = TypeVar("Model", bound=nn.Module)
 MAX_HEADER_BYTES = 1 << 20
 MAX_TENSORS = 10_000
 
@@ -53,24 +55,61 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Copy `tensors` into `model`.
+    """Copy `tensors` into `model`; raises as `require_weights`."""
+    require_weights(model, tensors, source)
+    model.load_state_dict(dict(tensors))
 
-    Raises ModelError naming the first that is missing, foreign, of another shape or kind of number, or not finite.
+
+def require_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Check that `tensors` are finite and have the names, shapes and dtypes of `model`'s state, which may be on meta.
+
+    Raises ModelError with the file `source` and the first tensor that does not fit.
     """
-    own = model.state_dict()
-    for name in sorted(own.keys() | tensors.keys()):
+    expected = model.state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
         if name not in tensors:
             raise ModelError(f"{source}: has no tensor {name}; it belongs to another architecture")
-        if name not in own:
+        if name not in expected:
             raise ModelError(f"{source}: has a tensor {escaped(name)} that this architecture does not know")
-        if own[name].shape != tensors[name].shape:
-            wanted, found = tuple(own[name].shape), tuple(tensors[name].shape)
-            raise ModelError(f"{source}: {name} has the shape {found}, and {wanted} is wanted")
-        if own[name].dtype != tensors[name].dtype:
-            raise ModelError(f"{source}: {name} is of {tensors[name].dtype}, and {own[name].dtype} is wanted")
+        if expected[name].shape != tensors[name].shape:
+            shapes = tuple(tensors[name].shape), tuple(expected[name].shape)
+            raise ModelError(f"{source}: {name} has the shape {shapes[0]}, but the architecture has {shapes[1]}")
+        if expected[name].dtype != tensors[name].dtype:
+            raise ModelError(f"{source}: {name} is of {tensors[name].dtype}, but must be of {expected[name].dtype}")
         if not tensors[name].isfinite().all():
             raise ModelError(f"{source}: {name} holds numbers that are not finite")
+
+
+def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor], source: Path) -> Model:
+    """Return the module that `build` makes, with `tensors` as its state.
+
+    The module is built on torch's meta device first, which allocates nothing and draws no initial weights. Memory is
+    allocated only once names, shapes and dtypes fit. A module that the meta device cannot hold, because its __init__
+    reads values or keeps tensors outside its state, is built a second time, on the CPU. Raises ModelError with the
+    file `source` where the tensors do not fit, and whatever `build` raises.
+    """
+    try:
+        with torch.device("meta"):
+            model = build()
+    except (NotImplementedError, RuntimeError) as error:
+        if "meta" not in str(error):
+            raise
+        model = build()
+    require_weights(model, tensors, source)
+    if _has_state_outside(model):
+        model = build()
+    elif any(tensor.is_meta for tensor in model.state_dict().values()):
+        model = model.to_empty(device="cpu")
     model.load_state_dict(dict(tensors))
+    return model
+
+
+def _has_state_outside(model: nn.Module) -> bool:
+    """Whether a tensor on the meta device is not in the state: a buffer that is not saved, or a plain attribute."""
+    saved = model.state_dict(keep_vars=True).values()
+    known = {id(tensor) for tensor in saved}
+    held = [*model.buffers(), *(value for module in model.modules() for value in vars(module).values())]
+    return any(isinstance(tensor, Tensor) and tensor.is_meta and id(tensor) not in known for tensor in held)
 
 
 def config_to_dict(config: ModelConfig) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import MANIFEST, to_json, verify_manifest, write_atomically, write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
-from recurcli.model.saved import config_from_file, config_to_dict, load_tensors, load_weights, save_tensors
+from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
 
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
+LAYERS_WITHOUT_TENSORS = 100
+"""Layers that are built even if the weights hold fewer tensors: layers may share weights."""
 
 
 class TrainedFiles(NamedTuple):
@@ -69,14 +71,24 @@ def read_model(folder: Path) -> TrainedFiles:
 
 
 def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Classifier:
-    """The classifier that `files` describe, in evaluation mode on `device`."""
+    """Return the classifier that `files` describe, in evaluation mode on `device`.
+
+    Raises ModelError if the run has no classes, or config.json and the weights do not fit each other; nothing of the
+    size that config.json claims is allocated before that.
+    """
     if not files.config.labels:
         raise ModelError(
             f"{files.path}: is a pretrained run without classes; `recur finetune --init` makes a classifier"
         )
+    config_path, weights_path = files.path / "config.json", files.path / "model.safetensors"
+    layers = files.config.encoder.get("num_layers")
+    if isinstance(layers, int) and layers > max(len(files.tensors), LAYERS_WITHOUT_TENSORS):
+        raise ModelError(
+            f"{config_path}: encoder.num_layers is {escaped(layers, 40)}, "
+            f"but {weights_path.name} holds {len(files.tensors):,} tensors"
+        )
     try:
-        model = Classifier(files.config)
-    except (UsageError, RuntimeError, MemoryError) as error:  # RuntimeError: sizes beyond all memory
-        raise ModelError(f"{files.path / 'config.json'}: encoder: {escaped(error, limit=1000)}") from None
-    load_weights(model, files.tensors, files.path / "model.safetensors")
+        model = build_from_weights(partial(Classifier, files.config), files.tensors, weights_path)
+    except (UsageError, ArithmeticError, RuntimeError, TypeError, MemoryError) as error:  # sizes that torch refuses
+        raise ModelError(f"{config_path}: encoder: {escaped(error, limit=1000)}") from None
     return model.to(device).eval()

@@ -112,7 +112,7 @@ def test_a_tokenizer_of_another_vocabulary_does_not_fit(recur: Recur, trained: P
         ("encoder", [], "encoder"),
         ("id2label", {"0": "100", "2": "101"}, "is damaged"),
         ("id2label", {"0": "a", "1": "a"}, "labels: must differ"),
-        ("id2label", {"0": "a", "1": "b"}, "head.output.bias has the shape (15,), and (2,) is wanted"),
+        ("id2label", {"0": "a", "1": "b"}, "head.output.bias has the shape (15,), but the architecture has (2,)"),
         ("vocab_size", 10**9, "the tokenizer does not fit the model"),
         ("max_length", 0, "max_length"),
     ],

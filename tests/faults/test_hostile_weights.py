@@ -4,6 +4,8 @@ import json
 import random
 import shutil
 import struct
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -119,10 +121,10 @@ def test_pickles_under_the_name_of_weights_are_refused_unopened(recur: Recur, tr
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (torch.Tensor.double, "is of torch.float64, and torch.float32 is wanted"),
-        (torch.Tensor.half, "is of torch.float16, and torch.float32 is wanted"),
-        (torch.Tensor.long, "is of torch.int64, and torch.float32 is wanted"),
-        (lambda tensor: tensor.to(torch.float8_e4m3fn), "is of torch.float8_e4m3fn, and torch.float32 is wanted"),
+        (torch.Tensor.double, "is of torch.float64, but must be of torch.float32"),
+        (torch.Tensor.half, "is of torch.float16, but must be of torch.float32"),
+        (torch.Tensor.long, "is of torch.int64, but must be of torch.float32"),
+        (lambda tensor: tensor.to(torch.float8_e4m3fn), "is of torch.float8_e4m3fn, but must be of torch.float32"),
         (lambda tensor: tensor * torch.nan, "holds numbers that are not finite"),
         (lambda tensor: tensor.flatten().contiguous(), "has the shape"),
     ],
@@ -150,3 +152,44 @@ def test_optimizer_state_of_another_kind_is_refused(
     code, _, err = recur("finetune", "--preset", run / "preset.yaml", "--output", run, "--resume", "--quiet")
     assert (code, err.count("\n")) == (4, 1)
     assert f"optimizer state does not fit the model: {name}" in err
+
+
+CHILD = """
+import json, re, sys, time
+from recurcli.cli import run
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+code, usual = run(["predict", sys.argv[1], sys.argv[2], "--quiet", "--output", "-", "--no-header"]), peak()
+started, code = time.process_time(), run(["eval", sys.argv[3]])
+print(json.dumps({"code": code, "seconds": time.process_time() - started, "megabytes": peak() - usual}))
+"""
+
+
+@pytest.mark.parametrize("key", ["num_layers", "hidden_size"])
+def test_a_config_that_claims_a_giant_is_refused_before_it_is_built(key: str, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("鼠牛虎\n")
+    run = claiming(trained, tmp_path / "run", **{key: 10**6})
+    command = [sys.executable, "-c", CHILD, str(trained), str(tmp_path / "x.txt"), str(run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["code"] == 4
+    assert done.stderr.startswith(f"recur: error: {run}/")
+    assert done.stderr.count("\n") == 1
+    assert answer["seconds"] < 1
+    assert answer["megabytes"] < 50
+
+
+@pytest.mark.parametrize("size", [10**9, 10**18, 10**19, 10**400])
+def test_a_size_beyond_all_memory_is_one_line(size: int, recur: Recur, trained: Path, tmp_path: Path) -> None:
+    code, out, err = recur("eval", claiming(trained, tmp_path / "run", hidden_size=size))
+    assert (code, out, err.count("\n")) == (4, "", 1), err
+
+
+def claiming(trained: Path, target: Path, **encoder: object) -> Path:
+    """A copy of a run whose config.json claims other sizes, and whose manifest fits."""
+    run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
+    config = json.loads((run / "config.json").read_text())
+    config["encoder"] |= encoder
+    (run / "config.json").write_text(json.dumps(config))
+    write_manifest(run, ("config.json", "model.safetensors", "tokenizer.json"))
+    return run

@@ -1,0 +1,85 @@
+"""Building a module from saved weights: nothing is drawn or allocated twice, and every kind of module comes back whole."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from recurcli.encoders import ENCODERS
+from recurcli.errors import ModelError
+from recurcli.model.config import ModelConfig
+from recurcli.model.models import Classifier
+from recurcli.model.saved import build_from_weights
+
+SOURCE = Path("model.safetensors")
+
+
+class WithUnsavedBuffer(nn.Linear):
+    """Its scale is a buffer that is not saved."""
+
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.register_buffer("scale", torch.full((3,), 2.0), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+class WithPlainTensor(nn.Linear):
+    """Its scale is a plain attribute."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.scale = torch.full((3,), 2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+class ReadingItsWeights(nn.Linear):
+    """Its scale is read from its initial weights."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.scale = float(self.weight.detach().abs().max()) * 0 + 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, WithUnsavedBuffer, WithPlainTensor, ReadingItsWeights])
+def test_a_module_that_the_meta_device_cannot_hold_is_built_too(kind: type[nn.Module]) -> None:
+    def build() -> nn.Module:
+        return nn.Linear(3, 3) if kind is nn.Linear else kind()
+
+    trained, x = build(), torch.randn(2, 3)
+    loaded = build_from_weights(build, trained.state_dict(), SOURCE)
+    assert torch.equal(loaded(x), trained(x))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_classifier_comes_back_without_drawing_weights(name: str) -> None:
+    encoder = {"name": name, "hidden_size": 8, "num_layers": 2}
+    config = ModelConfig(encoder=encoder, vocab_size=11, pad_id=0, max_length=9, labels=("a", "b"))
+    trained = Classifier(config).eval()
+    drawn = torch.get_rng_state()
+    loaded = build_from_weights(lambda: Classifier(config), trained.state_dict(), SOURCE).eval()
+    assert torch.equal(torch.get_rng_state(), drawn)
+    ids, mask = torch.randint(1, 11, (3, 5)), torch.ones(3, 5, dtype=torch.bool)
+    assert torch.equal(loaded(ids, mask)[0], trained(ids, mask)[0])
+    assert [parameter.requires_grad for parameter in loaded.parameters()] == [
+        parameter.requires_grad for parameter in trained.parameters()
+    ]
+
+
+def test_an_error_of_the_module_is_not_hidden() -> None:
+    def build() -> nn.Module:
+        raise RuntimeError("no such layer")
+
+    with pytest.raises(RuntimeError, match="no such layer"):
+        build_from_weights(build, {}, SOURCE)
+    with pytest.raises(ModelError, match=r"model\.safetensors: has no tensor bias"):
+        build_from_weights(lambda: nn.Linear(2, 2), {"weight": torch.zeros(2, 2)}, SOURCE)
