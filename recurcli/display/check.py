@@ -1,4 +1,4 @@
-"""The report of `recur check`: rows, lengths, overlaps and labels in tables, then what they mean."""
+"""The report of `recur check` on the screen: rows, lengths, overlaps and labels in tables, then the findings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,128 +10,120 @@ from rich.text import Text
 from recurcli.display.tables import cell, heading, show, table
 
 MOST_LABELS = 20
-"""Labels that are listed; of more, the most frequent."""
+"""Labels in the table; of more, the most frequent."""
 BAD_ROWS_SHOWN = 5
 STYLES = {"error": "bold red", "warning": "yellow", "information": "dim"}
 
+Splits = Sequence[Mapping[str, Any]]
+
 
 def print_check(result: Mapping[str, Any]) -> None:
-    """Every report, one below the other."""
-    parts: list[RenderableType] = []
+    """Print every report, one below the other."""
+    shown: list[RenderableType] = []
     for report in result["reports"]:
-        parts += [*_report(report), Text("")]
-    show(*parts)
+        counts = ((report["errors"], "error"), (report["warnings"], "warning"))
+        count = ", ".join(_count(number, word) for number, word in counts if number) or "nothing wrong"
+        if report["kind"] == "data":
+            shown += [heading(report["path"], f"task {report['task']} ({report['task_reason']})", count)]
+            shown += _data(report)
+        else:
+            what = "CLUE submission" if report["kind"] == "submission" else "cannot be read"
+            shown += [heading(report["path"], what, count)]
+        shown += [_findings(report["findings"]), Text("")]
+    show(*shown)
 
 
-def _report(report: Mapping[str, Any]) -> list[RenderableType]:
-    if report["kind"] != "data":
-        what = "CLUE submission" if report["kind"] == "submission" else "cannot be read"
-        return [heading(report["path"], what, _count(report)), _findings(report["findings"])]
+def _data(report: Mapping[str, Any]) -> list[RenderableType]:
     splits = [split for split in report["splits"] if split["fault"] is None]
-    parts: list[RenderableType] = [
-        heading(report["path"], f"task {report['task']}, {report['taken_for_it']}", _count(report)),
-    ]
-    if splits:
-        parts += [_columns(splits), _rows(splits)]
-    if report["tokens"] is not None and any(split["lengths"] for split in splits):
-        parts += [_tokens_heading(report["tokens"]), _lengths(splits, report["tokens"]["max_length"])]
+    shown: list[RenderableType] = [_columns(splits[0]["columns"]), _rows(splits)] if splits else []
+    if any(split["lengths"] for split in splits):
+        shown += _lengths(splits, report["tokens"])
     if any(overlap["texts"] for overlap in report["overlaps"]):
-        parts += [heading("in two splits"), _overlaps(report["overlaps"])]
+        shown += [heading("texts in two splits"), _overlaps(report["overlaps"])]
     if any(split["labels"] for split in splits):
-        parts += _labels(splits)
+        shown += _labels([split for split in splits if split["labels"]])
     if any(split["bad"] for split in splits):
-        parts += [heading("rows that cannot be used", "the first; --json has more"), _bad_rows(splits)]
-    return [*parts, _findings(report["findings"])]
+        shown += [heading("rows that cannot be used", "the first; --json lists more"), _bad_rows(splits)]
+    return shown
 
 
-def _count(report: Mapping[str, Any]) -> str:
-    counts = ((report["errors"], "error"), (report["warnings"], "warning"))
-    return ", ".join(f"{count:,} {word}{'s' * (count > 1)}" for count, word in counts if count) or "nothing wrong"
+def _columns(columns: Mapping[str, Any]) -> Text:
+    texts = " and ".join(" + ".join(columns[key]) for key in ("text", "pair") if columns.get(key))
+    label = f"labels from {columns['label']}" if columns["label"] else "no labels"
+    return cell(f"texts from {texts}, {label}", style="dim")
 
 
-def _columns(splits: Sequence[Mapping[str, Any]]) -> Text:
-    """Where texts and labels were read."""
-    columns = splits[0]["columns"]
-    texts = [" + ".join(columns[key]) for key in ("text", "pair") if columns.get(key)]
-    label = next((split["columns"]["label"] for split in splits if split["columns"]["label"]), None)
-    read = f"texts from {' and '.join(texts)}" + (f", labels from {label}" if label else ", no labels")
-    return cell(read, style="dim")
-
-
-def _rows(splits: Sequence[Mapping[str, Any]]) -> Table:
-    made = table("split", "file", "rows", "official", "bad", "dropped", "repeated", "two labels", numbers=True)
-    made.columns[1].justify = "left"
+def _rows(splits: Splits) -> Table:
+    shown = table("split", "file", "rows", "official", "bad", "dropped", "repeated", "two labels", numbers=True)
+    shown.columns[1].justify = "left"
     for split in splits:
         official = "–" if split["official"] is None else f"{split['official']:,}"
         repeated = split["repeated"]
         counts = (split["bad"], split["dropped"], repeated["rows"], repeated["conflicting_texts"])
         file = cell(split["path"].rpartition("/")[2])
-        made.add_row(cell(split["split"]), file, f"{split['rows']:,}", official, *map(_or_dot, counts))
-    return made
+        shown.add_row(cell(split["split"]), file, f"{split['rows']:,}", official, *map(_or_dot, counts))
+    return shown
 
 
-def _tokens_heading(tokens: Mapping[str, Any]) -> Text:
+def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType]:
     source = tokens["vocabulary"]
     if source is not None and "/" not in source:
         source = "the rows" if source == "rows" else f"the {source} rows"
-    return heading("tokens a row", tokens["kind"], *([f"vocabulary of {source}"] if source else []))
-
-
-def _lengths(splits: Sequence[Mapping[str, Any]], max_length: int) -> Table:
-    made = table(
-        "split", "min", "median", "mean", "95 %", "99 %", "max", f"longer than {max_length:,}", "share", numbers=True
-    )
+    cut = f"longer than {tokens['max_length']:,}"
+    shown = table("split", "min", "median", "mean", "95 %", "99 %", "max", cut, "share", numbers=True)
     for split in splits:
-        if (found := split["lengths"]) is None:
-            continue
-        numbers = [f"{found[key]:,.0f}" for key in ("minimum", "median")]
-        numbers += [f"{found['mean']:,.1f}"] + [f"{found[key]:,.0f}" for key in ("p95", "p99", "maximum")]
-        share = f"{found['cut'] / split['rows']:.1%}" if found["cut"] else ""
-        made.add_row(cell(split["split"]), *numbers, _or_dot(found["cut"]), share)
-    return made
+        if (lengths := split["lengths"]) is not None:
+            keys = ("minimum", "median", "mean", "p95", "p99", "maximum")
+            numbers = [f"{lengths[key]:,.{int(key == 'mean')}f}" for key in keys]
+            share = f"{lengths['cut'] / split['rows']:.1%}" if lengths["cut"] else ""
+            shown.add_row(cell(split["split"]), *numbers, _or_dot(lengths["cut"]), share)
+    return [heading("tokens a row", tokens["kind"], *([f"vocabulary of {source}"] if source else [])), shown]
 
 
 def _overlaps(overlaps: Sequence[Mapping[str, Any]]) -> Table:
-    made = table("splits", "different texts", "rows of the first", "rows of the second", "other labels", numbers=True)
+    shown = table("splits", "different texts", "rows of the first", "rows of the second", "other labels", numbers=True)
     for overlap in overlaps:
-        keys = ("texts", "first_rows", "second_rows", "other_labels")
-        made.add_row(cell(f"{overlap['first']} and {overlap['second']}"), *(_or_dot(overlap[key]) for key in keys))
-    return made
+        counts = (overlap[key] for key in ("texts", "first_rows", "second_rows", "other_labels"))
+        shown.add_row(cell(f"{overlap['first']} and {overlap['second']}"), *map(_or_dot, counts))
+    return shown
 
 
-def _labels(splits: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
-    labelled = [split for split in splits if split["labels"]]
-    names = list(dict.fromkeys(label for split in labelled for label in split["labels"]))
-    more = f"the {MOST_LABELS} most frequent of {len(names):,}; --json has all" if len(names) > MOST_LABELS else ""
-    made = table("label", *(column for split in labelled for column in (split["split"], "share")), numbers=True)
+def _labels(splits: Splits) -> list[RenderableType]:
+    names = list(dict.fromkeys(label for split in splits for label in split["labels"]))
+    more = [f"the {MOST_LABELS} most frequent of {len(names):,}; --json lists all"] if len(names) > MOST_LABELS else []
+    shown = table("label", *(column for split in splits for column in (split["split"], "share")), numbers=True)
     for name in names[:MOST_LABELS]:
         row = []
-        for split in labelled:
+        for split in splits:
             count = split["labels"].get(name, 0)
             share = count / sum(split["labels"].values())
-            most = share == split["majority"]
-            row += [_or_dot(count), Text(f"{share:.1%}" if count else "", style="bold" if most else "")]
-        made.add_row(cell(name), *row)
-    return [heading("labels", *([more] if more else [])), made]
+            style = "bold" if share == split["majority"] else ""
+            row += [_or_dot(count), Text(f"{share:.1%}" if count else "", style=style)]
+        shown.add_row(cell(name), *row)
+    return [heading("labels", *more), shown]
 
 
-def _bad_rows(splits: Sequence[Mapping[str, Any]]) -> Table:
-    made = table("")
+def _bad_rows(splits: Splits) -> Table:
+    shown = table("")
     for split in splits:
         for reason in split["bad_rows"][:BAD_ROWS_SHOWN]:
-            made.add_row(cell(reason))
+            shown.add_row(cell(reason))
         if split["bad"] > BAD_ROWS_SHOWN:
-            made.add_row(cell(f"… and {split['bad'] - BAD_ROWS_SHOWN:,} more in {split['path']}", style="dim"))
-    return made
+            shown.add_row(cell(f"… and {split['bad'] - BAD_ROWS_SHOWN:,} more in {split['path']}", style="dim"))
+    return shown
 
 
 def _findings(findings: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not findings:
-        return Text("  Nothing was found.", style="dim")
-    made = table("", "")
+        return Text("  No findings.", style="dim")
+    shown = table("", "")
     for finding in findings:
-        made.add_row(cell(finding["level"], style=STYLES[finding["level"]]), cell(finding["message"]))
-    return made
+        shown.add_row(cell(finding["level"], style=STYLES[finding["level"]]), cell(finding["message"]))
+    return shown
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'s' * (number > 1)}"
 
 
 def _or_dot(count: int) -> Text:

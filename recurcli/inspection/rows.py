@@ -1,12 +1,12 @@
-"""One pass over the rows of a file: of each row numbers and digests are kept, never its texts."""
+"""One pass over the rows of a file; keeps numbers and digests of each row, never its texts."""
 
+import contextlib
+import re
 from array import array
-from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,232 +14,203 @@ from numpy.typing import NDArray
 from recurcli.data.columns.find import Columns
 from recurcli.data.columns.texts import BadRow, is_usual
 from recurcli.data.config import DataConfig
+from recurcli.data.dev_split import DevSplitter
 from recurcli.data.examples import Example, example_of, opened
 from recurcli.data.formats.records import Record, Records
-from recurcli.data.sources.find import Source
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError
-from recurcli.inspection.characters import is_missing_word, odd_characters, odd_quotes
+from recurcli.inspection.locate import DataFile
 
 DIGEST_BYTES = 16
 BAD_ROWS_KEPT = 100
-"""How many of the bad rows are kept with their reasons; all are counted."""
-PLACES_KEPT = 5
+"""Bad rows whose reasons are kept; all are counted."""
 WINDOW_ROWS = 4096
 WINDOW_CHARACTERS = 4 << 20
-"""Rows are counted in tokens a window of at most so many rows and characters at a time."""
+"""Tokens are counted in windows of at most so many rows and about so many characters."""
 
-Measure = Callable[[Sequence[tuple[str, str | None]]], NDArray[np.int64]]
-"""The lengths of texts and pairs in tokens."""
+TokenCounter = Callable[[Sequence[tuple[str, str | None]]], NDArray[np.int64]]
+"""Maps texts and pairs to their lengths in tokens, (rows,)."""
+
+_INVISIBLE = re.compile(  # but U+200C and U+200D, which Persian, Indic scripts and emoji need
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\ufffd]"
+)
 
 
-@dataclass
-class Places:
-    """How many rows have something, and the lines of the first of them."""
-
-    count: int = 0
-    lines: list[int] = field(default_factory=list)
-
-    def note(self, line: int) -> None:
-        """One more row."""
-        self.count += 1
-        if len(self.lines) < PLACES_KEPT:
-            self.lines.append(line)
-
-    def __str__(self) -> str:
-        """The lines in words, such as `lines 3, 7, …`."""
-        shown = ", ".join(f"{line}" for line in self.lines)
-        return f"line{'' if self.count == 1 else 's'} {shown}{', …' if self.count > len(self.lines) else ''}"
-
-    def to_json(self) -> dict[str, Any]:
-        """As --json has it."""
-        return {"rows": self.count, "first_lines": self.lines}
+def has_invisible(text: str) -> bool:
+    """Return whether the text has control, bidi, zero-width or U+FFFD characters."""
+    return (not text.isprintable() or "\ufffd" in text) and _INVISIBLE.search(text) is not None
 
 
 class SplitRows:
-    """What is known of the rows of one split; row i of the arrays is the i-th row that can be used."""
+    """Numbers about the rows of one split; element i of each array is the i-th usable row.
+
+    `label_numbers` maps a label to its number and is shared by the splits of a task.
+    """
 
     def __init__(self, split: str, path: Path, label_numbers: dict[str, int]) -> None:
         self.split, self.path = split, path
         self.label_numbers = label_numbers
-        """Label to number, shared by the splits of a task."""
         self.read = 0
         """Rows of the file, usable or not."""
         self.dropped = 0
         self.bad = 0
         self.first_bad: list[str] = []
-        """`file:line: reason` of the first BAD_ROWS_KEPT."""
+        """`file:line: reason` of the first BAD_ROWS_KEPT bad rows."""
         self.texts = bytearray()
-        """DIGEST_BYTES a row: of its text, or of its two texts."""
+        """DIGEST_BYTES for each row's text or pair."""
         self.ids = bytearray()
+        """DIGEST_BYTES for each row's id; empty without a column of ids."""
         self.lines = array("q")
         self.labels = array("i")
         self.lengths = array("q")
-        """Tokens a row, as long as lengths are asked for."""
+        """Tokens of each row; empty if none were counted."""
         self.label_counts: Counter[str] = Counter()
         self.label_lines: dict[str, int] = {}
         """The line of each label's first row."""
-        self.places: dict[str, Places] = {}
-        """What is odd about rows, by a word for it."""
+        self.issues: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
+        """The lines of rows with an issue, by the issue's name."""
         self.columns: Columns | None = None
         self.names: tuple[str, ...] = ()
         """The names of the file's columns."""
         self.format = ""
         self.header = False
         self.fault: str | None = None
-        """Why the file could not be read, or not to its end."""
+        """Why the file cannot be read to its end."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def note(self, what: str, line: int) -> None:
-        """`line` has something odd."""
-        self.places.setdefault(what, Places()).note(line)
-
-    def begin(self, records: Records, columns: Columns, *, header: bool) -> None:
-        """How the file was opened."""
-        self.columns, self.names, self.format = columns, records.columns, records.format
-        self.header = header and records.format in ("tsv", "csv")
-
-    def add_bad(self, place: str, line: int, reason: str) -> None:
-        """A row that cannot be used."""
+    def add_bad(self, line: int, reason: BadRow) -> None:
+        """Count a row that cannot be used."""
         self.bad += 1
         if len(self.first_bad) < BAD_ROWS_KEPT:
-            self.first_bad.append(f"{place}:{line}: {reason}")
-        if "quote" in reason and self.format == "csv":
-            self.note("quote fault", line)
+            self.first_bad.append(f"{self.path}:{line}: {reason}")
 
     def add(self, line: int, example: Example) -> None:
-        """A row that can be used."""
-        text, pair = example.text, example.pair
+        """Add a usable row."""
+        text, pair, label = example.text, example.pair, example.label
         self.lines.append(line)
         self.texts += digest(text if pair is None else f"{text}\0{pair}")
         if self.columns is not None and self.columns.id is not None:
             self.ids += digest(example.id)
             if not example.id:
-                self.note("no id", line)
-        self.labels.append(-1 if example.label is None else self._number_of(example.label, line))
-        odd: set[str] = set(odd_characters(text))
-        for part in (text,) if pair is None else (text, pair):
-            if part is pair:
-                odd.update(odd_characters(part))
-            if not part.strip():
-                odd.add("blank")
-            elif is_missing_word(part):
-                odd.add("missing word")
-            if self.format == "tsv" and '"' in part:
-                odd.update(odd_quotes(part))
-            elif self.format == "csv" and "\n" in part:
-                odd.add("spans lines")
-        for what in odd:
-            self.note(what, line)
-
-    def _number_of(self, label: str, line: int) -> int:
-        self.label_counts[label] += 1
-        self.label_lines.setdefault(label, line)
-        return self.label_numbers.setdefault(label, len(self.label_numbers))
+                self.issues["no id"].append(line)
+        if label is None:
+            self.labels.append(-1)
+        else:
+            self.labels.append(self.label_numbers.setdefault(label, len(self.label_numbers)))
+            self.label_counts[label] += 1
+            self.label_lines.setdefault(label, line)
+        texts = (text,) if pair is None else (text, pair)
+        if not all(map(str.strip, texts)):
+            self.issues["blank"].append(line)
+        if any(map(has_invisible, texts)):
+            self.issues["invisible"].append(line)
+        if self.format == "tsv" and any(len(part) > 1 and part[0] == part[-1] == '"' for part in texts):
+            self.issues["quoted"].append(line)
 
 
 def digest(text: str) -> bytes:
-    """What stands for a text in memory."""
+    """Return DIGEST_BYTES that identify a text."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
 def read_rows(
-    source: Source,
-    task: Task,
-    config: DataConfig,
-    splits: Mapping[str, SplitRows],
-    *,
-    labelled: bool | None,
-    option: str,
-    measure: Measure | None,
+    file: DataFile, task: Task, config: DataConfig, splits: Mapping[str, SplitRows], count_tokens: TokenCounter | None
 ) -> Generator[int, None, None]:
-    """Fill `splits` – one, or train and dev where the file holds both – with the rows of `source`; yields the rows read.
+    """Add the rows of `file` to its `splits` and yield the number of rows read so far.
 
-    `measure` counts tokens. A DataError about the file is the `fault` of its splits.
+    A DataError of the file becomes the `fault` of its splits.
     """
-    main = next(iter(splits.values()))
+    first = splits[file.splits[0]]
+    window: list[tuple[SplitRows, tuple[str, str | None]]] = []
+    characters = number = 0
     try:
-        with opened(source, task, config, labelled=labelled, option=option) as (records, columns):
+        with _opened(file, task, config) as (records, columns):
             for rows in splits.values():
-                rows.begin(records, columns, header=source.layout.header)
-            yield from _read(records, source, task, columns, splits, measure)
+                rows.columns, rows.names, rows.format = columns, records.columns, records.format
+                rows.header = file.source.layout.header and records.format in ("tsv", "csv")
+            for number, (record, example, is_dev) in enumerate(_examples(records, columns, file, task, config), 1):
+                rows = splits["dev"] if is_dev else first
+                rows.read += 1
+                if number == 1 and not rows.header and _names_columns(record, columns):
+                    rows.issues["header"].append(record.line)
+                if isinstance(example, BadRow):
+                    rows.add_bad(record.line, example)
+                elif example is None:
+                    rows.dropped += 1
+                else:
+                    rows.add(record.line, example)
+                    if count_tokens is not None:
+                        window.append((rows, (example.text, example.pair)))
+                        characters += len(example.text) + len(example.pair or "")
+                if count_tokens is not None and (len(window) >= WINDOW_ROWS or characters > WINDOW_CHARACTERS):
+                    _add_lengths(window, count_tokens)
+                    window, characters = [], 0
+                if number % WINDOW_ROWS == 0:
+                    yield number
     except DataError as error:
-        main.fault = str(error)
+        for rows in splits.values():
+            rows.fault = str(error)
+    if count_tokens is not None:
+        _add_lengths(window, count_tokens)
+    yield number
 
 
-def _read(
-    records: Records,
-    source: Source,
-    task: Task,
-    columns: Columns,
-    splits: Mapping[str, SplitRows],
-    measure: Measure | None,
-) -> Generator[int, None, None]:
-    main, other = next(iter(splits.values())), splits.get("dev")
-    every = task.dev_every or 10
-    divided = len(splits) > 1
-    window = _Window(measure)
-    used = 0
-    for number, record in enumerate(records, 1):
-        if number == 1 and not main.header and _names_columns(record, columns):
-            main.note("header", record.line)
-        example = _usable(record, source, task, columns, main)
-        if example is not None:
-            rows = other if divided and other is not None and used % every == every - 1 else main
-            rows.read += rows is not main
-            main.read -= rows is not main
-            rows.add(record.line, example)
-            window.add(rows, example)
-            used += 1
-        main.read += 1
-        if number % WINDOW_ROWS == 0:
-            yield number
-    window.count()
+def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[str]:
+    """Yield the texts that a vocabulary would be trained on: those of the usable training rows of `file`."""
+    with _opened(file, task, config) as (records, columns):
+        for _, example, is_dev in _examples(records, columns, file, task, config):
+            if isinstance(example, Example) and not is_dev:
+                yield example.text
+                if example.pair is not None:
+                    yield example.pair
 
 
-def _usable(record: Record, source: Source, task: Task, columns: Columns, rows: SplitRows) -> Example | None:
-    """The record as an example; None where it is bad or dropped, and `rows` know of it."""
-    try:
-        example = example_of(record, task, columns, source.layout.label_names)
-    except BadRow as reason:
-        rows.add_bad(str(source.path), record.line, str(reason))
-        return None
-    if example.label is not None and example.label == task.dropped_label:
-        rows.dropped += 1
-        return None
-    return example
+def _opened(
+    file: DataFile, task: Task, config: DataConfig
+) -> contextlib.AbstractContextManager[tuple[Records, Columns]]:
+    path = file.source.path
+    table = ".tsv" in path.suffixes or ".csv" in path.suffixes
+    hint = " (a number from 1, with --no-header, where the first row is no header)" if table else ""
+    return opened(file.source, task, config, labelled=_labelled(file, task), option="--{} COLUMN" + hint)
+
+
+def _labelled(file: DataFile, task: Task) -> bool | None:
+    """Return whether the rows of a file have labels; None if a column of labels decides it."""
+    split = file.splits[0]
+    if split in ("train", "dev"):
+        return True
+    if split in file.source.layout.unlabelled:
+        return False
+    return task.has_labels(split) if split in task.files else None
+
+
+def _examples(
+    records: Records, columns: Columns, file: DataFile, task: Task, config: DataConfig
+) -> Iterator[tuple[Record, Example | BadRow | None, bool]]:
+    """Yield each record, its example (BadRow if unusable, None if dropped) and whether it is a dev row of a train file."""
+    splitter = DevSplitter(task.dev_every or 10, config.dev_seed) if len(file.splits) > 1 else None
+    example: Example | BadRow | None
+    for record in records:
+        try:
+            example = example_of(record, task, columns, file.source.layout.label_names)
+        except BadRow as reason:
+            yield record, reason, False
+            continue
+        if example.label is not None and example.label == task.dropped_label:
+            yield record, None, False
+        else:
+            is_dev = splitter is not None and splitter.is_dev(example.text, example.pair, example.label)
+            yield record, example, is_dev
 
 
 def _names_columns(record: Record, columns: Columns) -> bool:
-    """Whether the texts of a row are what columns of texts are called."""
+    """Return whether every text of the row is a usual name of a text column."""
     return all(is_usual(record.fields.get(column)) for column in (*columns.texts.text, *columns.texts.pair))
 
 
-class _Window:
-    """Rows that wait to be counted in tokens."""
-
-    def __init__(self, measure: Measure | None) -> None:
-        self.measure = measure
-        self.texts: list[tuple[str, str | None]] = []
-        self.owners: list[SplitRows] = []
-        self.characters = 0
-
-    def add(self, rows: SplitRows, example: Example) -> None:
-        """One more row; a full window is counted."""
-        if self.measure is None:
-            return
-        self.texts.append((example.text, example.pair))
-        self.owners.append(rows)
-        self.characters += len(example.text) + len(example.pair or "")
-        if len(self.texts) >= WINDOW_ROWS or self.characters > WINDOW_CHARACTERS:
-            self.count()
-
-    def count(self) -> None:
-        """Give the waiting rows their lengths."""
-        if self.measure is None or not self.texts:
-            return
-        for rows, length in zip(self.owners, self.measure(self.texts).tolist(), strict=True):
-            rows.lengths.append(length)
-        self.texts, self.owners, self.characters = [], [], 0
+def _add_lengths(window: Sequence[tuple[SplitRows, tuple[str, str | None]]], count_tokens: TokenCounter) -> None:
+    """Count the tokens of rows and append the lengths to their splits."""
+    for (rows, _), length in zip(window, count_tokens([texts for _, texts in window]).tolist(), strict=True):
+        rows.lengths.append(length)

@@ -1,4 +1,4 @@
-"""`recur check`: data and CLUE submissions are judged before a training or a leaderboard does."""
+"""`recur check`: faults of data and CLUE submissions are found before a training or the leaderboard finds them."""
 
 import json
 import os
@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from test_command_line import CHECKOUT, process
+
+from recurcli.data.config import DataConfig
+from recurcli.data.dev_split import DevSplitter
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -38,7 +41,7 @@ def messages(report: dict[str, Any], level: str) -> list[str]:
     return [finding["message"] for finding in report["findings"] if finding["level"] == level]
 
 
-# --- one's own rows
+# --- your own rows
 
 
 def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -58,8 +61,8 @@ def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) ->
     assert f"{path}:3: has 1 field, not 2" in out
     assert "… and 3 more" in out
     assert err.endswith(
-        "1 error was found: x.tsv: 8 rows of 10 cannot be used; a training stops at them, or leaves out 1 % at most with "
-        "--set data.skip_bad_rows=true\n"
+        "1 error was found: x.tsv: 8 of 10 rows cannot be used, the first in line 3: has 1 field, not 2; training skips "
+        "up to 1 % of the rows with --set data.skip_bad_rows=true\n"
     )
 
 
@@ -78,7 +81,7 @@ def test_dev_labels_that_train_lacks_are_an_error(report: Callable[..., dict[str
     written(tmp_path / "train.tsv", "a\tx", "b\ty")
     written(tmp_path / "dev.tsv", "c\tx", "d\tz")
     found = report(tmp_path, code=3)
-    assert messages(found, "error") == ["train and dev: dev has labels that no train row has: 'z' (line 3)"]
+    assert messages(found, "error") == ["dev.tsv: dev has labels that no train row has: 'z' (line 3)"]
 
 
 def test_leaks_between_splits_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -87,22 +90,63 @@ def test_leaks_between_splits_are_warnings(report: Callable[..., dict[str, Any]]
     found = report(tmp_path)
     assert messages(found, "warning") == [
         "train.tsv: 1 text has more than one label, in 2 rows; the first: lines 2, 4 with the labels x, y",
-        "train.tsv: 1 text has several rows (1 beyond the first); the first: lines 2, 4",
+        "train.tsv: 1 text is repeated (1 row beyond the first); the first: lines 2, 4",
         "train and dev: 1 text is in both (2 rows of train, 1 row of dev; 1 with other labels); the first: lines 2 and 2",
     ]
     assert "there are no test rows" not in str(found["findings"])
 
 
-def test_one_training_file_is_seen_as_train_and_dev(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    rows = [f"text number {row}\t{'xy'[row % 2]}" for row in range(19)]
-    written(tmp_path / "train.tsv", *rows, rows[9])
+def test_one_training_file_is_divided_as_a_training_divides_it(
+    report: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = [f"text number {row}\t{'xy'[row % 2]}" for row in range(60)]
+    path = written(tmp_path / "train.tsv", *rows, *rows, "only one\tz")
     found = report(tmp_path)
-    assert [(split["split"], split["rows"]) for split in found["splits"]] == [("train", 18), ("dev", 2)]
+    train, dev = found["splits"]
+    assert (train["split"], dev["split"], train["rows"] + dev["rows"]) == ("train", "dev", 121)
+    splitter = DevSplitter(10, DataConfig().dev_seed)
+    expected = sum(splitter.is_dev(text, None, label) for text, label in (row.split("\t") for row in rows * 2))
+    assert dev["rows"] == expected > 0
     (overlap,) = found["overlaps"]
-    assert (overlap["texts"], found["splits"][1]["repeated"]["rows"]) == (0, 1), "rows 10 and 20 are both dev rows"
+    assert overlap["texts"] == 0, "rows with equal texts are on one side"
+    assert messages(found, "information") == [
+        f"{path.name}: labels with one row, which is a training row: 'z' (line 122)"
+    ]
 
 
-def test_columns_are_found_or_told(recur: Recur, report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_training_file_too_short_for_dev_rows_is_an_error(
+    report: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    written(tmp_path / "train.tsv", "a b\tx", "b c\ty")
+    (error,) = messages(report(tmp_path, code=3), "error")
+    assert error.startswith("train.tsv (dev rows): has no rows; one of every data.dev_every rows of a label")
+
+
+def test_an_empty_training_file_is_an_error(
+    report: Callable[..., dict[str, Any]], recur: Recur, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.csv"
+    path.touch()
+    assert messages(report(tmp_path, code=3), "error") == [f"{path}: is empty; a header is wanted"]
+    code, out, err = recur("check", tmp_path)
+    assert (code, err) == (3, f"recur: error: 1 error was found: {path}: is empty; a header is wanted\n")
+    assert f"{path}: is empty" in out
+
+
+def test_label_folders_without_txt_files_are_an_error(
+    report: Callable[..., dict[str, Any]], recur: Recur, tmp_path: Path
+) -> None:
+    for label in ("neg", "pos"):
+        (tmp_path / "train" / label).mkdir(parents=True)
+        (tmp_path / "train" / label / "1.md").write_text("a text")
+    expected = f"{tmp_path / 'train'}: has no folders named by label that hold .txt files"
+    assert messages(report(tmp_path, code=3), "error") == [expected]
+    code, out, err = recur("check", tmp_path)
+    assert (code, err) == (3, f"recur: error: 1 error was found: {expected}\n")
+    assert expected in out
+
+
+def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", "1\tgood\tpos", "2\tbad\tneg", header="n\twords\tverdict")
     code, _, err = recur("check", path)
     assert code == 3
@@ -117,11 +161,14 @@ def test_a_header_in_doubt_is_a_warning(report: Callable[..., dict[str, Any]], t
     path = written(tmp_path / "x.tsv", "bad film\tneg", "fine film\tpos", header="good film\tpos")
     columns = ["--text", "1", "--label", "2"]
     (warning,) = messages(report(path, *columns, "--no-lengths"), "warning")
-    assert warning.startswith("x.tsv line 1: was taken for the names of the columns")
+    assert (
+        warning
+        == "x.tsv: line 1 was read as column names, but 'good film' looks like a value; --no-header reads it as a row"
+    )
     assert messages(report(path, *columns, "--no-header", "--no-lengths"), "warning") == []
     path = written(tmp_path / "y.tsv", "good\tpos", "bad\tneg")
     (warning,) = messages(report(path, *columns, "--no-header", "--no-lengths"), "warning")
-    assert warning == "y.tsv line 1: looks like the names of the columns but was taken for a row: --header"
+    assert warning == "y.tsv: line 1 was read as a row but looks like column names; --header reads it as names"
 
 
 def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
@@ -131,18 +178,27 @@ def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
     assert "seem to be separated by ';', not by a comma" in err
 
 
-def test_labels_that_look_alike_and_line_ends_are_told(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_bytes(b"text\tlabel\r\na b\tPos\r\nb c\tpos\nnull\tneg \n")
     found = report(path, "--no-lengths")
     assert messages(found, "warning") == [
-        "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ by case or spaces alone; they are taken as 2 classes",
-        "x.tsv line 4: the label 'neg ' begins or ends with a space",
+        "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ only by case or spaces; they are taken as 2 classes",
+        "x.tsv: line 4: the label 'neg ' begins or ends with a space",
     ]
-    assert messages(found, "information") == [
-        "x.tsv: 1 row with a text like NA or null, which other readers lose; here it stays text: line 4",
-        "x.tsv: 2 lines end in CR LF and 2 in LF alone; the CR is no part of a row",
+    assert messages(found, "information") == []
+
+
+def test_issues_of_texts_are_warnings_with_their_lines(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    rows = (" \tx", '"a b"\ty', *(f"c\u202ed {row}\tx" for row in range(6)))
+    found = report(written(tmp_path / "x.tsv", *rows), "--no-lengths")
+    assert messages(found, "warning") == [
+        "x.tsv: 1 row with an empty text: line 2",
+        "x.tsv: 6 rows with control, bidi, zero-width or U+FFFD characters: lines 4, 5, 6, 7, 8, …",
+        "x.tsv: 1 row with quotes around a whole text, which are part of it in TSV; a file written as CSV needs the ending "
+        ".csv: line 3",
     ]
+    assert found["splits"][0]["issues"]["invisible"] == {"rows": 6, "first_lines": [4, 5, 6, 7, 8]}
 
 
 def test_ids_must_be_sound_only_where_they_are_asked_for(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -150,7 +206,7 @@ def test_ids_must_be_sound_only_where_they_are_asked_for(report: Callable[..., d
     found = report(path, "--no-lengths")
     assert messages(found, "warning")[0].startswith("x.tsv: 1 row with an id that an earlier row has")
     assert messages(report(path, "--id", "id", "--no-lengths", code=3), "error") == [
-        "x.tsv: not every row has an id of its own in 'id', as --id asks for"
+        "x.tsv: --id id: this column does not give each row a different id"
     ]
 
 
@@ -161,7 +217,7 @@ def test_what_the_rows_hold_is_shown_and_not_obeyed(recur: Recur, tmp_path: Path
     assert code == 3
     assert "[red]x[/] \\x1b[31my\\x07 \\u202ez" in out
     assert not set("\x1b\x07\u202e") & set(out + err)
-    assert "has bidi controls" in out
+    assert "has control, bidi, zero-width or U+FFFD characters" in out
 
 
 def test_a_preset_brings_task_columns_and_tokens(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -175,7 +231,7 @@ def test_a_preset_brings_task_columns_and_tokens(report: Callable[..., dict[str,
     lengths = found["splits"][0]["lengths"]
     assert (lengths["minimum"], lengths["maximum"], lengths["cut"]) == (5, 10, 1)
     assert messages(found, "information") == [
-        "x.tsv: 1 row (50.0%) longer than 8 tokens, the preset's data.max_length; the rest is cut off"
+        "x.tsv: 1 row (50.0%) longer than 8 tokens (data.max_length); the rest of each is cut off"
     ]
 
 
@@ -190,9 +246,9 @@ def test_a_task_is_known_by_its_folder_and_compared_with_its_size(
     folder.symlink_to(tiny_tnews)
     for path in (folder, folder.parent):
         found = report(path)
-        assert (found["task"], found["taken_for_it"]) == ("tnews", "by the folder's name")
+        assert (found["task"], found["task_reason"]) == ("tnews", "from the folder's name")
         assert [split["split"] for split in found["splits"]] == ["train", "dev", "test", "test1.0"]
-        assert "train.json: has 60 rows to use; tnews has 53,360 officially" in messages(found, "warning")
+        assert "train.json: has 60 usable rows; tnews officially has 53,360" in messages(found, "warning")
     assert report(folder / "dev.json")["splits"][0]["official"] == 10_000
 
 
@@ -211,9 +267,7 @@ def test_a_file_of_a_folder_that_cannot_be_read_hides_no_other(
     written(tmp_path / "train.tsv", "a b\tx", "c d\ty")
     (tmp_path / "dev.tsv").write_bytes("text\tlabel\n".encode("utf-16"))
     found = report(tmp_path, code=3)
-    assert messages(found, "error") == [
-        f"dev.tsv: {tmp_path / 'dev.tsv'}: is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
-    ]
+    assert messages(found, "error") == [f"{tmp_path / 'dev.tsv'}: is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"]
     assert found["splits"][0]["rows"] == 2
 
 
@@ -317,8 +371,9 @@ def test_known_facts_of_afqmc_ocnli_and_csl_are_found(report: Callable[..., dict
 def test_known_facts_of_imdb_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
     found = report(real_data / "imdb", "--no-lengths")
     assert [(split["split"], split["rows"], split["official"]) for split in found["splits"]] == [
-        ("train", 22_500, 22_500),
-        ("dev", 2_500, 2_500),
+        ("train", 22_509, None),
+        ("dev", 2_491, None),
         ("test", 25_000, 25_000),
     ]
-    assert [overlap["texts"] for overlap in found["overlaps"]] == [17, 110, 13]
+    assert [overlap["texts"] for overlap in found["overlaps"]] == [0, 104, 19]
+    assert not any("officially" in message for message in messages(found, "warning"))
