@@ -1,6 +1,5 @@
-"""What is installed is what was tested: pinned versions for CI, lower bounds that hold, a wheel that is the same each time."""
+"""What is installed is what was tested: pinned versions for CI, lower bounds that hold."""
 
-import hashlib
 import os
 import re
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CONSTRAINTS = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-TEST_TOOLS = ("pytest", "hypothesis", "build", "hatchling")
+TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis", "build", "hatchling")
 """What the suite needs beyond the project's own dependencies."""
 
 
@@ -32,7 +31,7 @@ def test_every_dependency_has_a_lower_bound_and_a_pinned_version_above_it() -> N
     pinned = {line.split("==")[0].lower(): line.split("==")[1] for line in CONSTRAINTS}
     bounds = lower_bounds(requirements)
     assert len(bounds) == len(requirements)
-    for name, bound in bounds.items():
+    for name, bound in {**bounds, **lower_bounds(PROJECT["optional-dependencies"]["dev"])}.items():
         assert version(pinned[name]) >= version(bound), name
 
 
@@ -45,25 +44,6 @@ def test_ci_installs_the_pinned_versions() -> None:
     installs = [line for line in readme.splitlines() if "pip install" in line and line.startswith(".venv")]
     assert installs
     assert all("-c .ci/constraints.txt" in line for line in installs)
-
-
-def test_two_builds_of_the_wheel_are_the_same_file(tmp_path: Path) -> None:
-    digests = set()
-    for name in ("one", "two"):
-        build = [
-            sys.executable,
-            "-m",
-            "build",
-            "--wheel",
-            "--no-isolation",
-            "--outdir",
-            str(tmp_path / name),
-            str(ROOT),
-        ]
-        subprocess.run(build, check=True, capture_output=True)
-        (wheel,) = (tmp_path / name).glob("*.whl")
-        digests.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
-    assert len(digests) == 1
 
 
 @pytest.mark.slow
@@ -80,7 +60,7 @@ def test_the_suite_passes_on_the_declared_lower_bounds(tmp_path: Path) -> None:
     assert installed.returncode == 0, installed.stderr[-2000:]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [python, "-m", "pytest", "-q", "-x", "--deselect", "tests/test_wheel.py", "--deselect", __file__],
+        [python, "-m", "pytest", "-q", "-x", "-n", "2", "--deselect", "tests/test_wheel.py", "--deselect", __file__],
         cwd=ROOT,
         env=environment,
         capture_output=True,

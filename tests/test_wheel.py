@@ -1,4 +1,4 @@
-"""An installed wheel works in an empty folder: it carries the presets, and neither tests nor data."""
+"""The wheel is the same file each time, and works in an empty folder: it carries the presets, and neither tests nor data."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hatchling.build import build_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,6 +20,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = folder.glob("*.whl")
     return path
+
+
+def test_two_builds_of_the_wheel_are_the_same_file(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert (tmp_path / build_wheel(str(tmp_path))).read_bytes() == wheel.read_bytes()
 
 
 def test_the_wheel_holds_the_presets_and_no_tests(wheel: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,59 +17,83 @@ from recurcli.errors import DataError
 
 TNEWS = TASKS["tnews"]
 
-MAKE_CACHE = """
-import sys
-from pathlib import Path
-import datasets
-from datasets.arrow_writer import ArrowWriter
-
-folder = Path(sys.argv[1]) / "clue___clue" / "tnews" / "0.0.0" / "abc"
-folder.mkdir(parents=True)
-label = datasets.ClassLabel(names=["100", "101"])
-features = datasets.Features(
-    {"sentence": datasets.Value("string"), "label": label, "idx": datasets.Value("int32")}
-)
-splits = datasets.SplitDict(dataset_name="clue")
-for split, rows in {"validation": [("NA", 0), ("丙", 1)], "test": [("丁", -1)]}.items():
-    with ArrowWriter(path=str(folder / f"clue-{split}.arrow"), features=features) as writer:
-        for index, (sentence, label) in enumerate(rows):
-            writer.write({"sentence": sentence, "label": label, "idx": index})
-        count, size = writer.finalize()
-    splits.add(datasets.SplitInfo(split, num_bytes=size, num_examples=count, dataset_name="clue"))
-info = datasets.DatasetInfo(
-    features=features, splits=splits, config_name="tnews", dataset_name="clue", builder_name="parquet"
-)
-info.write_to_directory(str(folder))
-"""
-
 LOAD = """
-import json
+import json, os, socket
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
+from recurcli.data.examples import load_split, with_labels_of
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 
-found = {}
-for split in ("dev", "test", "train"):
+def refused(*arguments, **more):
+    os._exit(97)
+socket.socket.connect = socket.getaddrinfo = refused
+
+def rows(task, split, config):
     try:
-        found[split] = load_split(TASKS["tnews"], split, DataConfig()).examples
+        return load_split(task, split, config).examples
     except DataError as error:
-        found[split] = str(error)
-try:
-    load_split(TASKS["afqmc"], "dev", DataConfig())
-except DataError as error:
-    found["afqmc"] = str(error)
-print(json.dumps(found))
+        return str(error)
+
+clue = {split: rows(TASKS["tnews"], split, DataConfig()) for split in ("dev", "test", "train")}
+clue["afqmc"] = rows(TASKS["afqmc"], "dev", DataConfig())
+config = DataConfig(hub="me/mine:small")
+task = with_labels_of(TASKS["custom"], load_split(TASKS["custom"], "train", config), config)
+mine = {split: rows(task, split, config) for split in ("train", "dev", "test")}
+mine["labels"] = task.labels
+mine["other"] = rows(task, "train", DataConfig(hub="me/other"))
+print(json.dumps({"clue": clue, "mine": mine}))
 """
 
 
-def test_the_hubs_cache_is_enough_without_a_network(tmp_path: Path) -> None:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_CACHE": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", MAKE_CACHE, str(tmp_path)], check=True, env=environment)
-    output = subprocess.run(
-        [sys.executable, "-c", LOAD], check=True, env=environment, capture_output=True, text=True
-    ).stdout
-    found = json.loads(output)
+def write_cache(folder: Path, builder: str, configuration: str, splits: dict[str, list[dict[str, object]]]) -> None:
+    """A data set as `datasets` keeps it in its cache; its labels are 100 and 101, its other columns strings and integers."""
+    import datasets
+    from datasets.arrow_writer import ArrowWriter
+
+    folder = folder / builder / configuration / "0.0.0" / "abc"
+    folder.mkdir(parents=True)
+    name = builder.split("___")[1]
+    kinds = {"label": datasets.ClassLabel(names=["100", "101"]), "idx": datasets.Value("int32")}
+    columns = next(iter(splits.values()))[0]
+    features = datasets.Features({column: kinds.get(column, datasets.Value("string")) for column in columns})
+    infos = datasets.SplitDict(dataset_name=name)
+    for split, rows in splits.items():
+        with ArrowWriter(path=str(folder / f"{name}-{split}.arrow"), features=features) as writer:
+            for row in rows:
+                writer.write(row)
+            count, size = writer.finalize()
+        infos.add(datasets.SplitInfo(split, num_bytes=size, num_examples=count, dataset_name=name))
+    info = datasets.DatasetInfo(
+        features=features, splits=infos, config_name=configuration, dataset_name=name, builder_name="parquet"
+    )
+    info.write_to_directory(str(folder))
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What a process without a network loads from a cache of two data sets, or why it does not."""
+    folder = tmp_path_factory.mktemp("hub")
+    clue = {"validation": [("NA", 0), ("丙", 1)], "test": [("丁", -1)]}
+    write_cache(
+        folder,
+        "clue___clue",
+        "tnews",
+        {
+            split: [{"sentence": text, "label": label, "idx": row} for row, (text, label) in enumerate(rows)]
+            for split, rows in clue.items()
+        },
+    )
+    write_cache(
+        folder, "me___mine", "small", {"train": [{"review": f"row {row}", "label": row % 2} for row in range(20)]}
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder), "HF_DATASETS_CACHE": str(folder)}
+    done = subprocess.run([sys.executable, "-c", LOAD], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_hubs_cache_is_enough_without_a_network(loaded: dict[str, dict[str, Any]]) -> None:
+    found = loaded["clue"]
     assert found["dev"] == [["0", "NA", None, "100"], ["1", "丙", None, "101"]]
     assert found["test"] == [["0", "丁", None, None]]
     assert found["train"] == "clue/clue has no split 'train'; there are: validation, test"
@@ -104,60 +129,14 @@ def test_a_split_that_the_hub_lacks_points_to_data() -> None:
         load_split(TNEWS, "test1.0", DataConfig())
 
 
-MAKE_OWN = """
-import sys
-from pathlib import Path
-import datasets
-from datasets.arrow_writer import ArrowWriter
-
-folder = Path(sys.argv[1]) / "me___mine" / "small" / "0.0.0" / "abc"
-folder.mkdir(parents=True)
-features = datasets.Features({"review": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
-with ArrowWriter(path=str(folder / "mine-train.arrow"), features=features) as writer:
-    for row in range(20):
-        writer.write({"review": f"row {row}", "label": row % 2})
-    count, size = writer.finalize()
-splits = datasets.SplitDict(dataset_name="mine")
-splits.add(datasets.SplitInfo("train", num_bytes=size, num_examples=count, dataset_name="mine"))
-info = datasets.DatasetInfo(
-    features=features, splits=splits, config_name="small", dataset_name="mine", builder_name="parquet"
-)
-info.write_to_directory(str(folder))
-"""
-LOAD_OWN = """
-import json, os, socket
-from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split, with_labels_of
-from recurcli.data.tasks import TASKS
-from recurcli.errors import DataError
-
-def refused(*arguments, **more):
-    os._exit(97)
-socket.socket.connect = socket.getaddrinfo = refused
-found = {}
-config = DataConfig(hub="me/mine:small")
-train = load_split(TASKS["custom"], "train", config)
-task = with_labels_of(TASKS["custom"], train, config)
-found["labels"] = task.labels
-found["train"] = [example.id for example in train.examples]
-found["dev"] = load_split(task, "dev", config).examples
-for split, hub in (("test", "me/mine:small"), ("train", "me/other")):
-    try:
-        load_split(task, split, DataConfig(hub=hub))
-    except DataError as error:
-        found[hub] = str(error)
-print(json.dumps(found))
-"""
-
-
-def test_a_data_set_of_ones_own_is_read_from_the_cache_and_offline_means_offline(tmp_path: Path) -> None:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_CACHE": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", MAKE_OWN, str(tmp_path)], check=True, env=environment)
-    done = subprocess.run([sys.executable, "-c", LOAD_OWN], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["labels"] == ["no", "yes"]
-    assert found["train"] == [str(row) for row in range(20) if row % 10 != 9]
-    assert found["dev"] == [["9", "row 9", None, "yes"], ["19", "row 19", None, "yes"]]
-    assert found["me/mine:small"] == "me/mine has no split 'test'; there are: train"
-    assert "custom is neither on the Hub within reach nor in its cache (me/other" in found["me/other"]
+def test_a_data_set_of_ones_own_is_read_from_the_cache_and_offline_means_offline(
+    loaded: dict[str, dict[str, Any]],
+) -> None:
+    found = loaded["mine"]
+    assert found["labels"] == ["100", "101"]
+    dev = [int(row) for row, *_ in found["dev"]]
+    assert found["dev"] == [[str(row), f"row {row}", None, ("100", "101")[row % 2]] for row in dev]
+    assert len(dev) == 2, "one of ten rows"
+    assert [int(row) for row, *_ in found["train"]] == [row for row in range(20) if row not in dev]
+    assert found["test"] == "me/mine has no split 'test'; there are: train"
+    assert "custom is neither on the Hub within reach nor in its cache (me/other" in found["other"]
