@@ -57,6 +57,11 @@ class Interrupted(RecurError):
         self.signal = signal.Signals(signal_number)
 
 
+def last_line(code: int, message: str) -> str:
+    """The line on stderr that ends a command. A stop by a signal (128 and above) is not called an error."""
+    return f"recur: {message}" if code > 128 else f"recur: error: {message}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown `word`: its nearest known name, or all names when none is near."""
     names = sorted(known)

@@ -18,6 +18,7 @@ from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 IMPATIENCE = 1.0
 """Seconds after a signal in which further ones do not disturb the tidying up."""
 CLOSED_PIPE = 128 + signal.SIGPIPE
+_SMALLER = "try a smaller --batch-size, or more finetuning.gradient_accumulation_steps (or pretraining.…)"
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 
 
@@ -68,9 +69,9 @@ def _explained(error: BaseException) -> tuple[int, str]:
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
         return 2, _usage_line(error)
     if type(error).__name__ == "OutOfMemoryError":
-        return 5, "the GPU's memory is full; try a smaller --batch-size, or more finetuning.gradient_accumulation_steps"
+        return 5, "the GPU's memory is full; " + _SMALLER
     if isinstance(error, MemoryError):
-        return 5, "the memory is full; try a smaller --batch-size"
+        return 5, "the memory is full; " + _SMALLER
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return 130, "interrupted"
     return 1, f"a bug in recur: {type(error).__name__}: {escaped(error, limit=500)}; --debug shows where"

@@ -70,7 +70,9 @@ def has_checkpoint(run: Path, process: "subprocess.Popen[bytes]") -> None:
 
 
 def told(err: bytes) -> list[str]:
-    """The error messages of recur among all that torchrun says."""
-    found = re.findall("recur: error: .*", err.decode())  # another process may not have ended its own line
+    """The last lines of recur among all that torchrun says."""
+    found = re.findall(
+        "recur: (?:error: |stopped by ).*", err.decode()
+    )  # another process may not have ended its own line
     assert found, err.decode()
     return found

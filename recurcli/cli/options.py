@@ -33,6 +33,6 @@ PrecisionOption = Annotated[
     typer.Option(help="Arithmetic; auto is bf16 where the machine has it."),
 ]
 BatchSize = Annotated[int | None, typer.Option(help="Rows of one batch.", min=1, metavar="N")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes; errors are still shown.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and errors only: no progress, no notes.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur finetune`.", metavar="RUN")]

@@ -7,6 +7,7 @@ import traceback
 from recurcli import exits
 from recurcli.cli.app import app
 from recurcli.distributed import group
+from recurcli.errors import last_line
 
 
 def main() -> None:
@@ -15,7 +16,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run `arguments`; returns the exit code, after printing `recur: error: …` if it is not 0."""
+    """Run `arguments`; returns the exit code, after printing one line if it is not 0."""
     with exits.signals_as_errors() as received:
         try:
             exits.open_streams()
@@ -37,6 +38,6 @@ def run(arguments: list[str]) -> int:
                 if line and "--debug" in arguments:
                     traceback.print_exc()
                 if line:
-                    print(f"recur: error: {line}", file=sys.stderr)
+                    print(last_line(code, line), file=sys.stderr)
             group.exit_group(code)
             return code

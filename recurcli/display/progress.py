@@ -68,8 +68,8 @@ class _Progress:
             self.bar.stop()
 
     def note(self, text: str, *, warning: bool = False) -> None:
-        """A sentence that stays on the screen."""
-        if self.quiet:
+        """Print a sentence that stays on the screen; with `quiet` only a warning."""
+        if self.quiet and not warning:
             return
         text = escaped(f"warning: {text}" if warning else text, limit=2000)
         if self.bar is not None:

@@ -15,7 +15,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from recurcli.errors import RankError
+from recurcli.errors import RankError, last_line
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ class Heartbeat:
     def _leave(self, verdict: Failure, *, won: bool) -> None:
         """Let the main thread end by itself, which it cannot while it waits for a lost process; then end without it."""
         if self._is_to_tell(verdict, won=won):
-            print(f"recur: error: {verdict.message}", file=sys.__stderr__, flush=True)
+            print(last_line(verdict.code, verdict.message), file=sys.__stderr__, flush=True)
         self._leaving.wait(GRACE)
         if self._leaving.is_set():
             time.sleep(GRACE)

@@ -1,6 +1,7 @@
 """Fit, and keep its promises on disk: metrics, checkpoints, the best model so far, and a clean stop on a signal."""
 
 import dataclasses
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -153,7 +154,6 @@ class Session:
         """Raise Interrupted for the signal that asked for a stop, once rank 0 has written its checkpoint."""
         assert self.stop.signal is not None
         self.ranks.broadcast(None)  # none ends before the checkpoint is there
-        raise Interrupted(
-            self.stop.signal,
-            f"stopped by a signal at step {self.state.step:,}; go on with the same command and --resume",
-        )
+        name = signal.Signals(self.stop.signal).name
+        way_out = "go on with the same command and --resume"
+        raise Interrupted(self.stop.signal, f"stopped by {name} at step {self.state.step:,}; {way_out}")

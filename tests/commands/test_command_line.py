@@ -167,8 +167,8 @@ def test_notes_and_progress_are_shown_and_not_obeyed(capsys: pytest.CaptureFixtu
     follow([Note(EVIL), Note("[/]", "warning")], quiet=False)
     err = capsys.readouterr().err
     assert err == f"recur: {SHOWN.replace('__', '//')}\nrecur: warning: [/]\n"
-    follow([Note("x")], quiet=True)
-    assert capsys.readouterr().err == ""
+    follow([Note("x"), Note("y", "warning")], quiet=True)
+    assert capsys.readouterr().err == "recur: warning: y\n", "a quiet command still warns"
 
 
 def test_a_folder_with_a_hostile_torch_is_a_folder_like_any_other(trained: Path, tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_signal_leaves_no_half_file(
     os.close(writing)
     assert written, "it waits for more rows, with the first window written"
     way_out = "4,096 rows are done; go on with the same command and --resume"
-    assert (found, err) == (code, f"recur: error: stopped by {number.name}; {way_out}\n")
+    assert (found, err) == (code, f"recur: stopped by {number.name}; {way_out}\n")
     assert {path.name for path in tmp_path.iterdir()} == HIDDEN
 
 

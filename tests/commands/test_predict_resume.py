@@ -370,7 +370,7 @@ def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(trained: Path, tmp_pa
     assert process.returncode == 128 + signal.SIGTERM
     rows = resumable_file.rows_kept(output)
     assert err.decode() == (
-        f"recur: error: stopped by SIGTERM; {rows:,} rows are done; go on with the same command and --resume\n"
+        f"recur: stopped by SIGTERM; {rows:,} rows are done; go on with the same command and --resume\n"
     )
     assert partial_of(output).read_bytes().count(b"\n") == rows > 0
 

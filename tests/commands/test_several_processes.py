@@ -140,7 +140,7 @@ def test_a_signal_ends_all_processes_after_a_checkpoint(target: str, tiny_tnews:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     (line,) = told(err)
-    assert line.startswith("recur: error: stopped by a signal at step ")
+    assert line.startswith("recur: stopped by SIGTERM at step ")
     assert f"step {int(last_checkpoint(tmp_path / 'x').name[5:]):,};" in line
     if target == "rank 1":
         assert err.decode().count("exitcode  : 143") == 2

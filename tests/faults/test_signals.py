@@ -49,7 +49,7 @@ def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
     assert ended.code == ENDINGS[number], ended.err
     steps = sorted(int(path.name[5:]) for path in tmp_path.glob("x/checkpoints/step-????????"))
     assert ended.err == (
-        f"recur: error: stopped by a signal at step {steps[-1]:,}; go on with the same command and --resume\n"
+        f"recur: stopped by {number.name} at step {steps[-1]:,}; go on with the same command and --resume\n"
     )
     assert not (tmp_path / "x" / "result.json").exists()
     assert forks.run(*arguments, "--resume").code == 0
@@ -63,7 +63,7 @@ def test_a_second_interrupt_leaves_at_once_and_a_resume_goes_on(
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     call = 1 if phase == "the last evaluation" else 2
     ended = signalled(forks, PHASES[phase], [signal.SIGINT] * 2, arguments, call).end()
-    assert (ended.code, ended.err) == (130, "recur: error: interrupted\n")
+    assert (ended.code, ended.err) == (130, "recur: interrupted\n")
     assert forks.run(*arguments, "--resume").code == 0
     assert fingerprint(tmp_path / "x") == untouched["finetune"]
 
@@ -75,7 +75,7 @@ def test_a_signal_before_training_leaves_nothing_behind(
     for command in COMMANDS:
         arguments = [command, *options(tiny_tnews, tmp_path / "x")]
         ended = signalled(forks, f"recurcli.commands.{command}:load_split", [number], arguments, call=1).end()
-        assert (ended.code, ended.err) == (code, f"recur: error: stopped by {number.name}\n")
+        assert (ended.code, ended.err) == (code, f"recur: stopped by {number.name}\n")
         assert not (tmp_path / "x").exists()
 
 
@@ -143,5 +143,5 @@ def test_a_signal_from_outside_ends_a_prediction_that_waits_for_rows(
         assert child.wait(0.3) is None
         child.send(number)
         ended = child.end()
-    assert (ended.code, ended.err) == (code, f"recur: error: stopped by {number.name}\n")
+    assert (ended.code, ended.err) == (code, f"recur: stopped by {number.name}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
