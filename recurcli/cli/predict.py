@@ -45,7 +45,11 @@ def predict(
     ] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option(help="What separates the fields of a CSV or TSV, if not a comma or TAB.", metavar="MARK"),
+        typer.Option(
+            help="What separates the fields of a CSV or TSV input, if not a comma or TAB; "
+            "an output of the same form has it, too.",
+            metavar="MARK",
+        ),
     ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each label.")] = False,
     top_k: Annotated[

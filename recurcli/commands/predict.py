@@ -98,6 +98,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             columns,
             predictor.labels,
             name=records.name,
+            delimiter=request.delimiter if format == records.format else None,
             probabilities=request.probabilities,
             top_k=request.top_k,
             with_reason=known.rows is None or known.faults > 0,

@@ -10,6 +10,11 @@ import pytest
 from predicting import Recur, as_stdin
 from pyarrow import parquet
 
+from recurcli.commands.prediction.columns import Columns
+from recurcli.commands.prediction.writer import RowWriter
+from recurcli.data.formats.readers import Record
+from recurcli.evaluation.predictor import Prediction
+
 ROWS = [["1", "鼠,\n牛"], ["2", 'a "虎"\t兔'], ["3", ""], ["4", "NA"]]
 
 
@@ -53,6 +58,39 @@ def test_another_delimiter_is_named(recur: Recur, trained: Path, tmp_path: Path)
     assert [[line["key"], line["sentence"]] for line in found] == ROWS
     code, _, err = recur("predict", trained, path, "--delimiter", ";;")
     assert (code, err) == (2, "recur: error: --delimiter: one character, no quote and no line end, not ';;'\n")
+
+
+def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    path = write_csv(tmp_path / "x.csv", delimiter=";")
+    code, out, err = recur("predict", trained, path, "--delimiter", ";")
+    assert code == 0, err
+    head, *rows = csv.reader(io.StringIO(out, newline=""), delimiter=";")
+    assert head == ["key", "sentence", "prediction", "score"]
+    assert [row[:2] for row in rows] == ROWS
+    assert all(len(row) == 4 for row in rows)
+    assert recur("predict", trained, path, "--delimiter", ";", "--format", "csv")[1] == out
+    code, out, err = recur("predict", trained, path, "--delimiter", ";", "--format", "tsv")
+    assert code == 0, err
+    assert out.splitlines()[0] == "key\tsentence\tprediction\tscore"
+    (tmp_path / "x.tsv").write_bytes("key;sentence\n1;鼠\t,\n2;牛;more\n".encode())
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--delimiter", ";")
+    assert code == 0, err
+    head, first, second = (line.split(";") for line in out.splitlines())
+    assert head == ["key", "sentence", "prediction", "score", "reason"]
+    assert first[:2] == ["1", "鼠\t,"]
+    assert (second[:2], second[4]) == (["2", "牛"], "has 3 fields, not 2")
+
+
+def test_a_label_that_holds_the_delimiter_of_a_tsv_stays_one_field() -> None:
+    columns = Columns(names=("1",), keys=("1",), header=False, typed=False, text=("1",))
+    for delimiter, shown in ((";", "a\\x3bb\tc"), (None, "a;b\\tc")):
+        writer = RowWriter(
+            "tsv", columns, ["x"], name="x", delimiter=delimiter, probabilities=False, top_k=None, with_reason=False
+        )
+        row = writer.row(Record(1, {"1": "text"}), Prediction("a;b\tc", 0.5, {"x": 1.0}), None).decode()
+        assert row == (delimiter or "\t").join(["text", shown, "0.500000"]) + "\n"
 
 
 def test_a_csv_without_a_header_has_numbers(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -18,13 +18,13 @@ OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
 ADDED = ("prediction", "score", "reason")
 JSON_ADDED = (*ADDED, "top", "probabilities")
 _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
-_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class RowWriter:
     """Bytes of the output: the input's columns, `prediction`, `score`, and what else was asked for.
 
-    With `with_reason` a TSV or CSV has a last column for the faults of rows; in JSON lines only the rows concerned have one.
+    With `with_reason` a TSV or CSV has a last column for the faults of rows; in JSON lines only the rows concerned have
+    one. `delimiter` separates the fields of a TSV or CSV; None: TAB or a comma.
     Raises DataError if the input has a column that the output adds, and where JSON cannot hold two of its columns.
     """
 
@@ -35,6 +35,7 @@ class RowWriter:
         labels: Sequence[str],
         *,
         name: str,
+        delimiter: str | None = None,
         probabilities: bool,
         top_k: int | None,
         with_reason: bool,
@@ -44,6 +45,9 @@ class RowWriter:
         if format != "clue" and columns.id is not None:
             raise UsageError("--id belongs to --format clue; the other forms keep all columns of the input")
         self.format = format
+        self.delimiter = delimiter or ("\t" if format == "tsv" else ",")
+        escape = "\\t" if self.delimiter == "\t" else f"\\x{ord(self.delimiter):02x}"
+        self._escapes = str.maketrans({"\n": "\\n", "\r": "\\r", self.delimiter: escape})
         self.columns = columns
         self.labels = labels
         self.name = name
@@ -74,7 +78,7 @@ class RowWriter:
         if not self._separated or not (self.columns.header or self.columns.typed):
             return b""
         added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]
-        return self._line([*self.columns.names, *map(_escaped, added)])
+        return self._line([*self.columns.names], added)
 
     def row(self, record: Record, prediction: Prediction, fault: str | None) -> bytes:
         """One row of the output."""
@@ -89,28 +93,32 @@ class RowWriter:
         values = [record.fields.get(key, "") for key in self.columns.keys]
         if self.columns.typed:
             values = [_as_text(value) for value in values]
-        values += [_escaped(prediction.label), f"{prediction.score:.6f}"]
-        values += [text for label, share in best for text in (_escaped(label), f"{share:.6f}")]
+        added = [prediction.label, f"{prediction.score:.6f}"]
+        added += [text for label, share in best for text in (label, f"{share:.6f}")]
         if self.probabilities:
-            values += [f"{share:.6f}" for share in prediction.probabilities.values()]
+            added += [f"{share:.6f}" for share in prediction.probabilities.values()]
         if self.with_reason:
-            values.append(_escaped(fault or ""))
+            added.append(fault or "")
         elif fault:
             raise DataError(f"{self.name}:{record.line}: {fault}; the file was changed while it was read")
-        return self._line(values)
+        return self._line(values, added)
 
     @property
     def _separated(self) -> bool:
         """Whether a row is fields with a mark between them."""
         return self.format in ("tsv", "csv")
 
-    def _line(self, values: Sequence[str]) -> bytes:
-        """One row of fields; a TSV writes the TABs and line ends of other forms as \\t, \\n, \\r, a CSV quotes them."""
+    def _line(self, values: list[str], added: list[str]) -> bytes:
+        """One row: the input's values and the added ones. A CSV quotes delimiters and line ends in them, a TSV escapes
+        them: \\t, \\n, \\r, or \\x3b for a semicolon."""
         if self.format == "csv":
-            return _csv_line(values)
+            buffer = io.StringIO()
+            csv.writer(buffer, delimiter=self.delimiter, lineterminator="\n").writerow(values + added)
+            return buffer.getvalue().encode()
         if self.columns.breaks:
-            values = [_escaped(value) for value in values]
-        return ("\t".join(values) + "\n").encode()
+            values = [value.translate(self._escapes) for value in values]
+        added = [value.translate(self._escapes) for value in added]
+        return (self.delimiter.join(values + added) + "\n").encode()
 
     def _id(self, record: Record, number: int) -> object:
         """The row's own id where --id names one and the row has it, else its number; digits are a number, as CLUE's."""
@@ -147,16 +155,6 @@ def _as_text(value: Any) -> str:
         return str(value)
     except RecursionError:
         return "(nested too deeply)"
-
-
-def _escaped(text: str) -> str:
-    return text.translate(_ESCAPES)
-
-
-def _csv_line(values: Sequence[str]) -> bytes:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(values)
-    return buffer.getvalue().encode()
 
 
 def _json_line(value: Any) -> bytes:
