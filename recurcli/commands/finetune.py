@@ -21,7 +21,7 @@ from recurcli.commands.training.setup import (
     stored_preset,
     texts_of,
 )
-from recurcli.data.examples import Split, load_split, with_labels_of
+from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.labels import labels_that_look_alike
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
@@ -51,7 +51,8 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
     init = None if request.init is None else _read_init(request.init, preset)
     train = load_split(task, "train", preset.data, divided=True)
     task = with_labels_of(task, train, preset.data)
-    dev = load_split(task, "dev", preset.data, divided=True)
+    dev = train.dev or load_split(task, "dev", preset.data, divided=True)
+    yield from notes_on_dev_rows(train, task, preset.data)
     yield from _notes_on_labels(task, train, dev)
     tokenizer = init.tokenizer if init else Tokenizer.train(texts_of(train), preset.tokenizer)
     tokens = {name: encode_split(split, tokenizer, preset.data.max_length) for name, split in _named(train, dev)}
@@ -81,8 +82,6 @@ def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | 
 
 def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     """What was found out about the rows of one's own data, and what looks wrong with their labels."""
-    if train.path == dev.path and train.path is not None:
-        yield Note(f"{train.path.name} holds train and dev rows: every {task.dev_every or 10}th is a dev row")
     if len(dev.labels) == 1:
         yield Note(
             f"all {len(dev.examples):,} dev rows have the label '{escaped(dev.labels[0])}': their score says little",

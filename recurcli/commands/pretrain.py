@@ -97,8 +97,10 @@ def _load(preset: Preset) -> dict[str, Split]:
     task = task_named(preset.task)
     if preset.data.path is not None and Path(preset.data.path).is_file():
         return {"text": load_split(task, "train", preset.data, labelled=False)}
-    return {
-        split: load_split(task, split, preset.data, labelled=False, divided=True)
-        for split in ("train", "dev", "test")
-        if task.labels or has_split(task, split, preset.data)
-    }
+    found: dict[str, Split] = {}
+    for split in ("train", "dev", "test"):
+        if split == "dev" and (dev := found["train"].dev if "train" in found else None):
+            found["dev"] = dev
+        elif task.labels or has_split(task, split, preset.data):
+            found[split] = load_split(task, split, preset.data, labelled=False, divided=True)
+    return found

@@ -27,7 +27,7 @@ class DataConfig:
     skip_bad_rows: bool = False
     """Leave out rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
     header: bool | None = None
-    """Whether the first row of a TSV or CSV file names the columns; null = as the task has it, which is true for one's own."""
+    """Whether the first row of a TSV or CSV file names the columns; null: the task's setting; true for task `custom`."""
     delimiter: str | None = None
     """What separates the fields of a TSV or CSV file, where it is not TAB or a comma."""
     text: Column | tuple[Column, ...] | None = None
@@ -43,9 +43,10 @@ class DataConfig:
     drop_label: str | int | None = None
     """A label that marks rows to be left out of train and dev, such as the - of NLI rows without a majority."""
     dev_seed: int = 0
-    """Seed of the draw of those dev rows; `runtime.seed` never changes them."""
+    """Seed that draws those dev rows; `runtime.seed` does not change them."""
     dev_every: int | None = None
-    """Where there are no dev rows: every n-th training row is one; null = as the task has it, which is 10 for one's own."""
+    """One of so many training rows of a class is a dev row, where there are no dev rows; null: the task's setting; 10 for
+    task `custom`."""
 
     def __post_init__(self) -> None:
         if self.max_length < 3:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from recurcli.data.columns.find import OPTION, Columns, find_columns
 from recurcli.data.columns.texts import BadRow, TextColumns
 from recurcli.data.config import DataConfig
+from recurcli.data.dev_split import DevSplitter
 from recurcli.data.formats.readers import Format, Record, Records, kind_of, read_records
 from recurcli.data.labels import label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.sources.find import Source, adapted, find_source
@@ -19,6 +20,7 @@ from recurcli.data.sources.hub import load_hub_split
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.data.tasks.listops import listops_rows
 from recurcli.errors import DataError, UsageError, escaped
+from recurcli.events import Note
 from recurcli.files import sha256_of
 
 BAD_ROWS_ALLOWED = 0.01
@@ -51,6 +53,8 @@ class Split:
     """Rows left out because they have no majority label."""
     bad: list[str] = field(default_factory=list)
     """`file:line: reason` of each row that was skipped."""
+    dev: "Split | None" = None
+    """Of a train split: the dev rows, where the same file holds both; None where dev rows have a file of their own."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -63,14 +67,15 @@ def load_split(
 ) -> Split:
     """The `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
-    `config.path` is a folder with the task's files, a parent of folders named by task, or one file, which then is the split
-    (with `divided`, its every n-th row is dev, the others are train); without it the rows are generated or the Hub's. A
-    task without labels of its own takes whatever the rows have. `labelled` says whether labels are wanted at all (None: as
-    the task has it). An example's id is the row's own where all rows have one and no two the same, else (unless
-    `config.id` asks for it) the row's number in the file from 0.
+    `config.path` is a folder with the task's files, a parent of folders named by task, or one file, which then is the split.
+    With `divided` one file holds train and dev, as DevSplitter divides them; so do the training rows of a folder or of the
+    Hub without dev rows. Without `config.path` the rows are the Hub's or generated. A task without labels takes those of
+    the rows. `labelled`: whether labels are read; None: the task's setting. An example's id is the row's id where all rows
+    have different ones, else (unless `config.id` is set) the row's number in the file from 0.
 
-    Raises UsageError for one's own rows if nobody says where they are; DataError if there are none, or if some cannot be read,
-    lack a text or have an unknown label; `config.skip_bad_rows` forgives 1 % of them.
+    Raises UsageError for task `custom` without a path or a Hub name; DataError for a split without rows, for rows that
+    cannot be read, lack a text or have an unknown label (`config.skip_bad_rows` allows 1 % of them), and for a file
+    of which no row is a dev row.
     """
     task = adapted(task, config)
     labelled = task.has_labels(split) if labelled is None else labelled
@@ -91,9 +96,21 @@ def load_split(
         rows = listops_rows(task, split)
         generated = (Record(line, row._asdict()) for line, row in enumerate(rows, 1))
         return _split_of(generated, task.name, task, Columns(TextColumns(("text",)), "label", None), config)
-    if source.divided and split in ("train", "dev"):
-        found = _part(found, task.dev_every or 10, str(source.path), dev=split == "dev")
-    return found
+    if not source.divided or split not in ("train", "dev"):
+        return found
+    splitter = DevSplitter(task.dev_every or 10, config.dev_seed)
+    sides: tuple[list[Example], list[Example]] = ([], [])
+    for example in found.examples:
+        sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
+    dev = replace(found, examples=sides[True])
+    if split == "train":
+        return replace(found, examples=sides[False], dev=dev if dev.examples else None)
+    if not dev.examples:
+        raise DataError(
+            f"{source.path}: none of its {len(found.examples):,} rows is a dev row; one of every {splitter.every} rows of a "
+            "class is one, never the first (data.dev_every); add rows, or a file of dev rows"
+        )
+    return dev
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
@@ -109,12 +126,19 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
     return replace(task, labels=train.labels)
 
 
-def _part(found: Split, every: int, name: str, *, dev: bool) -> Split:
-    """The dev rows of a training file, every n-th of them, or the others."""
-    kept = [example for number, example in enumerate(found.examples) if (number % every == every - 1) == dev]
-    if not kept:
-        raise DataError(f"{name}: every {every}th row is a dev row, and there are only {len(found.examples)} rows")
-    return replace(found, examples=kept)
+def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[Note]:
+    """How the dev rows were drawn where the training file holds them, and which labels have none for want of rows."""
+    if train.dev is None:
+        return
+    every = task.dev_every or 10 if config.dev_every is None else config.dev_every
+    drawn = f"every {every}th row of each class, drawn by data.dev_seed {config.dev_seed}"
+    name = "the Hub" if train.path is None else train.path.name
+    yield Note(f"{name} holds train and dev rows: {len(train.dev.examples):,} rows are dev rows, {drawn}")
+    counts = Counter(example.label for example in (*train.examples, *train.dev.examples))
+    single = ordered_labels(str(label) for label, count in counts.items() if count == 1)
+    if single:
+        shown = ", ".join(f"'{escaped(label)}'" for label in single[:8]) + (", …" if len(single) > 8 else "")
+        yield Note(f"labels with one row, which is a training row: {shown}", "warning")
 
 
 def _of_source(source: Source, task: Task, config: DataConfig, *, labelled: bool) -> Split:

@@ -140,11 +140,7 @@ def find_files(task: Task, config: DataConfig) -> list[DataFile]:
 
 def official_rows(task: Task, file: DataFile, split: str) -> int | None:
     """Return the official number of rows of a split; None if unknown, as for the dev rows drawn from a train file."""
-    if len(file.splits) > 1:
-        return None
-    if split == "train" and "dev" in task.rows and task.files.get("train") == task.files.get("dev"):
-        return task.rows["train"] + task.rows["dev"]
-    return task.rows.get(split)
+    return task.rows.get(split) if len(file.splits) == 1 else None
 
 
 def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:

@@ -33,21 +33,24 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
         list(ParquetRecords(tmp_path / "x.parquet"))
 
 
-def test_dev_rows_are_every_tenth_training_row_and_are_not_trained_on(tmp_path: Path) -> None:
+def test_dev_rows_are_a_tenth_of_each_class_and_are_not_trained_on(tmp_path: Path) -> None:
     write(tmp_path / "train.parquet", 40)
     train, dev = (load_split(task_named("imdb"), split, DataConfig(path=str(tmp_path))) for split in ("train", "dev"))
-    assert [example.id for example in dev.examples] == ["9", "19", "29", "39"]
-    assert len(train.examples) == 36
+    assert [example.label for example in dev.examples].count("pos") == 2
+    assert (len(train.examples), len(dev.examples)) == (36, 4)
+    assert train.dev == dev, "one reading gives both"
     assert not {example.id for example in train.examples} & {example.id for example in dev.examples}
     assert train.sha256 == dev.sha256
 
 
 def test_imdb_has_its_golden_counts(real_data: Path) -> None:
     task = task_named("imdb")
-    for split in ("train", "dev", "test"):
-        found = load_split(task, split, DataConfig(path=str(real_data)))
-        assert len(found.examples) == task.rows[split]
-        assert {example.label for example in found.examples} == {"neg", "pos"}
+    train, test = (load_split(task, split, DataConfig(path=str(real_data))) for split in ("train", "test"))
+    assert train.dev is not None
+    assert len(train.examples) + len(train.dev.examples) == task.rows["train"]
+    assert len(train.dev.examples) == 2_491, "2,500, less for reviews that stand there twice"
+    assert len(test.examples) == task.rows["test"]
+    assert {example.label for split in (train, train.dev, test) for example in split.examples} == {"neg", "pos"}
 
 
 def features(**kinds: dict[str, object]) -> dict[bytes, bytes]:

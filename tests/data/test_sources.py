@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from recurcli.data import examples
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, load_split
+from recurcli.data.examples import Split, load_split, notes_on_dev_rows
+from recurcli.data.formats.readers import read_records
 from recurcli.data.sources.find import has_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, UsageError
@@ -63,24 +65,66 @@ def test_a_folder_of_the_tasks_name_is_looked_into(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["rows.tsv", "folder/train.tsv", "named"])
 @pytest.mark.parametrize("every", [None, 3])
-def test_every_tenth_row_or_as_told_is_a_dev_row_where_there_are_none(
+def test_one_of_ten_rows_or_of_dev_every_is_a_dev_row_where_there_are_none(
     tmp_path: Path, place: str, every: int | None
 ) -> None:
     path = tmp_path / ("x.tsv" if place == "named" else place)
     path.parent.mkdir(exist_ok=True)
-    path.write_text("text\tlabel\n" + "".join(f"{row}\ta\n" for row in range(25)))
+    path.write_text("text\tlabel\n" + "".join(f"{row}\ta\n" for row in range(30)))
     told: dict[str, Any] = {"files": {"train": "x.tsv"}} if place == "named" else {}
     source = path if place == "rows.tsv" else path.parent
     train, dev = (texts(load(source, split, dev_every=every, **told)) for split in ("train", "dev"))
     step = every or 10
-    assert dev == [str(row) for row in range(25) if row % step == step - 1]
-    assert train == [str(row) for row in range(25) if row % step != step - 1]
+    assert [int(row) // step for row in dev] == [*range(30 // step)], "one of each block"
+    assert train == [str(row) for row in range(30) if str(row) not in dev]
+    assert texts(load(source, "dev", dev_every=every, dev_seed=1, **told)) != dev
     if place == "rows.tsv":
-        assert len(texts(load(path, "dev", divided=False))) == 25, "a file that is named for a score is scored whole"
+        assert len(texts(load(path, "dev", divided=False))) == 30, "a file that is named for a score is scored whole"
+
+
+def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> None:
+    labels = ["a", "b"] * 20
+    labels[9] = labels[19] = "c"
+    labels[29] = "d"
+    path = tmp_path / "x.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{row}\t{label}\n" for row, label in enumerate(labels)))
+    train = load(path, "train")
+    assert train.dev is not None
+    assert train.labels == ("a", "b", "c", "d")
+    assert "d" not in train.dev.labels
+    notes = [note.text for note in notes_on_dev_rows(train, TASKS["custom"], DataConfig())]
+    assert notes == [
+        f"x.tsv holds train and dev rows: {len(train.dev.examples)} rows are dev rows, every 10th row of each class, "
+        "drawn by data.dev_seed 0",
+        "labels with one row, which is a training row: 'd'",
+    ]
+
+
+def test_rows_without_labels_are_divided_as_one_class(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("text\n" + "".join(f"{row}\n" for row in range(40)))
+    train = load_split(TASKS["custom"], "train", DataConfig(path=str(path)), labelled=False, divided=True)
+    assert train.dev is not None
+    assert (len(train.examples), len(train.dev.examples)) == (36, 4)
+
+
+def test_a_file_of_train_and_dev_rows_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{row}\ta\n" for row in range(40)))
+    opened: list[Any] = []
+
+    def count(*given: Any, **told: Any) -> Any:
+        opened.append(given)
+        return read_records(*given, **told)
+
+    monkeypatch.setattr(examples, "read_records", count)
+    train = load(path, "train")
+    assert len(opened) == 1
+    assert train.dev == load(path, "dev")
 
 
 def test_too_few_rows_to_divide_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="every 10th row is a dev row, and there are only 1 rows"):
+    with pytest.raises(DataError, match="none of its 1 rows is a dev row; one of every 10 rows of a class"):
         load(put(tmp_path / "x.tsv", "x"), "dev")
 
 
@@ -105,20 +149,22 @@ def test_without_data_a_task_of_ones_own_asks_for_them() -> None:
 
 
 def test_news_in_the_authors_own_files_have_no_header(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text('"3","Oil","Prices, ""again"""\n"4","Chip","Fast"\n' * 5)
+    (tmp_path / "train.csv").write_text(
+        "".join(f'"3","Oil {n}","Prices, ""again"""\n"4","Chip {n}","Fast"\n' for n in range(10))
+    )
     (tmp_path / "mine.csv").write_text("label,text\nSports,Goal\n1,War\n")
     with pytest.raises(DataError, match=r"mine.csv:3: label '1' is not one of agnews' 4 labels"):
         load(tmp_path / "mine.csv", "dev", "agnews", divided=False)
     train, dev = (load(tmp_path, split, "agnews") for split in ("train", "dev"))
-    assert (len(train.examples), len(dev.examples)) == (9, 1)
-    assert train.examples[0][1:] == ('Oil Prices, "again"', None, "Business")
-    assert dev.examples[0].label == "Sci/Tech"
+    assert (len(train.examples), len(dev.examples)) == (18, 2)
+    assert train.examples[0][1:] == ('Oil 0 Prices, "again"', None, "Business")
+    assert {example.label for example in dev.examples} == {"Business", "Sci/Tech"}
 
 
 def test_reviews_may_say_positive_and_negative(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\n" + "so,positive\nno,negative\nah,1\noh,0\nup,pos\n" * 2)
-    labels = [example.label for example in load(tmp_path, "train", "imdb").examples]
-    assert labels == ["pos", "neg", "pos", "neg", "pos", "pos", "neg", "pos", "neg"]
+    labels = [example.label for example in load(tmp_path / "train.csv", "train", "imdb", divided=False).examples]
+    assert labels == ["pos", "neg", "pos", "neg", "pos"] * 2
 
 
 def test_phrases_have_0_and_1_and_their_test_rows_no_label(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ def test_every_split_has_a_file_and_a_number_of_rows(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
     assert {"train", "dev", "test"} <= set(task.files)
-    assert set(task.rows) == set(task.files)
+    assert {task.files[split] for split in task.rows} == {*task.files.values()}
+    assert ("dev" in task.rows) == (task.files["dev"] != task.files["train"])
     assert len(set(task.labels)) == len(task.labels) >= 2
     assert task.dropped_label not in task.labels
 

@@ -50,7 +50,7 @@ class Task:
     folder: str | None = None
     """Name of its folder in a parent of task folders, where that is not the task's own name."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Split to its official number of rows, those with `dropped_label` not counted."""
+    """Split to the official number of rows in its file, without those with `dropped_label`."""
     text: tuple[str, ...] = ()
     """Columns of the text, or of the first text of a pair; empty: found by name."""
     pair: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Task:
     test_ids_from_zero: bool = True
     """Whether the ids in CLUE's test file are its row numbers; CSL's are shuffled and begin at 1."""
     dev_every: int | None = None
-    """Where there are no dev rows: every n-th row of the training file is one, and is not trained on (ours)."""
+    """Where the task has no dev rows: one of so many training rows of a class is a dev row (DevSplitter; ours)."""
     dropped_label: str | None = None
     """Marks rows without a majority label: left out of train and dev, never of a test file."""
     hub: tuple[str, str | None] | None = None
