@@ -49,7 +49,7 @@ def softmax_attention(query: Tensor, key: Tensor, value: Tensor, kept: Tensor | 
     pass of torch's fused attention is slow in 16 bits, so short rows of such numbers go through a (T, T) matrix.
     """
     length = query.shape[-2]
-    if value.device.type != "cpu" or value.element_size() != 2 or torch.compiler.is_exporting() or length > 256:
+    if value.device.type != "cpu" or value.element_size() != 2 or torch.compiler.is_compiling() or length > 256:
         return F.scaled_dot_product_attention(query, key, value, None if causal else kept, is_causal=causal)
     if causal:
         kept = query.new_ones(length, length, dtype=torch.bool).tril()
@@ -101,8 +101,8 @@ class RecurrentAttention(nn.Module):
 
     def recurrence(self, value: Tensor) -> Tensor:
         """P V of the heads that have a P: (B, R, T, K) -> (B, R, T, K)."""
-        # A graph for every length has no number of blocks.
-        product = recurrence_product_dense if torch.compiler.is_exporting() else recurrence_product
+        # A graph for every length, exported or compiled, has no number of blocks.
+        product = recurrence_product_dense if torch.compiler.is_compiling() else recurrence_product
         rates, angles = self.rates_and_angles()
         parts, start = [], 0
         for dilation, group in groupby(self.heads, key=lambda head: head.dilation):

@@ -14,7 +14,8 @@ class CachedMap(nn.Module):
     In training, and wherever gradients are wanted, it is computed at every call, and a kept value is dropped: fused
     optimisers write without a trace, but not without gradients. A change of mode drops it too, and so does a parameter
     that was written to, replaced or moved since, as loading weights does; only writing through `parameter.data` in
-    evaluation goes unseen. `torch.export` takes over the value that an evaluation has kept: run one before.
+    evaluation goes unseen. `torch.export` takes over the value that an evaluation has kept: run one before. A graph of
+    `torch.compile` computes it at every call.
     """
 
     def __init__(self, function: Callable[[Sequence[Tensor]], list[Tensor]]) -> None:
@@ -29,11 +30,12 @@ class CachedMap(nn.Module):
             self._kept = []
         return super().train(mode)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """function(parameters), perhaps from an earlier call."""
         if torch.compiler.is_exporting():  # an exported model is constant, and its parameters cannot be looked at
             return self._kept or self.function(parameters)
+        if torch.compiler.is_compiling():  # a graph cannot look at them either
+            return self.function(parameters)
         if self.training or torch.is_grad_enabled() or any(p.is_inference() for p in parameters):
             self._kept = []
             return self.function(parameters)

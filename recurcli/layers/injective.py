@@ -24,7 +24,7 @@ def expert_outputs(h: Tensor, s: Tensor, inward: Tensor, outward: Tensor, *, fol
     experts, size = inward.shape[:2]
     tokens = h.shape[0] * h.shape[1] // s.shape[0]  # N, the tokens of each s
     if folded is None:
-        folded = not torch.compiler.is_exporting() and tokens > size  # one exported form serves all T
+        folded = not torch.compiler.is_compiling() and tokens > size  # one graph serves all T
     if folded:
         weight = torch.bmm((inward[:, None] * s[:, None]).flatten(1, 2), outward).view(-1, size, size)  # (E S, D, D)
         y = torch.bmm(h.reshape(-1, tokens, size).expand(experts, -1, -1, -1).reshape(-1, tokens, size), weight)

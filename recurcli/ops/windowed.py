@@ -27,7 +27,7 @@ def windowed_recurrence(cell: Cell, x: Tensor, window: int, mask: Tensor | None 
     if window < 1:
         raise ValueError(f"window must be at least 1, not {window}")
     length = x.shape[1]
-    steps = window if torch.compiler.is_exporting() else min(window, length)  # a graph for every length has no minimum
+    steps = window if torch.compiler.is_compiling() else min(window, length)  # a graph for every length has no minimum
     real = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
     x, real = F.pad(x, (0, 0, steps - 1, 0)), F.pad(real, (steps - 1, 0))
     state: State | None = None

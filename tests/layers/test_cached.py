@@ -1,10 +1,14 @@
 """Orthogonal matrices are made once a training step, all together, and once for good in evaluation."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tiny_task import tiny
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -152,3 +156,20 @@ def test_shapes_are_kept_and_float32_is_the_least_to_compute_in() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for made, one in zip(maps(raw), raw, strict=True):
             assert torch.equal(made, orthogonal(one).bfloat16())
+
+
+def test_a_prediction_imports_no_compiler(
+    recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
+) -> None:
+    settings = tiny("encoder.num_experts=2", "finetuning.epochs=1", "finetuning.max_steps=1")
+    run = tmp_path / "run"
+    code, _, err = recur("finetune", "--preset", "transject-tnews", "--data", tiny_tnews, "--output", run, *settings)
+    assert code == 0, err
+    code_lines = (
+        "import sys; from recurcli.cli import run; code = run(sys.argv[1:]); "
+        "sys.exit('imported torch._dynamo' if 'torch._dynamo' in sys.modules else code)"
+    )
+    command = [sys.executable, "-c", code_lines, "predict", str(run), str(tiny_tnews / "test.json"), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

@@ -153,7 +153,7 @@ def _session(
     config: OptimizationConfig = getattr(preset, section)
     prepared.model.to(device)
     if preset.runtime.compile:
-        prepared.model.encoder.compile()
+        prepared.model.encoder.compile(dynamic=True)  # one graph for all lengths
     fitting = TrainingLoop(
         model=prepared.model,
         optimizer=build_optimizer(prepared.model, config),

@@ -1,0 +1,60 @@
+"""A compiled encoder computes as the encoder does, and one compilation serves rows of every length."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_task import tiny
+from torch._dynamo.testing import CompileCounter
+
+from recurcli.encoders import build_encoder
+
+pytestmark = [  # torch warns of what its own tracing does
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+]
+LENGTHS = (5, 9, 30, 65, 130)
+
+
+@pytest.mark.parametrize("name", ["starsaber", "rsa", "transject", "orthogonal-transformer", "truncated-rnn"])
+def test_lengths_need_no_compilation_of_their_own(name: str) -> None:
+    torch.manual_seed(0)
+    encoder = build_encoder({"name": name, "hidden_size": 16, "num_layers": 1}).train()
+    compiled = copy.deepcopy(encoder)
+    counter = CompileCounter()
+    compiled.compile(backend=counter, dynamic=True)
+    after_first = 0
+    for length in LENGTHS * 2:
+        x = torch.randn(3, length, 16)
+        mask = torch.arange(length) < torch.tensor([length, 3, 1])[:, None]
+        outputs = []
+        for each in (encoder, compiled):
+            torch.manual_seed(1)
+            outputs.append(each(x, mask))
+            each.zero_grad()
+            outputs[-1][mask].square().sum().backward()
+        torch.testing.assert_close(outputs[1][mask], outputs[0][mask], rtol=0, atol=1e-5)
+        for one, other in zip(encoder.parameters(), compiled.parameters(), strict=True):
+            torch.testing.assert_close(other.grad, one.grad, rtol=1e-4, atol=1e-4)
+        after_first = after_first or counter.frame_count
+    assert counter.frame_count == after_first
+
+
+def test_a_training_that_compiles_has_one_compilation_for_all_lengths(
+    recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = CompileCounter()
+    compile_call = torch.nn.Module.compile
+
+    def counted(module: torch.nn.Module, **keys: bool) -> None:
+        compile_call(module, backend=counter, **keys)
+
+    monkeypatch.setattr(torch.nn.Module, "compile", counted)
+    torch._dynamo.reset()
+    settings = tiny("runtime.compile=true", "finetuning.batch_size=4", "encoder.num_layers=1")
+    output = tmp_path / "x"
+    code, _, err = recur("finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", output, *settings)
+    assert code == 0, err
+    assert 1 <= counter.frame_count <= 3, "training and evaluation, and rows of one token"
