@@ -29,26 +29,39 @@ def labels_of(path: Path, name: str) -> list[str]:
         return [json.loads(line)["label"] for line in archive.read(name).decode().splitlines()]
 
 
-def test_the_zip_holds_every_test_file_and_is_the_same_each_time(
-    recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
+@pytest.fixture(scope="module")
+def exported(trained: Path, full_tests: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The submission of both test files."""
+    output = tmp_path_factory.mktemp("exported") / "clue.zip"
+    assert run(["export", str(trained), "--data", str(full_tests), "--output", str(output), "--quiet"]) == 0
+    return output
+
+
+def test_the_zip_holds_every_test_file_with_the_labels_that_predict_gives(
+    recur: Recur, trained: Path, full_tests: Path, exported: Path, tmp_path: Path
+) -> None:
+    assert zipfile.ZipFile(exported).namelist() == ["tnews10_predict.json", "tnews11_predict.json"]
+    assert not [finding for finding in validate(exported) if finding.level != "information"]
+    lines = (full_tests / "test.json").read_text(encoding="utf-8").splitlines(keepends=True)[-500:]
+    (tmp_path / "last.json").write_text("".join(lines), encoding="utf-8")
+    predicted = recur("predict", trained, tmp_path / "last.json", "--precision", "fp32", "--quiet")[1]
+    assert labels_of(exported, "tnews11_predict.json")[-500:] == [
+        json.loads(line)["prediction"] for line in predicted.splitlines()
+    ]
+
+
+def test_a_zip_is_replaced_by_the_same_bytes_whatever_the_batch_size(
+    recur: Recur, trained: Path, full_tests: Path, exported: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "clue.zip"
-    code, out, err = recur("export", trained, "--data", full_tests, "--output", output, "--json")
+    output.write_bytes(b"an older one")
+    more = ("--overwrite", "--batch-size", 33, "--json")
+    code, out, err = recur("export", trained, "--data", full_tests, "--output", output, *more)
     assert code == 0, err
-    result = json.loads(out)
-    assert [(file["name"], file["rows"], file["from"]) for file in result["files"]] == [
+    assert output.read_bytes() == exported.read_bytes()
+    assert [(file["name"], file["rows"], file["from"]) for file in json.loads(out)["files"]] == [
         ("tnews10_predict.json", 10_000, "test1.0.json"),
         ("tnews11_predict.json", 10_000, "test.json"),
-    ]
-    assert not [finding for finding in validate(output) if finding.level != "information"]
-    first = output.read_bytes()
-    code, out, _ = recur("export", trained, "--data", full_tests, "--output", output, "--overwrite", "--batch-size", 33)
-    assert code == 0
-    assert output.read_bytes() == first
-    assert "tnews11_predict.json   10,000   test.json" in out
-    predicted = recur("predict", trained, full_tests / "test.json", "--precision", "fp32", "--quiet")[1]
-    assert labels_of(output, "tnews11_predict.json") == [
-        json.loads(line)["prediction"] for line in predicted.splitlines()
     ]
 
 
@@ -56,8 +69,9 @@ def test_a_single_file_answers_the_submission_that_asks_for_it(
     recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "clue.zip"
-    code, _, err = recur("export", trained, "--data", full_tests / "test1.0.json", "--output", output)
+    code, out, err = recur("export", trained, "--data", full_tests / "test1.0.json", "--output", output)
     assert code == 0, err
+    assert "tnews10_predict.json   10,000   test1.0.json" in out
     assert zipfile.ZipFile(output).namelist() == ["tnews10_predict.json"]
     assert "recur: warning: tnews11_predict.json is left out: there is no test.json\n" in err
 
