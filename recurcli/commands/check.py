@@ -1,6 +1,6 @@
 """`recur check`: finds faults of data files and CLUE submissions before a training or the leaderboard does."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -44,44 +44,32 @@ def check(request: CheckRequest) -> Iterator[Note | RowsDone | Finished]:
                 reports.append(_report("submission", path, validate(path)))
                 continue
             datasets = find_datasets(path, task, reason)
+            if len(datasets) > 1:
+                yield Note(f"{path}: a folder of tasks: {', '.join(dataset.task for dataset in datasets)}")
+            for dataset in datasets:
+                used = preset or _preset_of(dataset.task)
+                config = with_options(used.data, dataset.path, request.columns)
+                facts, findings = yield from inspect(dataset, config, used.tokenizer if request.lengths else None)
+                reports.append(_report("data", dataset.path, findings, facts))
         except (DataError, StorageError) as error:
             if len(request.paths) == 1:
                 raise
-            reports.append(_unreadable(path, error))
-            continue
-        if len(datasets) > 1:
-            yield Note(f"{path}: a folder of tasks: {', '.join(dataset.task for dataset in datasets)}")
-        for dataset in datasets:
-            own = preset or _preset_of(dataset.task)
-            config = with_options(own.data, dataset.path, request.columns)
-            try:
-                facts, findings = yield from inspect(dataset, config, own.tokenizer if request.lengths else None)
-                reports.append(_report("data", dataset.path, findings, facts))
-            except (DataError, StorageError) as error:
-                if len(request.paths) == len(datasets) == 1:
-                    raise
-                reports.append(_unreadable(dataset.path, error))
+            reports.append(_report("unreadable", path, [Finding("error", escaped(error, limit=4000))]))
     counts = {level: sum(report[level] for report in reports) for level in ("errors", "warnings")}
     yield Finished({"reports": reports, **counts})
 
 
-def _report(
-    kind: str, path: Path, findings: Sequence[Finding], facts: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def _report(kind: str, path: Path, findings: list[Finding], facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the report on one path as `--json` prints it, errors before warnings."""
     levels = [finding.level for finding in findings]
     return {
         "kind": kind,
         "path": str(path),
         **(facts or {}),
-        "findings": [finding._asdict() for finding in by_gravity(list(findings))],
+        "findings": [finding._asdict() for finding in by_gravity(findings)],
         "errors": levels.count("error"),
         "warnings": levels.count("warning"),
     }
-
-
-def _unreadable(path: Path, error: Exception) -> dict[str, Any]:
-    return _report("unreadable", path, [Finding("error", escaped(error, limit=4000))])
 
 
 @cache

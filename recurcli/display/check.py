@@ -1,4 +1,4 @@
-"""The report of `recur check` on the screen: rows, lengths, overlaps and labels in tables, then the findings."""
+"""The report of `recur check` on the screen: rows, lengths and labels in tables, then the findings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,8 +38,6 @@ def _data(report: Mapping[str, Any]) -> list[RenderableType]:
     shown: list[RenderableType] = [_columns(splits[0]["columns"]), _rows(splits)] if splits else []
     if any(split["lengths"] for split in splits):
         shown += _lengths(splits, report["tokens"])
-    if any(overlap["texts"] for overlap in report["overlaps"]):
-        shown += [heading("texts in two splits"), _overlaps(report["overlaps"])]
     if any(split["labels"] for split in splits):
         shown += _labels([split for split in splits if split["labels"]])
     if any(split["bad"] for split in splits):
@@ -78,14 +76,6 @@ def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType]:
             share = f"{lengths['cut'] / split['rows']:.1%}" if lengths["cut"] else ""
             shown.add_row(cell(split["split"]), *numbers, _or_dot(lengths["cut"]), share)
     return [heading("tokens a row", tokens["kind"], *([f"vocabulary of {source}"] if source else [])), shown]
-
-
-def _overlaps(overlaps: Sequence[Mapping[str, Any]]) -> Table:
-    shown = table("splits", "different texts", "rows of the first", "rows of the second", "other labels", numbers=True)
-    for overlap in overlaps:
-        counts = (overlap[key] for key in ("texts", "first_rows", "second_rows", "other_labels"))
-        shown.add_row(cell(f"{overlap['first']} and {overlap['second']}"), *map(_or_dot, counts))
-    return shown
 
 
 def _labels(splits: Splits) -> list[RenderableType]:

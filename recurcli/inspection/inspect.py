@@ -1,26 +1,20 @@
 """Inspects the rows of one task: reads each file once and returns counts and findings."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.data.sources.find import adapted
-from recurcli.data.tasks import Task, task_named
+from recurcli.data.tasks import task_named
 from recurcli.errors import DataError, escaped
 from recurcli.events import Note, RowsDone
 from recurcli.findings import Finding
-from recurcli.inspection.lengths import needs_texts, summarize_lengths, token_counter
-from recurcli.inspection.locate import UNNAMED, DataFile, Dataset, find_files, official_rows
-from recurcli.inspection.overlap import LISTED, repeated_ids, repeated_texts, shared_texts, text_numbers
-from recurcli.inspection.rows import SplitRows, TokenCounter, read_rows, training_texts
+from recurcli.inspection.lengths import prepare_tokens, summarize_lengths
+from recurcli.inspection.locate import Dataset, find_files, official_rows
+from recurcli.inspection.overlap import LISTED, note_repeated_ids, repeated_texts, shared_texts, text_numbers
+from recurcli.inspection.rows import SplitRows, read_rows
 from recurcli.inspection.rules import find_split_issues, find_task_issues
 from recurcli.tokens.config import TokenizerConfig
-
-LARGE = 4 << 20
-"""Bytes of training rows from which training a vocabulary takes long enough for a note."""
-
-Tokens = dict[str, Any]
-"""`kind` and `max_length` of the tokens, and `vocabulary`: a file or the split it is trained on, None if not needed."""
 
 
 def inspect(
@@ -39,27 +33,32 @@ def inspect(
     tokens, count_tokens, no_tokens = None, None, None
     if tokenizer is not None:
         try:
-            tokens, count_tokens = yield from _prepare_tokens(files, task, config, tokenizer)
+            tokens, count_tokens = yield from prepare_tokens(files, task, config, tokenizer)
         except DataError as error:
             no_tokens = Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000))
-    read = yield from _read(files, task, config, count_tokens)
-    splits = [rows for _, rows in read]
+    label_numbers: dict[str, int] = {}
+    splits: list[SplitRows] = []
+    officials: list[int | None] = []
+    for file in files:
+        done = sum(rows.read for rows in splits)
+        by_name = {split: SplitRows(split, file, label_numbers) for split in file.splits}
+        for number in read_rows(file, task, config, by_name, count_tokens):
+            yield RowsDone(done + number)
+        splits += by_name.values()
+        officials += [official_rows(task, file, split) for split in file.splits]
     faults = dict.fromkeys(rows.fault for rows in splits if rows.fault is not None)
     if faults and not dataset.path.is_dir():
         raise DataError(*faults)
     findings = [Finding("error", escaped(fault, limit=2000)) for fault in faults]
-    numbers = text_numbers(splits)
     reports = []
-    for (file, rows), own_numbers in zip(read, numbers, strict=True):
-        divided = len(file.splits) > 1
-        facts = _facts(rows, own_numbers, official_rows(task, file, rows.split), tokens)
-        reports.append(facts)
+    numbers = text_numbers(splits)
+    for rows, row_numbers, official in zip(splits, numbers, officials, strict=True):
+        note_repeated_ids(rows)
+        reports.append(_facts(rows, row_numbers, official, tokens))
         if rows.fault is None:
-            name = escaped(rows.path.name) + (f" ({rows.split} rows)" if divided else "")
-            issues = find_split_issues(rows, facts, task, config, divided=divided)
-            findings += [Finding(level, f"{name}: {message}") for level, message in issues]
+            findings += find_split_issues(rows, reports[-1], task, config)
     overlaps = shared_texts(splits, numbers)
-    findings += find_task_issues(splits, overlaps, task, divided=any(len(file.splits) > 1 for file in files))
+    findings += find_task_issues(splits, overlaps, task)
     if dataset.path.is_dir():
         missing = task.files.keys() - {rows.split for rows in splits}
         what = "there are no {} rows (no {})".format
@@ -76,50 +75,14 @@ def inspect(
     return report, findings
 
 
-def _prepare_tokens(
-    files: Sequence[DataFile], task: Task, config: DataConfig, tokenizer: TokenizerConfig
-) -> Generator[Note, None, tuple[Tokens, TokenCounter]]:
-    """Return what counts tokens as a training on these files does; DataError if their texts give no vocabulary."""
-    file = next((file for file in files if "train" in file.splits), files[0])
-    split, path = file.splits[0], file.source.path
-    trains = needs_texts(tokenizer)
-    if trains and path.is_file() and path.stat().st_size > LARGE:
-        rows = "its rows" if split == UNNAMED else f"the {split} rows"
-        yield Note(
-            f"{path}: training a {tokenizer.kind} vocabulary on {rows} to count tokens (--no-lengths skips this)"
-        )
-    tokens = {
-        "kind": tokenizer.kind,
-        "max_length": config.max_length,
-        "vocabulary": tokenizer.vocabulary or (split if trains else None),
-    }
-    return tokens, token_counter(tokenizer, training_texts(file, task, config))
-
-
-def _read(
-    files: Sequence[DataFile], task: Task, config: DataConfig, count_tokens: TokenCounter | None
-) -> Generator[RowsDone, None, list[tuple[DataFile, SplitRows]]]:
-    """Read every file once and return the rows of each split."""
-    label_numbers: dict[str, int] = {}
-    read = []
-    done = 0
-    for file in files:
-        splits = {name: SplitRows(name, file.source.path, label_numbers) for name in file.splits}
-        for rows_done in read_rows(file, task, config, splits, count_tokens):
-            yield RowsDone(done + rows_done)
-        done += sum(rows.read for rows in splits.values())
-        read += [(file, rows) for rows in splits.values()]
-    return read
-
-
-def _facts(rows: SplitRows, numbers: Any, official: int | None, tokens: Tokens | None) -> dict[str, Any]:
+def _facts(rows: SplitRows, numbers: Any, official: int | None, tokens: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the counts of one split; labels with the most rows come first."""
     columns = rows.columns
     labels = dict(sorted(rows.label_counts.items(), key=lambda item: (-item[1], item[0])))
     return {
         "split": rows.split,
         "path": str(rows.path),
-        "format": rows.format or None,
+        "format": rows.format,
         "columns": columns and {**columns.texts.to_json(), "label": columns.label, "id": columns.id},
         "fault": rows.fault,
         "read": rows.read,
@@ -131,7 +94,6 @@ def _facts(rows: SplitRows, numbers: Any, official: int | None, tokens: Tokens |
         "labels": labels,
         "majority": max(labels.values()) / sum(labels.values()) if labels else None,
         "repeated": repeated_texts(rows, numbers),
-        "repeated_ids": len(repeated_ids(rows)),
         "lengths": None if tokens is None else summarize_lengths(rows.lengths, tokens["max_length"]),
         "issues": {
             issue: {"rows": len(lines), "first_lines": lines[:LISTED].tolist()}

@@ -1,15 +1,43 @@
 """The lengths of rows in the tokens of a task's tokenizer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.inspection.rows import TokenCounter
+from recurcli.data.config import DataConfig
+from recurcli.data.tasks import Task
+from recurcli.events import Note
+from recurcli.inspection.locate import UNNAMED, DataFile
+from recurcli.inspection.rows import TokenCounter, training_texts
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, encodable
+
+LARGE = 4 << 20
+"""Bytes of training rows from which training a vocabulary takes long enough for a note."""
+
+
+def prepare_tokens(
+    files: Sequence[DataFile], task: Task, config: DataConfig, tokenizer: TokenizerConfig
+) -> Generator[Note, None, tuple[dict[str, Any], TokenCounter]]:
+    """Return what counts tokens as a training on these files does, and its description in the report.
+
+    Its `vocabulary` is a file or the split it is trained on; None if lengths do not depend on one. Raises DataError if the
+    texts give no vocabulary.
+    """
+    file = next((file for file in files if "train" in file.splits), files[0])
+    split, path = file.splits[0], file.source.path
+    trained = needs_texts(tokenizer)
+    if trained and path.is_file() and path.stat().st_size > LARGE:
+        rows = "its rows" if split == UNNAMED else f"the {split} rows"
+        yield Note(
+            f"{path}: training a {tokenizer.kind} vocabulary on {rows} to count tokens (--no-lengths skips this)"
+        )
+    vocabulary = tokenizer.vocabulary or (split if trained else None)
+    tokens = {"kind": tokenizer.kind, "max_length": config.max_length, "vocabulary": vocabulary}
+    return tokens, token_counter(tokenizer, training_texts(file, task, config))
 
 
 def needs_texts(config: TokenizerConfig) -> bool:

@@ -1,4 +1,4 @@
-"""Texts that occur again: in one split, in two splits, with another label. Found by sorting digests."""
+"""Texts and ids that occur again: in one split, in two splits, with another label. Found by sorting digests."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.inspection.rows import DIGEST_BYTES, SplitRows, digest
+from recurcli.inspection.rows import SplitRows, digest
 
 Numbers = NDArray[np.int64]
 LISTED = 5
@@ -16,28 +16,18 @@ LISTED = 5
 
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:
     """Return a number for each row of each split, (rows,): equal texts (or pairs) have equal numbers in all splits."""
-    return _number([split.texts for split in splits])
+    digests = [np.frombuffer(split.texts, dtype=np.uint64) for split in splits]
+    numbers = np.unique(np.concatenate(digests), return_inverse=True)[1]
+    return np.split(numbers, np.cumsum([len(part) for part in digests])[:-1])
 
 
-def _number(digests: Sequence[bytearray]) -> list[Numbers]:
-    keys = np.concatenate([np.frombuffer(bytes(part), dtype=np.uint64).reshape(-1, 2) for part in digests])
-    order = np.lexsort((keys[:, 1], keys[:, 0]))
-    ordered = keys[order]
-    starts = np.ones(len(keys), dtype=np.int64)
-    starts[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    numbers = np.empty(len(keys), dtype=np.int64)
-    numbers[order] = np.cumsum(starts) - 1
-    return np.split(numbers, np.cumsum([len(part) // DIGEST_BYTES for part in digests])[:-1])
-
-
-def repeated_ids(split: SplitRows) -> list[int]:
-    """Return the lines of the rows whose id an earlier row has; rows without an id do not count."""
-    if not split.ids:
-        return []
-    numbers, empty = _number([split.ids, bytearray(digest(""))])
-    again = numbers != empty
-    again[np.unique(numbers, return_index=True)[1]] = False
-    return np.array(split.lines)[again].tolist()
+def note_repeated_ids(split: SplitRows) -> None:
+    """Note the lines of the rows whose id an earlier row has as an issue; rows without an id do not count."""
+    ids = np.frombuffer(split.ids, dtype=np.uint64)
+    again = ids != np.frombuffer(digest(""), dtype=np.uint64)
+    again[np.unique(ids, return_index=True)[1]] = False
+    if again.any():
+        split.issues["repeated id"].extend(np.array(split.lines)[again].tolist())
 
 
 def repeated_texts(split: SplitRows, numbers: Numbers) -> dict[str, Any]:
@@ -46,6 +36,7 @@ def repeated_texts(split: SplitRows, numbers: Numbers) -> dict[str, Any]:
     repeated = np.flatnonzero(counts > 1)
     several_labels = np.flatnonzero(np.bincount(_text_labels(split, numbers) // _factor(split)) > 1)
     lines, labels, names = np.array(split.lines), np.array(split.labels), list(split.label_numbers)
+    conflicts = [(lines[rows], np.unique(labels[rows])) for rows in _rows_of_first(numbers, several_labels)]
     return {
         "texts": len(repeated),
         "rows": int((counts[repeated] - 1).sum()),  # beyond each text's first
@@ -53,11 +44,8 @@ def repeated_texts(split: SplitRows, numbers: Numbers) -> dict[str, Any]:
         "conflicting_texts": len(several_labels),
         "conflicting_rows": int(counts[several_labels].sum()),
         "first_conflicts": [
-            {
-                "lines": lines[rows][:LISTED].tolist(),
-                "labels": [names[label] for label in np.unique(labels[rows]) if label >= 0],
-            }
-            for rows in _rows_of_first(numbers, several_labels)
+            {"lines": where[:LISTED].tolist(), "labels": [names[label] for label in found if label >= 0]}
+            for where, found in conflicts
         ],
     }
 
@@ -72,20 +60,17 @@ def shared_texts(splits: Sequence[SplitRows], numbers: Sequence[Numbers]) -> lis
         if one.label_counts and two.label_counts:
             pairs = np.setxor1d(_text_labels(one, first, in_first), _text_labels(two, second, in_second))
             other_labels = len(np.unique(pairs // _factor(one)))
-        overlaps.append(
-            {
-                "first": one.split,
-                "second": two.split,
-                "texts": len(shared),
-                "first_rows": int(in_first.sum()),
-                "second_rows": int(in_second.sum()),
-                "other_labels": other_labels,  # texts whose labels differ between the splits
-                "first_lines": [
-                    [one.lines[int(np.argmax(first == second[rows[0]]))], two.lines[int(rows[0])]]
-                    for rows in _rows_of_first(second, shared)
-                ],
-            }
-        )
+        overlap = {
+            "first": one.split,
+            "second": two.split,
+            "texts": len(shared),
+            "first_rows": int(in_first.sum()),
+            "second_rows": int(in_second.sum()),
+            "other_labels": other_labels,  # texts whose labels differ between the splits
+        }
+        rows = [row[0] for row in _rows_of_first(second, shared)]
+        lines = [[one.lines[int(np.argmax(first == second[row]))], two.lines[int(row)]] for row in rows]
+        overlaps.append({**overlap, "first_lines": lines})
     return overlaps
 
 

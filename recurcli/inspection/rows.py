@@ -1,12 +1,10 @@
 """One pass over the rows of a file; keeps numbers and digests of each row, never its texts."""
 
-import contextlib
 import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +19,14 @@ from recurcli.data.tasks import Task
 from recurcli.errors import DataError
 from recurcli.inspection.locate import DataFile
 
-DIGEST_BYTES = 16
+DIGEST_BYTES = 8
+"""Two of a hundred million different texts have the same digest with a probability of 0.03 %."""
 BAD_ROWS_KEPT = 100
 """Bad rows whose reasons are kept; all are counted."""
 WINDOW_ROWS = 4096
 WINDOW_CHARACTERS = 4 << 20
 """Tokens are counted in windows of at most so many rows and about so many characters."""
+OPTION = "--{} COLUMN (a number from 1 with --no-header)"
 
 TokenCounter = Callable[[Sequence[tuple[str, str | None]]], NDArray[np.int64]]
 """Maps texts and pairs to their lengths in tokens, (rows,)."""
@@ -47,13 +47,18 @@ class SplitRows:
     `label_numbers` maps a label to its number and is shared by the splits of a task.
     """
 
-    def __init__(self, split: str, path: Path, label_numbers: dict[str, int]) -> None:
-        self.split, self.path = split, path
+    def __init__(self, split: str, file: DataFile, label_numbers: dict[str, int]) -> None:
+        self.split, self.path = split, file.source.path
+        self.drawn = len(file.splits) > 1
+        """Whether the dev rows are drawn from the training file."""
         self.label_numbers = label_numbers
-        self.read = 0
-        """Rows of the file, usable or not."""
-        self.dropped = 0
-        self.bad = 0
+        self.columns: Columns | None = None
+        self.format: str | None = None
+        self.header = False
+        """Whether the first row of a TSV or CSV file was read as column names."""
+        self.fault: str | None = None
+        """Why the file cannot be read to its end."""
+        self.read = self.dropped = self.bad = 0
         self.first_bad: list[str] = []
         """`file:line: reason` of the first BAD_ROWS_KEPT bad rows."""
         self.texts = bytearray()
@@ -62,20 +67,14 @@ class SplitRows:
         """DIGEST_BYTES for each row's id; empty without a column of ids."""
         self.lines = array("q")
         self.labels = array("i")
+        """Label numbers, -1 for a row without a label."""
         self.lengths = array("q")
         """Tokens of each row; empty if none were counted."""
         self.label_counts: Counter[str] = Counter()
         self.label_lines: dict[str, int] = {}
         """The line of each label's first row."""
         self.issues: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
-        """The lines of rows with an issue, by the issue's name."""
-        self.columns: Columns | None = None
-        self.names: tuple[str, ...] = ()
-        """The names of the file's columns."""
-        self.format = ""
-        self.header = False
-        self.fault: str | None = None
-        """Why the file cannot be read to its end."""
+        """The lines of the rows with an issue, by the name of the issue."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -95,10 +94,9 @@ class SplitRows:
             self.ids += digest(example.id)
             if not example.id:
                 self.issues["no id"].append(line)
-        if label is None:
-            self.labels.append(-1)
-        else:
-            self.labels.append(self.label_numbers.setdefault(label, len(self.label_numbers)))
+        number = -1 if label is None else self.label_numbers.setdefault(label, len(self.label_numbers))
+        self.labels.append(number)
+        if label is not None:
             self.label_counts[label] += 1
             self.label_lines.setdefault(label, line)
         texts = (text,) if pair is None else (text, pair)
@@ -111,7 +109,7 @@ class SplitRows:
 
 
 def digest(text: str) -> bytes:
-    """Return DIGEST_BYTES that identify a text."""
+    """Return DIGEST_BYTES that stand for a text."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
@@ -122,18 +120,17 @@ def read_rows(
 
     A DataError of the file becomes the `fault` of its splits.
     """
-    first = splits[file.splits[0]]
     window: list[tuple[SplitRows, tuple[str, str | None]]] = []
     characters = number = 0
     try:
-        with _opened(file, task, config) as (records, columns):
+        with opened(file.source, task, config, labelled=_labelled(file, task), option=OPTION) as (records, columns):
             for rows in splits.values():
-                rows.columns, rows.names, rows.format = columns, records.columns, records.format
+                rows.columns, rows.format = columns, records.format
                 rows.header = file.source.layout.header and records.format in ("tsv", "csv")
             for number, (record, example, is_dev) in enumerate(_examples(records, columns, file, task, config), 1):
-                rows = splits["dev"] if is_dev else first
+                rows = splits["dev" if is_dev else file.splits[0]]
                 rows.read += 1
-                if number == 1 and not rows.header and _names_columns(record, columns):
+                if number == 1 and _names_columns(record, columns):
                     rows.issues["header"].append(record.line)
                 if isinstance(example, BadRow):
                     rows.add_bad(record.line, example)
@@ -144,22 +141,28 @@ def read_rows(
                     if count_tokens is not None:
                         window.append((rows, (example.text, example.pair)))
                         characters += len(example.text) + len(example.pair or "")
-                if count_tokens is not None and (len(window) >= WINDOW_ROWS or characters > WINDOW_CHARACTERS):
+                if number % WINDOW_ROWS == 0 or characters > WINDOW_CHARACTERS:
                     _add_lengths(window, count_tokens)
-                    window, characters = [], 0
-                if number % WINDOW_ROWS == 0:
+                    characters = 0
                     yield number
     except DataError as error:
         for rows in splits.values():
             rows.fault = str(error)
-    if count_tokens is not None:
-        _add_lengths(window, count_tokens)
+    _add_lengths(window, count_tokens)
     yield number
+
+
+def _add_lengths(window: list[tuple[SplitRows, tuple[str, str | None]]], count_tokens: TokenCounter | None) -> None:
+    """Append the lengths of the rows in the window to their splits, and empty the window."""
+    lengths = [] if count_tokens is None else count_tokens([texts for _, texts in window]).tolist()
+    for (rows, _), length in zip(window, lengths, strict=False):
+        rows.lengths.append(length)
+    window.clear()
 
 
 def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[str]:
     """Yield the texts that a vocabulary would be trained on: those of the usable training rows of `file`."""
-    with _opened(file, task, config) as (records, columns):
+    with opened(file.source, task, config, labelled=_labelled(file, task), option=OPTION) as (records, columns):
         for _, example, is_dev in _examples(records, columns, file, task, config):
             if isinstance(example, Example) and not is_dev:
                 yield example.text
@@ -167,23 +170,12 @@ def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[s
                     yield example.pair
 
 
-def _opened(
-    file: DataFile, task: Task, config: DataConfig
-) -> contextlib.AbstractContextManager[tuple[Records, Columns]]:
-    path = file.source.path
-    table = ".tsv" in path.suffixes or ".csv" in path.suffixes
-    hint = " (a number from 1, with --no-header, where the first row is no header)" if table else ""
-    return opened(file.source, task, config, labelled=_labelled(file, task), option="--{} COLUMN" + hint)
-
-
 def _labelled(file: DataFile, task: Task) -> bool | None:
     """Return whether the rows of a file have labels; None if a column of labels decides it."""
     split = file.splits[0]
-    if split in ("train", "dev"):
-        return True
     if split in file.source.layout.unlabelled:
         return False
-    return task.has_labels(split) if split in task.files else None
+    return task.has_labels(split) if split in ("train", "dev", *task.files) else None
 
 
 def _examples(
@@ -193,24 +185,19 @@ def _examples(
     splitter = DevSplitter(task.dev_every or 10, config.dev_seed) if len(file.splits) > 1 else None
     example: Example | BadRow | None
     for record in records:
+        is_dev = False
         try:
             example = example_of(record, task, columns, file.source.layout.label_names)
         except BadRow as reason:
-            yield record, reason, False
-            continue
-        if example.label is not None and example.label == task.dropped_label:
-            yield record, None, False
+            example = reason
         else:
-            is_dev = splitter is not None and splitter.is_dev(example.text, example.pair, example.label)
-            yield record, example, is_dev
+            if example.label is not None and example.label == task.dropped_label:
+                example = None
+            elif splitter is not None:
+                is_dev = splitter.is_dev(example.text, example.pair, example.label)
+        yield record, example, is_dev
 
 
 def _names_columns(record: Record, columns: Columns) -> bool:
     """Return whether every text of the row is a usual name of a text column."""
     return all(is_usual(record.fields.get(column)) for column in (*columns.texts.text, *columns.texts.pair))
-
-
-def _add_lengths(window: Sequence[tuple[SplitRows, tuple[str, str | None]]], count_tokens: TokenCounter) -> None:
-    """Count the tokens of rows and append the lengths to their splits."""
-    for (rows, _), length in zip(window, count_tokens([texts for _, texts in window]).tolist(), strict=True):
-        rows.lengths.append(length)

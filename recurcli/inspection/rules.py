@@ -21,24 +21,28 @@ _ISSUES = {
     "invisible": "with control, bidi, zero-width or U+FFFD characters",
     "quoted": "with quotes around a whole text, which are part of it in TSV; a file written as CSV needs the ending .csv",
     "no id": "without an id; row numbers are used instead",
+    "repeated id": "with an id that an earlier row has; row numbers are used instead",
 }
 
 _DEV_RULE = "one of every data.dev_every rows of a label is a dev row, never the first; add rows, or a file of dev rows"
 
 
-def find_split_issues(
-    rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig, *, divided: bool
-) -> Iterator[tuple[Level, str]]:
-    """Yield level and message of each finding about one split.
+def find_split_issues(rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig) -> Iterator[Finding]:
+    """Yield the findings about one split; `facts` are its counts in the report."""
+    name = escaped(rows.path.name) + (f" ({rows.split} rows)" if rows.drawn else "")
+    for level, message in _split_issues(rows, facts, task, config):
+        yield Finding(level, f"{name}: {message}")
 
-    `facts` are its counts in the report; `divided`: its file holds train and dev rows.
-    """
+
+def _split_issues(
+    rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig
+) -> Iterator[tuple[Level, str]]:
     if rows.bad:
         first = rows.first_bad[0].removeprefix(f"{rows.path}:")
         skip = "training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
         yield "error", f"{rows.bad:,} of {_rows(rows.read)} cannot be used, the first in line {first}; {skip}"
     if not len(rows):
-        no_rows = "has no rows" + (f"; {_DEV_RULE}" if divided and rows.split == "dev" else "")
+        no_rows = "has no rows" + (f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else "")
         yield "error", f"none of {_rows(rows.read)} can be used" if rows.read else no_rows
         return
     official = facts["official"]
@@ -53,10 +57,7 @@ def find_split_issues(
         longer = f"longer than {facts['lengths']['max_length']} tokens (data.max_length)"
         yield "information", f"{_rows(cut)} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
     yield from _labels(rows, task)
-    if facts["repeated_ids"]:
-        again = f"{_rows(facts['repeated_ids'])} with an id that an earlier row has"
-        yield "warning", f"{again}; row numbers are used instead"
-    if config.id is not None and ("no id" in rows.issues or facts["repeated_ids"]):
+    if config.id is not None and rows.issues.keys() & {"no id", "repeated id"}:
         yield "error", f"--id {escaped(config.id)}: this column does not give each row a different id"
     yield from _header(rows, config)
 
@@ -92,11 +93,11 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
         what = f"the labels {_name(group, rows, ' and ')} differ only by case or spaces"
         yield "warning", f"{what}; they are taken as {len(group)} classes"
     for label in labels:
+        what = f"line {rows.label_lines[label]}: the label '{escaped(label)}'"
         if label != label.strip():
-            yield "warning", f"line {rows.label_lines[label]}: the label '{escaped(label)}' begins or ends with a space"
+            yield "warning", f"{what} begins or ends with a space"
         if has_invisible(label):
-            what = f"the label '{escaped(label)}' has control, bidi, zero-width or U+FFFD characters"
-            yield "warning", f"line {rows.label_lines[label]}: {what}"
+            yield "warning", f"{what} has control, bidi, zero-width or U+FFFD characters"
 
 
 def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
@@ -104,14 +105,11 @@ def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
     if rows.columns is None or rows.format not in ("tsv", "csv"):
         return
     if rows.header:
-        by_number = config.text is not None and str(config.text).isdecimal() and str(config.text) not in rows.names
-        values = [
-            name
-            for name in (*rows.columns.texts.text, *rows.columns.texts.pair)
-            if len(name) > LONGEST_NAME or (by_number and not is_usual(name))
-        ]
-        if rows.columns.label in rows.label_counts:
-            values.append(str(rows.columns.label))
+        texts = (*rows.columns.texts.text, *rows.columns.texts.pair)
+        by_number = str(config.text).isdecimal() and str(config.text) not in texts
+        values = [name for name in texts if len(name) > LONGEST_NAME or (by_number and not is_usual(name))]
+        if rows.columns.label is not None and rows.columns.label in rows.label_counts:
+            values.append(rows.columns.label)
         if values:
             what = f"line 1 was read as column names, but '{escaped(values[0], 60)}' looks like a value"
             yield "warning", f"{what}; --no-header reads it as a row"
@@ -120,12 +118,12 @@ def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
 
 
 def find_task_issues(
-    splits: Sequence[SplitRows], overlaps: Sequence[Mapping[str, Any]], task: Task, *, divided: bool
+    splits: Sequence[SplitRows], overlaps: Sequence[Mapping[str, Any]], task: Task
 ) -> Iterator[Finding]:
-    """Yield what several splits show together; `divided`: one file holds the train and the dev rows."""
+    """Yield what several splits show together."""
     by_name = {rows.split: rows for rows in splits}
     train, dev = by_name.get("train"), by_name.get("dev")
-    if train is not None and dev is not None and divided:
+    if train is not None and dev is not None and dev.drawn:
         path = escaped(train.path.name)
         official = task.rows.get("train", 0) + task.rows.get("dev", 0)
         if official and official != len(train) + len(dev):

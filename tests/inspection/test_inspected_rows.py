@@ -12,7 +12,7 @@ from recurcli.data.sources.find import adapted
 from recurcli.data.tasks import CUSTOM, TASKS
 from recurcli.inspection.lengths import needs_texts, token_counter
 from recurcli.inspection.locate import find_datasets, find_files, is_submission
-from recurcli.inspection.overlap import repeated_ids, repeated_texts, shared_texts, text_numbers
+from recurcli.inspection.overlap import note_repeated_ids, repeated_texts, shared_texts, text_numbers
 from recurcli.inspection.rows import BAD_ROWS_KEPT, SplitRows, digest, has_invisible, read_rows, training_texts
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ def rows_of(path: Path, numbers: dict[str, int] | None = None, **config: object)
     asked = DataConfig(path=str(path), **config)  # type: ignore[arg-type]
     task = adapted(TASKS[CUSTOM], asked)
     (file,) = find_files(task, asked)
-    rows = SplitRows(file.splits[0], path, {} if numbers is None else numbers)
+    rows = SplitRows(file.splits[0], file, {} if numbers is None else numbers)
     for _ in read_rows(file, task, asked, {rows.split: rows}, None):
         pass
     return rows
@@ -116,7 +116,8 @@ def test_splits_without_rows_have_nothing_in_common(tmp_path: Path) -> None:
 def test_repeated_ids_are_found_and_missing_ones_are_not_repeated(tmp_path: Path) -> None:
     header = "id\ttext\tlabel"
     rows = rows_of(tsv(tmp_path / "x.tsv", "1\ta\tx", "\tb\ty", "1\tc\tx", "\td\tx", header=header))
-    assert repeated_ids(rows) == [4]
+    note_repeated_ids(rows)
+    assert list(rows.issues["repeated id"]) == [4]
     assert list(rows.issues["no id"]) == [3, 5]
 
 
@@ -143,7 +144,7 @@ def test_a_vocabulary_comes_from_the_training_rows_alone(tmp_path: Path) -> None
     config = DataConfig(path=str(tmp_path))
     task = adapted(TASKS[CUSTOM], config)
     (file,) = find_files(task, config)
-    splits = {split: SplitRows(split, file.source.path, {}) for split in file.splits}
+    splits = {split: SplitRows(split, file, {}) for split in file.splits}
     for _ in read_rows(file, task, config, splits, None):
         pass
     texts = list(training_texts(file, task, config))
