@@ -1,6 +1,6 @@
 """`recur eval`: the scores of a trained classifier on labelled rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,8 +10,9 @@ import numpy as np
 
 from recurcli.commands.training.setup import stored_preset
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
-from recurcli.data.sources.find import adapted
+from recurcli.data.dev_split import row_hash
+from recurcli.data.examples import Split, load_split
+from recurcli.data.sources.find import adapted, find_source
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
@@ -19,7 +20,9 @@ from recurcli.evaluation.inference import cross_entropy
 from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
+from recurcli.files import sha256_of
 from recurcli.model.device import Precision
+from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
 from recurcli.validation import parse_config
 
@@ -63,7 +66,7 @@ def task_of(run: Path, predictor: Predictor) -> Task:
 def evaluate(
     run: Path,
     *,
-    split: str = "dev",
+    split: str | None = None,
     data: Path | None = None,
     device: str = "auto",
     precision: Precision = "fp32",
@@ -71,9 +74,9 @@ def evaluate(
     diagnosed: bool = False,
     plots: Path | None = None,
 ) -> Iterator[Note | RowsDone | Finished]:
-    """Score the model in `run` on a split: yields notes, the rows done, and the report at last, perhaps `diagnosed`.
+    """Score the model in `run` on labelled rows; yields notes, the rows done, and the metrics, perhaps `diagnosed`.
 
-    Raises DataError if the split's rows carry no labels.
+    `split` None: all rows of a single file `data`, else the dev rows. Raises DataError if the rows have no labels.
     """
     if plots is not None:
         _check_plots(plots, diagnosed)
@@ -82,20 +85,20 @@ def evaluate(
     if not ranks.is_main:
         predictor.serve()
         return
+    if not RunDirectory(run).result.is_file():
+        step = max((path.name for path in RunDirectory(run).checkpoints.glob("step-*")), default="none")
+        yield Note(f"{run}: its training is not finished (newest checkpoint: {step}); --resume continues it", "warning")
     task = task_of(run, predictor)
-    if not task.has_labels(split):
-        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
-    config = data_config(run, data)
-    if data is None and split not in ("train", "dev") and config.path is not None and Path(config.path).is_file():
-        raise DataError(f"{config.path}: is one file of train and dev rows; name the {split} rows with --data")
-    rows = load_split(task, split, config, divided=data is None or _trained_on(run, data))
-    if rows.label is None:
-        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
+    name = split or ("file" if data is not None and data.is_file() else "dev")
+    rows = _load_rows(run, task, name, data)
     labels = [str(example.label) for example in rows.examples]
     if rows.bad:
         yield Note(f"{len(rows.bad):,} bad rows skipped, the first: {rows.bad[0]}", "warning")
     if rows.dropped:
         yield Note(f"{rows.dropped:,} rows without a majority label ('-') dropped")
+    trained_on = {}
+    if data is not None and data.is_file() and name != "train":
+        trained_on["training_rows"] = yield from _count_training_rows(run, task, rows)
     texts = [(example.text, example.pair) for example in rows.examples]
     scores = yield from predictor.iter_logits(texts, total=len(texts))
     predictor.dismiss()
@@ -113,23 +116,78 @@ def evaluate(
         {
             "run": str(run),
             "task": task.name,
-            "split": split,
+            "split": name,
             "rows": len(labels),
+            **trained_on,
             "truncated": predictor.truncated,
             "dropped": rows.dropped,
             "path": None if rows.path is None else str(rows.path),
             "sha256": rows.sha256,
-            "report": report.to_json(),
-            **({"floors": dict(task.floors)} if task.floors and split == "dev" else {}),
+            "metrics": report.to_json(),
+            **({"floors": dict(task.floors)} if task.floors and name == "dev" else {}),
             **found,
         }
     )
 
 
-def _trained_on(run: Path, data: Path) -> bool:
-    """Whether `data` is the very file that the run was trained on, whose rows are train and dev."""
-    stored = _stored_config(run).path
-    return stored is not None and Path(stored).is_file() and data.is_file() and data.samefile(stored)
+def _load_rows(run: Path, task: Task, split: str, data: Path | None) -> Split:
+    """The labelled rows to score; `split` is "file" for all rows of the file `data`."""
+    config = data_config(run, data)
+    alone = config.path is not None and Path(config.path).is_file()
+    if not task.has_labels(split) and split != "file":
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
+    if data is None and alone and split not in ("train", "dev"):
+        raise DataError(f"{config.path}: is one file of train and dev rows; name the {split} rows with --data")
+    if split == "file":
+        return load_split(task, "dev", config)
+    divided = data is None or (alone and _is_training_file(run, task, data))
+    rows = load_split(task, split, config, divided=divided)
+    if rows.label is None:
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
+    return rows
+
+
+def _is_training_file(run: Path, task: Task, data: Path) -> bool:
+    """Whether `data` is the file from which the run drew train and dev rows, or a copy of it."""
+    config = _stored_config(run)
+    try:
+        if config.path is None or not Path(config.path).exists():
+            return False
+        source = find_source(adapted(task, config), "train", config, divided=True)
+    except DataError:
+        return False
+    if not source.divided or not source.path.is_file():
+        return False
+    same_size = data.stat().st_size == source.path.stat().st_size
+    return data.samefile(source.path) or (same_size and sha256_of(data) == sha256_of(source.path))
+
+
+def _count_training_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, int | None]:
+    """How many of `rows` have the texts of a training row, and a note on it; None where the training rows are not at hand.
+
+    The training rows are read anew from where the preset of the run has them; those of the Hub are not.
+    """
+    unknown = "how many of these rows are training rows is unknown"
+    config = _stored_config(run)
+    if config.path is None and (config.hub is not None or task.hub is not None):
+        yield Note(f"{unknown}: the run was trained on rows of the Hub", "warning")
+        return None
+    try:
+        train = load_split(task, "train", data_config(run, None), divided=True)
+    except DataError as error:
+        yield Note(f"{unknown}: {error}", "warning")
+        return None
+    try:
+        stored = RunDirectory(run).read_result()["data"]["train"]["sha256"]
+    except (OSError, ModelError, KeyError, TypeError):
+        stored = train.sha256  # an unfinished run has no result
+    if stored != train.sha256:
+        yield Note(f"{unknown}: {train.path} has changed since the training", "warning")
+        return None
+    known = {row_hash(example.text, example.pair) for example in train.examples}
+    count = sum(row_hash(example.text, example.pair) in known for example in rows.examples)
+    yield Note(f"{count:,} of {len(rows.examples):,} rows are training rows", "warning" if count else "info")
+    return count
 
 
 def _check_plots(path: Path, diagnosed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which training rows are dev rows, where a task comes without any: one rule for training, `check` and `eval`."""
+"""Which training rows are dev rows, where a task has no dev rows: one rule for training, `check` and `eval`."""
 
 from collections import Counter
 from hashlib import blake2b
@@ -23,7 +23,7 @@ class DevSplitter:
         """Whether the next row is a dev row; call it once for each row, in the order of the file."""
         number = self._counts[label]
         self._counts[label] += 1
-        digest = _number(text, pair or "")
+        digest = row_hash(text, pair)
         if digest in self._train or number == 0:
             self._train.add(digest)
             return False
@@ -35,6 +35,11 @@ class DevSplitter:
             return True
         self._train.add(digest)
         return False
+
+
+def row_hash(text: str, pair: str | None) -> int:
+    """A 64-bit hash of the texts of a row, the same on every machine; the label does not enter it."""
+    return _number(text, pair or "")
 
 
 def _number(*parts: object) -> int:

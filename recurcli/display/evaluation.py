@@ -19,7 +19,7 @@ MOST_CONFUSIONS = 12
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
     """Everything that an evaluation found, in the width of the terminal."""
-    report = result["report"]
+    report = result["metrics"]
     summary = table("", "")
     for name in SCORES:
         summary.add_row(words(name), f"{report[name]:.4f}")

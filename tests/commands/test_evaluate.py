@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_task import LABELS, rows, write_rows
@@ -26,13 +27,14 @@ def test_the_dev_scores_are_those_of_the_training(recur: Recur, trained: Path) -
     assert code == 0, err
     found = json.loads(out)
     stored = json.loads((trained / "result.json").read_text())
-    assert found["report"] == stored["dev"]
+    assert found["metrics"].pop("loss") == pytest.approx(stored["dev"].pop("loss"), abs=1e-6)
+    assert found["metrics"] == stored["dev"]
     assert found["sha256"] == stored["data"]["dev"]["sha256"]
     assert (found["split"], found["rows"], found["task"]) == ("dev", 24, "tnews")
 
 
 def test_scores_do_not_depend_on_the_batch_size(recur: Recur, trained: Path) -> None:
-    reports = [json.loads(recur("eval", trained, "--json", "--batch-size", size)[1])["report"] for size in (1, 5, 64)]
+    reports = [json.loads(recur("eval", trained, "--json", "--batch-size", size)[1])["metrics"] for size in (1, 5, 64)]
     losses = [report.pop("loss") for report in reports]
     assert losses == [pytest.approx(losses[0], abs=1e-6)] * 3
     assert reports == [reports[0]] * 3
@@ -42,7 +44,7 @@ def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
     code, out, err = recur("eval", trained)
     assert code == 0
     assert err == ""
-    report = json.loads(recur("eval", trained, "--json")[1])["report"]
+    report = json.loads(recur("eval", trained, "--json")[1])["metrics"]
     lines = [line.split() for line in out.splitlines()]
     assert ["accuracy", f"{report['accuracy']:.4f}"] in lines
     assert ["loss", f"{report['loss']:.4f}"] in lines
@@ -62,6 +64,58 @@ def test_other_splits_and_other_data(recur: Recur, trained: Path, tmp_path: Path
     assert (found["rows"], found["path"]) == (7, str(tmp_path / "mine.jsonl"))
     (tmp_path / "mine.tsv").write_text("label\tsentence\n" + f"100\t{LABELS['100']}\n" * 3)
     assert json.loads(recur("eval", trained, "--data", tmp_path / "mine.tsv", "--json")[1])["rows"] == 3
+
+
+def scored(recur: Recur, *arguments: object) -> tuple[dict[str, Any], str]:
+    code, out, err = recur("eval", *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out), err
+
+
+def test_a_file_is_scored_whole_and_its_training_rows_are_counted(
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copy(tiny_tnews / "train.json", tmp_path / "copy.json"))
+    for path in (copy, tiny_tnews / "train.json"):
+        found, err = scored(recur, trained, "--data", path)
+        assert (found["split"], found["rows"], found["training_rows"]) == ("file", 60, 60)
+        assert "60 of 60 rows are training rows" in err
+    found, err = scored(recur, trained, "--data", copy, "--split", "dev", "--quiet")
+    assert (found["split"], found["training_rows"]) == ("dev", 60)
+    assert "60 of 60 rows are training rows" in err, "a warning is not quiet"
+    found, _ = scored(recur, trained, "--data", tiny_tnews / "dev.json")
+    known = {row["sentence"] for row in map(json.loads, copy.read_text().splitlines())}
+    dev = [json.loads(line)["sentence"] for line in (tiny_tnews / "dev.json").read_text().splitlines()]
+    assert (found["split"], found["training_rows"]) == ("file", sum(text in known for text in dev))
+    assert "floors" not in found
+    found, _ = scored(recur, trained, "--data", tiny_tnews)
+    assert (found["split"], found["rows"]) == ("dev", 24)
+    assert "training_rows" not in found
+
+
+def test_training_rows_that_are_gone_or_changed_leave_the_count_unknown(
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    data, run = tmp_path / "data", copy_of(trained, tmp_path / "run")
+    shutil.copytree(tiny_tnews, data)
+    (run / "preset.yaml").write_text((run / "preset.yaml").read_text().replace(str(tiny_tnews), str(data)))
+    assert scored(recur, run, "--data", tiny_tnews / "dev.json")[0]["training_rows"] is not None
+    write_rows(data / "train.json", rows(9, seed=9, labelled=True))
+    found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
+    assert found["training_rows"] is None
+    assert f"training rows is unknown: {data / 'train.json'} has changed since the training" in err
+    shutil.rmtree(data)
+    found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
+    assert found["training_rows"] is None
+    assert f"training rows is unknown: {data}: the data of {run} are gone" in err
+
+
+def test_an_unfinished_run_is_scored_with_a_warning(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    step = max(path.name for path in (trained / "checkpoints").glob("step-*"))
+    _, err = scored(recur, tmp_path / "run", "--quiet")
+    assert f"its training is not finished (newest checkpoint: {step}); --resume continues it" in err
 
 
 def test_rows_without_labels_are_refused(recur: Recur, trained: Path) -> None:
@@ -142,7 +196,7 @@ def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    print_evaluation({"run": "runs/[red]x[/]", "split": "dev", "rows": len(labels), "report": report})
+    print_evaluation({"run": "runs/[red]x[/]", "split": "dev", "rows": len(labels), "metrics": report})
     out = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
     assert "runs/[red]x[/]" in out
     return out.partition("confusion")[2]

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
     assert "3 labels from" in err
     scored = report(recur("eval", run, "--json"))
     assert scored["rows"] == dev
-    assert scored["report"]["accuracy"] == result["dev"]["accuracy"]
+    assert scored["metrics"]["accuracy"] == result["dev"]["accuracy"]
     if form == "folder":
         assert report(recur("eval", run, "--split", "test", "--json"))["rows"] == 10
         predictable = data / "test" / "001"
@@ -95,7 +96,11 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
         return
     other = write(tmp_path / f"other{data.suffix}", rows(23, seed=2))
     scored = report(recur("eval", run, "--data", other, "--json"))
-    assert scored["rows"] == 23, "all rows of a file that is named are scored"
+    assert (scored["split"], scored["rows"]) == ("file", 23)
+    copy = Path(shutil.copy(data, tmp_path / f"copy{data.suffix}"))
+    for path in (data, copy):
+        assert report(recur("eval", run, "--split", "dev", "--data", path, "--json"))["rows"] == dev
+        assert report(recur("eval", run, "--data", path, "--json"))["rows"] == train + dev
     code, out, err = recur("predict", run, other, "--format", "jsonl")
     assert code == 0, err
     predicted = [row["prediction"] for row in jsonl(out)]
@@ -103,7 +108,7 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
     if form == "parquet":
         labels = [str([*NAMES.values()].index(label)) for label in labels]
     right = sum(a == b for a, b in zip(predicted, labels, strict=True)) / len(labels)
-    assert right == pytest.approx(scored["report"]["accuracy"]), "a prediction reads the columns that training read"
+    assert right == pytest.approx(scored["metrics"]["accuracy"]), "a prediction reads the columns that training read"
 
 
 def report(result: tuple[int, str, str]) -> dict[str, Any]:

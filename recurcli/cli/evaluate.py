@@ -1,0 +1,61 @@
+"""The `recur eval` command: its options and help."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from recurcli.cli.app import app, example
+from recurcli.cli.options import BatchSize, Data, Debug, Device, Json, PrecisionOption, Quiet, Run
+
+
+@app.command(name="eval", epilog=example("recur eval runs/starsaber-tnews --data $RECUR_DATA --json"))
+def evaluate(
+    run: Run,
+    split: Annotated[
+        Literal["dev", "test", "train"] | None,
+        typer.Option(help="Which rows to score. Default: all rows of a file given with --data, else dev."),
+    ] = None,
+    data: Data = None,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Measure distances and attention layer by layer.")
+    ] = False,
+    plots: Annotated[
+        Path | None,
+        typer.Option(help="Draw the diagnosis into this .png, .svg or .pdf (needs [report]).", metavar="FILE"),
+    ] = None,
+    json: Json = False,
+    device: Device = None,
+    precision: PrecisionOption = None,
+    batch_size: BatchSize = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Score a trained classifier on labelled rows.
+
+    Accuracy, precision, recall and F1 by class, MCC, loss, and the confusion table. Computes in fp32 unless
+    --precision says otherwise, so that no score depends on a row's neighbours. A file given with --data is scored
+    whole, and the number of training rows among its rows is reported; with --split dev or train, the file that the run
+    was trained on is divided as in training.
+    """
+    from recurcli.commands.evaluate import evaluate as command
+
+    events = command(
+        run,
+        split=split,
+        data=data,
+        device=device or "auto",
+        precision=precision or "fp32",
+        batch_size=batch_size or 64,
+        diagnosed=diagnose,
+        plots=plots,
+    )
+    from recurcli.display import diagnosis, evaluation, progress, tables
+
+    result = progress.follow(events, quiet=quiet)
+    if json:
+        tables.print_json(result)
+    elif result:  # one process of several has it
+        evaluation.print_evaluation(result)
+        if diagnose:
+            diagnosis.print_diagnosis(result["diagnosis"])

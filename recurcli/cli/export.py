@@ -1,0 +1,52 @@
+"""The `recur export` command: its options and help."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from recurcli.cli.app import app, example
+from recurcli.cli.options import BatchSize, Data, Debug, Device, Json, Overwrite, PrecisionOption, Quiet
+
+
+@app.command(
+    epilog=example("recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip")
+)
+def export(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories; one zip holds the files of all.", metavar="RUN...")
+    ],
+    output: Annotated[Path, typer.Option(help="File to write.", metavar="PATH")],
+    format: Annotated[Literal["clue"], typer.Option(help="What to make: a CLUE leaderboard zip.")] = "clue",
+    data: Data = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    device: Device = None,
+    precision: PrecisionOption = None,
+    batch_size: BatchSize = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Pack predictions of CLUE's test rows for its leaderboard.
+
+    Predicts the test rows of each run's task and writes them as the leaderboard wants them, checked before they are
+    written. Computes in fp32 unless --precision says otherwise, so that the same runs give the same bytes.
+    """
+    from recurcli.commands.export import export as command
+
+    events = command(
+        runs,
+        output=output,
+        data=data,
+        overwrite=overwrite,
+        device=device or "auto",
+        precision=precision or "fp32",
+        batch_size=batch_size or 64,
+    )
+    from recurcli.display import progress, tables
+
+    result = progress.follow(events, quiet=quiet)
+    if json:
+        tables.print_json(result)
+    else:
+        tables.print_export(result)
