@@ -117,7 +117,7 @@ class _DevScoring:
         scores = predict_logits(self.model, self.tokens, self.computation, between=partial(ask_to_stop, stop))
         if not self.computation.ranks.is_main:
             return self.computation.ranks.broadcast(None)
-        score = metrics.score(self.metric, self.labels, self._predictions(scores), self.task.labels)
+        score = metrics.compute_metric(self.metric, self.labels, self._predictions(scores), self.task.labels)
         return self.computation.ranks.broadcast(score)
 
     def finish(self, folder: Path, stop: StopRequest) -> dict[str, Any]:

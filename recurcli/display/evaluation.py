@@ -7,10 +7,10 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from recurcli.display.tables import cell, console, heading, show, table, words
+from recurcli.display.tables import cell, console, heading, show, table
 from recurcli.errors import escaped
+from recurcli.evaluation.metrics import METRICS
 
-SCORES = ("accuracy", "macro_precision", "macro_recall", "macro_f1", "mcc", "loss")
 LONGEST_LABEL = 24
 """Columns that a label may take beside its confusions."""
 MOST_CONFUSIONS = 12
@@ -21,10 +21,11 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
     """Everything that an evaluation found, in the width of the terminal."""
     report = result["metrics"]
     summary = table("", "")
-    for name in SCORES:
-        summary.add_row(words(name), f"{report[name]:.4f}")
+    for name, metric in METRICS.items():
+        summary.add_row(metric.words, f"{report[name]:.4f}")
+    summary.add_row("loss", f"{report['loss']:.4f}")
     for name, value in result.get("floors", {}).items():
-        summary.add_row(f"floor: {words(name)}", f"{value:.4f}", style="dim")
+        summary.add_row(f"floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
     classes = table("label", "precision", "recall", "F1", "rows", numbers=True)
     for name, scores in report["per_class"].items():
         row = [f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")]

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recurcli.errors import StorageError, escaped
+from recurcli.evaluation.metrics import METRICS
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
@@ -135,10 +136,10 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
     """The result of a training."""
     listed = table("", "")
     if "dev" in result:
-        for name in ("accuracy", "macro_f1", "mcc"):
-            listed.add_row(f"dev {words(name)}", f"{result['dev'][name]:.4f}")
+        for name, metric in METRICS.items():
+            listed.add_row(f"dev {metric.words}", f"{result['dev'][name]:.4f}")
         for name, value in result.get("floors", {}).items():
-            listed.add_row(f"floor: {words(name)}", f"{value:.4f}", style="dim")
+            listed.add_row(f"floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
     listed.add_row("parameters", f"{result['parameters']['total']:,}")
     listed.add_row("steps", f"{result['steps']:,} (best: {result['best_step']:,})")
     listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")
@@ -153,8 +154,3 @@ def print_export(result: Mapping[str, Any]) -> None:
     for member in result["files"]:
         listed.add_row(member["name"], f"{member['rows']:,}", cell(member["from"]), cell(member["run"]))
     show(heading(result["output"]), listed)
-
-
-def words(name: str) -> str:
-    """A score's key as people write it."""
-    return {"macro_f1": "macro F1", "mcc": "MCC"}.get(name, name.replace("_", " "))

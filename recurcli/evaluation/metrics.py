@@ -1,21 +1,68 @@
-"""How right predictions are: accuracy, macro averages, Matthews' coefficient and the confusion table, by scikit-learn.
+"""Classification metrics: accuracy, macro averages, Matthews' coefficient, and a table per class, by scikit-learn.
 
-Labels are strings from end to end; `names` fixes their order. Macro averages are over all of `names`, a class without
-a single row too, and a ratio whose denominator is 0 – a class never predicted, say – counts as 0. scikit-learn is
-imported only when something is computed, so that importing this module costs nothing.
+Labels are strings; `names` fixes their order. A ratio with denominator 0, such as the precision of a class that is
+never predicted, counts as 0. scikit-learn is imported when a metric is computed, not with this module.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypedDict, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict
 
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 
-MetricName = Literal["accuracy", "macro_f1", "mcc"]
+
+class Metric(NamedTuple):
+    """A number in which higher is better; a model is selected by one of them on the dev rows."""
+
+    words: str
+    """Its name on the screen and in a model card."""
+    compute: Callable[[Sequence[int], Sequence[int]], float]
+    """Called with the class numbers of the labels (N) and of the predictions (N)."""
+
+
+def _accuracy(labels: Sequence[int], predictions: Sequence[int]) -> float:
+    from sklearn.metrics import accuracy_score
+
+    return float(accuracy_score(labels, predictions))
+
+
+def _macro(average: int) -> Callable[[Sequence[int], Sequence[int]], float]:
+    """Macro precision (0), recall (1) or F1 (2), over the classes that occur among the labels or the predictions."""
+
+    def compute(labels: Sequence[int], predictions: Sequence[int]) -> float:
+        from sklearn.metrics import precision_recall_fscore_support
+
+        averages = precision_recall_fscore_support(labels, predictions, average="macro", zero_division=0)
+        return float(averages[average])
+
+    return compute
+
+
+def _mcc(labels: Sequence[int], predictions: Sequence[int]) -> float:
+    """Matthews' coefficient for any number of classes (Gorodkin 2004); 0 where one side has a single class."""
+    from sklearn.metrics import matthews_corrcoef
+
+    if len(set(labels)) == 1 or len(set(predictions)) == 1:
+        return 0.0  # 0/0 by the formula; scikit-learn warns
+    return float(matthews_corrcoef(labels, predictions))
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric("accuracy", _accuracy),
+    "macro_precision": Metric("macro precision", _macro(0)),
+    "macro_recall": Metric("macro recall", _macro(1)),
+    "macro_f1": Metric("macro F1", _macro(2)),
+    "mcc": Metric("MCC", _mcc),
+}
+"""The metrics by the name that presets and JSON use, in the order of tables. A new metric is one row here.
+
+Macro averages are those of scikit-learn's default: over the classes that occur among the labels or the predictions. A
+class of the model without a row in the split that is never predicted does not count.
+"""
 
 
 class ClassScores(TypedDict):
-    """One class beside all others; `support` is how many rows have it as their right label."""
+    """One class against all others; `support` is the number of rows with this label."""
 
     precision: float
     recall: float
@@ -25,81 +72,70 @@ class ClassScores(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What `classification_report` finds; every ratio is in [0, 1], `mcc` in [-1, 1], `loss` in nats a row."""
+    """The metrics of a set of predictions, all classes of the model, and the confusion matrix."""
 
     names: tuple[str, ...]
-    accuracy: float
-    macro_precision: float
-    macro_recall: float
-    macro_f1: float
-    mcc: float
+    metrics: dict[str, float]
+    """Every metric of METRICS."""
     loss: float | None
+    """Mean cross-entropy in nats; None if it is unknown."""
     per_class: dict[str, ClassScores]
     confusion: tuple[tuple[int, ...], ...]
-    """(C, C): rows are the right labels, columns the predictions, both in the order of `names`."""
+    """(C, C): labels in the rows, predictions in the columns, both in the order of `names`."""
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a plain value that `recurcli.files.to_json` or `json.dumps` can write."""
-        return asdict(self)
+        """Return the report as one mapping, with the metrics at its top level."""
+        return {
+            "names": list(self.names),
+            **self.metrics,
+            "loss": self.loss,
+            "per_class": self.per_class,
+            "confusion": [list(row) for row in self.confusion],
+        }
 
 
 def classification_report(
     labels: Sequence[str], predictions: Sequence[str], names: Sequence[str], *, loss: float | None = None
 ) -> Report:
-    """Compare the right `labels` (N) with the `predictions` (N); `loss` is the mean cross-entropy, if there is one.
+    """Compare `labels` (N) with `predictions` (N); `loss` is the mean cross-entropy in nats, if it is known.
 
     Raises DataError for an empty set and for a label that is not one of `names`.
     """
     from sklearn.metrics import precision_recall_fscore_support
 
     right, predicted = _class_indexes(labels, predictions, names)
-    precision, recall, f1, support = precision_recall_fscore_support(
-        right, predicted, labels=range(len(names)), zero_division=0
-    )
+    columns = precision_recall_fscore_support(right, predicted, labels=range(len(names)), zero_division=0)
     confusion = [[0] * len(names) for _ in names]
     for row, column in zip(right, predicted, strict=True):
         confusion[row][column] += 1
+    rows = zip(names, *(column.tolist() for column in columns), strict=True)
     return Report(
         names=tuple(names),
-        accuracy=_accuracy(right, predicted),
-        macro_precision=float(precision.mean()),
-        macro_recall=float(recall.mean()),
-        macro_f1=float(f1.mean()),
-        mcc=_mcc(right, predicted),
+        metrics={name: metric.compute(right, predicted) for name, metric in METRICS.items()},
         loss=loss,
         per_class={
-            name: ClassScores(
-                precision=float(precision[index]),
-                recall=float(recall[index]),
-                f1=float(f1[index]),
-                support=int(support[index]),
-            )
-            for index, name in enumerate(names)
+            name: ClassScores(precision=precision, recall=recall, f1=f1, support=support)
+            for name, precision, recall, f1, support in rows
         },
         confusion=tuple(tuple(row) for row in confusion),
     )
 
 
-def score(name: MetricName, labels: Sequence[str], predictions: Sequence[str], names: Sequence[str]) -> float:
-    """The one number that a run is judged by; higher is better. Raises as `classification_report` does."""
-    right, predicted = _class_indexes(labels, predictions, names)
-    if name == "accuracy":
-        return _accuracy(right, predicted)
-    if name == "macro_f1":
-        return _macro_f1(right, predicted, classes=len(names))
-    if name == "mcc":
-        return _mcc(right, predicted)
-    raise UsageError(f"unknown metric '{escaped(name)}'{did_you_mean(name, get_args(MetricName))}")
+def compute_metric(name: str, labels: Sequence[str], predictions: Sequence[str], names: Sequence[str]) -> float:
+    """Return one metric of METRICS. Raises as `classification_report`, and UsageError for an unknown name."""
+    if name not in METRICS:
+        raise UsageError(f"metric '{escaped(name)}' is unknown{did_you_mean(name, METRICS)}")
+    return METRICS[name].compute(*_class_indexes(labels, predictions, names))
 
 
 def _class_indexes(
     labels: Sequence[str], predictions: Sequence[str], names: Sequence[str]
 ) -> tuple[list[int], list[int]]:
-    """Both sides as positions in `names`: numpy drops a NUL at the end of a string, an integer is safe from it."""
+    """Both sides as positions in `names`; as strings, numpy would drop a NUL at the end of a label."""
     if len(labels) != len(predictions):
         raise ValueError(f"{len(labels)} labels but {len(predictions)} predictions")
     if not labels:
-        raise DataError("there is nothing to score: the set has no rows with a label")
+        raise DataError("there are no labelled rows to score")
     index = {name: position for position, name in enumerate(names)}
     for kind, words in (("label", labels), ("prediction", predictions)):
         for word in words:
@@ -107,24 +143,3 @@ def _class_indexes(
                 near = did_you_mean(word, names)
                 raise DataError(f"{kind} '{escaped(word)}' is not one of the {len(index)} classes{near}")
     return [index[label] for label in labels], [index[prediction] for prediction in predictions]
-
-
-def _accuracy(right: list[int], predicted: list[int]) -> float:
-    from sklearn.metrics import accuracy_score
-
-    return float(accuracy_score(right, predicted))
-
-
-def _macro_f1(right: list[int], predicted: list[int], *, classes: int) -> float:
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(right, predicted, labels=range(classes), average="macro", zero_division=0))
-
-
-def _mcc(right: list[int], predicted: list[int]) -> float:
-    """Matthews' coefficient for any number of classes (Gorodkin 2004); 0 where one side has a single class."""
-    from sklearn.metrics import matthews_corrcoef
-
-    if len(set(right)) == 1 or len(set(predicted)) == 1:
-        return 0.0  # 0/0 by the formula; scikit-learn warns
-    return float(matthews_corrcoef(right, predicted))

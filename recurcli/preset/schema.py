@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recurcli.data.config import DataConfig
+from recurcli.evaluation.metrics import METRICS
 from recurcli.model.config import EmbeddingConfig, Pooling
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
@@ -18,7 +19,7 @@ class Preset:
     __pydantic_config__ = STRICT
 
     task: str
-    """The name of a task: what the labels are, which columns hold text, what the files are called."""
+    """The name of a task: its labels, text columns and file names."""
     encoder: dict[str, Any]
     """`name`, and the keys of that encoder's own Config."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -56,4 +57,5 @@ def json_schema() -> dict[str, Any]:
     for kind in (PretrainingConfig, FinetuningConfig):
         properties = schema["$defs"][kind.__name__]["properties"]
         properties |= {key: inherited[key] for key in properties.keys() & inherited.keys()}
+    properties["metric"]["enum"] = list(METRICS)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

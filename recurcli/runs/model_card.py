@@ -1,4 +1,4 @@
-"""The README.md of a run: what the model is, how well it does, how to use it."""
+"""The README.md of a run: its origin, its metrics, how to use it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,11 @@ from typing import Any
 from recurcli.errors import escaped
 
 
-def model_card(result: Mapping[str, Any]) -> str:
-    """A model card in Markdown with Hugging Face's front matter, from the contents of result.json."""
+def model_card(result: Mapping[str, Any], metrics: Mapping[str, str]) -> str:
+    """Return a model card in Markdown with Hugging Face's front matter.
+
+    `result` is the contents of result.json, `metrics` maps the names of its metrics to words.
+    """
     pretrained = result["command"] == "pretrain"
     kind = "masked-token model" if pretrained else "text classifier"
     lines = [
@@ -36,13 +39,10 @@ def model_card(result: Mapping[str, Any]) -> str:
     if pretrained:
         lines += ["", "## Use", "", "    recur finetune --preset PRESET --init THIS_FOLDER"]
     else:
-        dev = result["dev"]
+        lines += [f"| dev {words} | {result['dev'][name]:.4f} |" for name, words in metrics.items()]
         lines += [
-            f"| dev accuracy | {dev['accuracy']:.4f} |",
-            f"| dev macro F1 | {dev['macro_f1']:.4f} |",
-            f"| dev MCC | {dev['mcc']:.4f} |",
             "",
-            "The dev rows chose the model among those of the run, so its scores on them are a little too good.",
+            "The dev rows chose the model among those of the run, so its metrics on them are slightly too high.",
             "",
             "## Use",
             "",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from recurcli.evaluation.metrics import METRICS
 from recurcli.validation import STRICT
 
 
@@ -98,8 +99,8 @@ class FinetuningConfig(OptimizationConfig):
 
     loss: Literal["hinge", "cross_entropy"] = "cross_entropy"
     """hinge: the multi-class hinge loss of the StarSaber paper (section 4); cross_entropy."""
-    metric: Literal["accuracy", "macro_f1", "mcc"] = "accuracy"
-    """Score of the dev rows that decides which model is the best."""
+    metric: str = "accuracy"
+    """Metric on the dev rows that selects the best model, by its name in `recurcli.evaluation.metrics.METRICS`."""
     evaluate_every: int | None = None
     """Steps from one evaluation to the next; null = at each epoch's end."""
     patience: int | None = None
@@ -112,6 +113,8 @@ class FinetuningConfig(OptimizationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.metric not in METRICS:
+            raise ValueError(f"metric must be one of {', '.join(METRICS)}, not {self.metric!r}")
         for name in ("evaluate_every", "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:

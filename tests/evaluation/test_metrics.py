@@ -8,9 +8,10 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import f1_score, precision_score, recall_score
 
 from recurcli.errors import DataError, UsageError
-from recurcli.evaluation.metrics import MetricName, classification_report, score
+from recurcli.evaluation.metrics import classification_report, compute_metric
 
 NAMES = ("c", "a", "b")  # not in alphabetical order: `names` alone decides
 CLASSES = st.integers(1, 4)
@@ -30,15 +31,15 @@ def test_agrees_with_an_example_worked_out_by_hand() -> None:
     labels = ["a", "a", "a", "b", "b", "c"]
     predictions = ["a", "a", "b", "b", "c", "c"]
     report = classification_report(labels, predictions, NAMES, loss=0.5)
-    assert report.accuracy == pytest.approx(4 / 6)
+    assert report.metrics["accuracy"] == pytest.approx(4 / 6)
     assert report.per_class["a"] == pytest.approx({"precision": 1.0, "recall": 2 / 3, "f1": 0.8, "support": 3})
     assert report.per_class["b"] == pytest.approx({"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2})
     assert report.per_class["c"] == pytest.approx({"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "support": 1})
-    assert report.macro_precision == pytest.approx(2 / 3)
-    assert report.macro_recall == pytest.approx((2 / 3 + 0.5 + 1) / 3)
-    assert report.macro_f1 == pytest.approx((0.8 + 0.5 + 2 / 3) / 3)
+    assert report.metrics["macro_precision"] == pytest.approx(2 / 3)
+    assert report.metrics["macro_recall"] == pytest.approx((2 / 3 + 0.5 + 1) / 3)
+    assert report.metrics["macro_f1"] == pytest.approx((0.8 + 0.5 + 2 / 3) / 3)
     # (right × rows - Σ label count × prediction count) / √((rows² - Σ predictions²)(rows² - Σ labels²))
-    assert report.mcc == pytest.approx((4 * 6 - (3 * 2 + 2 * 2 + 1 * 2)) / math.sqrt((36 - 12) * (36 - 14)))
+    assert report.metrics["mcc"] == pytest.approx((4 * 6 - (3 * 2 + 2 * 2 + 1 * 2)) / math.sqrt((36 - 12) * (36 - 14)))
     assert report.loss == 0.5
 
 
@@ -52,56 +53,70 @@ def test_keeps_the_order_of_names() -> None:
 def test_a_class_never_predicted_counts_as_nothing() -> None:
     report = classification_report(["a", "b"], ["a", "a"], ["a", "b"])
     assert report.per_class["b"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1}
-    assert report.macro_precision == pytest.approx(0.25)
+    assert report.metrics["macro_precision"] == pytest.approx(0.25)
 
 
 def test_a_class_never_right_counts_as_nothing() -> None:
     report = classification_report(["a", "b"], ["b", "a"], ["a", "b"])
-    assert (report.accuracy, report.macro_f1, report.mcc) == (0.0, 0.0, -1.0)
+    assert (report.metrics["accuracy"], report.metrics["macro_f1"], report.metrics["mcc"]) == (0.0, 0.0, -1.0)
 
 
-def test_a_class_of_no_row_is_in_the_macro_average() -> None:
+def test_a_class_of_no_row_is_not_in_the_macro_averages() -> None:
     report = classification_report(["a", "b"], ["a", "b"], NAMES)
     assert report.per_class["c"]["support"] == 0
-    assert report.macro_f1 == pytest.approx(2 / 3)
+    assert report.metrics["macro_f1"] == report.metrics["macro_precision"] == report.metrics["macro_recall"] == 1.0
+
+
+def test_a_class_that_is_only_predicted_is_in_the_macro_averages() -> None:
+    report = classification_report(["a", "b", "b"], ["a", "b", "c"], NAMES)
+    assert report.metrics["macro_recall"] == pytest.approx((1 + 0.5 + 0) / 3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CASES)
+def test_the_macro_averages_are_scikit_learns_default(case: tuple[list[str], list[tuple[int, int]]]) -> None:
+    names, pairs = case
+    labels, predictions = [names[right] for right, _ in pairs], [names[predicted] for _, predicted in pairs]
+    for name, function in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
+        expected = function(labels, predictions, average="macro", zero_division=0)
+        assert compute_metric(f"macro_{name}", labels, predictions, names) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     ("labels", "predictions"), [(["a"], ["a"]), (["a", "a"], ["a", "b"]), (["a", "b"], ["b", "b"])]
 )
 def test_the_coefficient_of_a_single_class_is_zero(labels: list[str], predictions: list[str]) -> None:
-    assert score("mcc", labels, predictions, ["a", "b"]) == 0.0
-    assert score("mcc", ["a"], ["a"], ["a"]) == 0.0
+    assert compute_metric("mcc", labels, predictions, ["a", "b"]) == 0.0
+    assert compute_metric("mcc", ["a"], ["a"], ["a"]) == 0.0
 
 
 def test_names_that_numpy_would_confuse_stay_apart() -> None:
     names = ["a", "a\0", "1", "1.0", "nan", ""]
-    assert classification_report(names, names, names).accuracy == 1.0
+    assert classification_report(names, names, names).metrics["accuracy"] == 1.0
 
 
 def test_refuses_an_empty_set() -> None:
-    with pytest.raises(DataError, match="nothing to score"):
+    with pytest.raises(DataError, match="no labelled rows"):
         classification_report([], [], NAMES)
-    with pytest.raises(DataError, match="nothing to score"):
-        score("accuracy", [], [], NAMES)
+    with pytest.raises(DataError, match="no labelled rows"):
+        compute_metric("accuracy", [], [], NAMES)
 
 
 def test_refuses_sides_of_different_lengths() -> None:
     with pytest.raises(ValueError, match="2 labels but 1 predictions"):
-        score("accuracy", ["a", "b"], ["a"], NAMES)
+        compute_metric("accuracy", ["a", "b"], ["a"], NAMES)
 
 
 def test_refuses_a_label_that_is_no_class_and_names_it() -> None:
     with pytest.raises(DataError, match=r"label 'neutra' .* did you mean 'neutral'"):
-        score("accuracy", ["neutra"], ["neutral"], ["neutral", "contradiction"])
+        compute_metric("accuracy", ["neutra"], ["neutral"], ["neutral", "contradiction"])
     with pytest.raises(DataError, match="prediction 'd'"):
-        score("accuracy", ["a"], ["d"], NAMES)
+        compute_metric("accuracy", ["a"], ["d"], NAMES)
 
 
 def test_refuses_an_unknown_metric() -> None:
-    name: MetricName = "macro_f2"  # type: ignore[assignment]
     with pytest.raises(UsageError, match="did you mean 'macro_f1'"):
-        score(name, ["a"], ["a"], NAMES)
+        compute_metric("macro_f2", ["a"], ["a"], NAMES)
 
 
 def test_the_report_is_plain_json() -> None:
@@ -125,17 +140,23 @@ def test_agrees_with_the_plain_loops(case: tuple[list[str], list[tuple[int, int]
         precision = ratio(hits, predictions.count(name))
         recall = ratio(hits, labels.count(name))
         f1 = ratio(2 * precision * recall, precision + recall)
-        scores.append((precision, recall, f1))
+        if name in labels or name in predictions:
+            scores.append((precision, recall, f1))
         expected = {"precision": precision, "recall": recall, "f1": f1, "support": labels.count(name)}
         assert report.per_class[name] == pytest.approx(expected)
         assert line == tuple(rows.count((name, other)) for other in names)
-    macro = [sum(column) / len(names) for column in zip(*scores, strict=True)]
-    assert [report.macro_precision, report.macro_recall, report.macro_f1] == pytest.approx(macro)
-    assert report.accuracy == pytest.approx(sum(right == predicted for right, predicted in pairs) / len(pairs))
-    assert report.mcc == pytest.approx(plain_coefficient(pairs, classes=len(names)), abs=1e-12)
-    assert score("accuracy", labels, predictions, names) == report.accuracy
-    assert score("macro_f1", labels, predictions, names) == pytest.approx(report.macro_f1)
-    assert score("mcc", labels, predictions, names) == report.mcc
+    macro = [sum(column) / len(scores) for column in zip(*scores, strict=True)]
+    assert [
+        report.metrics["macro_precision"],
+        report.metrics["macro_recall"],
+        report.metrics["macro_f1"],
+    ] == pytest.approx(macro)
+    assert report.metrics["accuracy"] == pytest.approx(
+        sum(right == predicted for right, predicted in pairs) / len(pairs)
+    )
+    assert report.metrics["mcc"] == pytest.approx(plain_coefficient(pairs, classes=len(names)), abs=1e-12)
+    for name, value in report.metrics.items():
+        assert compute_metric(name, labels, predictions, names) == value
 
 
 def plain_coefficient(pairs: list[tuple[int, int]], classes: int) -> float:

@@ -13,6 +13,7 @@ from recurcli.commands.training.setup import Prepare, Section, TrainingRequest, 
 from recurcli.distributed.group import Ranks, current
 from recurcli.encoders import encoder_class
 from recurcli.errors import StorageError, UsageError
+from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import first_difference, require_same
 from recurcli.files import write_atomically
@@ -196,6 +197,8 @@ def _finish(session: Session, request: TrainingRequest, section: Section, prepar
     if not ranks.is_main:
         return ranks.broadcast(None)
     result = result_of(request, section, prepared, session, scores)
-    write_atomically(session.run.path / "README.md", model_card(result))
+    write_atomically(
+        session.run.path / "README.md", model_card(result, {name: metric.words for name, metric in METRICS.items()})
+    )
     session.run.write_result(result)
     return ranks.broadcast(session.run.read_result())
