@@ -188,6 +188,17 @@ def limit_file_size(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
+def become_rank(rank: int, world_size: int, port: int) -> None:
+    """Set the variables that torchrun sets."""
+    variables = {"RANK": rank, "WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+
+
+def read_from(path: str) -> None:
+    """Standard input comes from the file at `path`."""
+    os.dup2(os.open(path, os.O_RDONLY), 0)
+
+
 def print_to(path: str) -> None:
     """Standard output goes to the file at `path`."""
     os.dup2(os.open(path, os.O_WRONLY), 1)

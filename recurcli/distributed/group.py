@@ -1,7 +1,7 @@
-"""The processes of one run, as torchrun starts them: what they tell each other, and how they end together.
+"""The ranks of one run, as torchrun starts them: collectives, and an exit that all ranks share.
 
-`current()` is what a command asks for. In one process it is SINGLE_PROCESS, whose methods give back what they got: nothing is
-imported, nothing is sent. Only numbers and JSON travel, never a pickle.
+Commands call `current()`. Without torchrun it returns SINGLE_PROCESS, whose collectives return their argument and import
+nothing. Collectives send numbers and JSON, never a pickle.
 """
 
 import contextlib
@@ -23,22 +23,27 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PATIENCE = timedelta(days=30)
-"""How long one process waits for another: as long as that lives, which `liveness` sees to."""
+"""The timeout of collectives: a rank waits as long as the others live, which `heartbeat` checks."""
 SHORT = 504
-"""Bytes of a message that needs one exchange only."""
+"""Bytes of JSON that `all_gather` sends in one exchange; longer values need a second one."""
 
 
 class Ranks:
-    """This process, number `rank` of `size`, and number `local_rank` of `local_size` on its machine."""
+    """This process as rank `rank` of `world_size`, and as `local_rank` of `local_world_size` on its machine.
 
-    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1) -> None:
-        self.rank, self.world_size = rank, size
-        self.local_rank, self.local_size = local_rank, local_size
+    `broadcast`, `all_gather` and `all_reduce` take JSON values and return the result; `broadcast_` and `all_reduce_` take
+    tensors and change them in place. Every rank must call the same collectives in the same order. They raise RankError if
+    the connection to another rank breaks.
+    """
+
+    def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int = 0, local_world_size: int = 1) -> None:
+        self.rank, self.world_size = rank, world_size
+        self.local_rank, self.local_world_size = local_rank, local_world_size
         self.is_main = rank == 0
-        """Whether this is the process that writes files and prints."""
+        """Whether this is rank 0, which writes the files and prints."""
 
     def connect(self, device: "torch.device") -> None:
-        """Make the other processes reachable for what lies on `device`: gloo, and nccl for CUDA."""
+        """Initialise the process group: gloo for tensors on the CPU, nccl for those on CUDA."""
         import torch
         from torch import distributed
 
@@ -47,7 +52,7 @@ class Ranks:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         assert _heartbeat is not None
-        with _talking(), _stdout_aside():
+        with _connection_errors(), _stdout_to_stderr():
             distributed.init_process_group(
                 "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
                 store=_heartbeat.store,
@@ -57,7 +62,7 @@ class Ranks:
             )
 
     def all_gather(self, value: Any) -> list[Any]:
-        """The `value` (JSON) of every process, in the order of their ranks."""
+        """Return the JSON `value` of every rank, in the order of ranks."""
         if self.world_size == 1:
             return [value]
         own = json.dumps(value).encode()
@@ -69,11 +74,11 @@ class Ranks:
         return [json.loads(body[:length]) for body, length in zip(bodies, lengths, strict=True)]
 
     def broadcast(self, value: Any) -> Any:
-        """The `value` (JSON) of the first process; the others wait for it."""
+        """Return the JSON `value` of rank 0 on every rank."""
         return self.all_gather(value if self.is_main else None)[0]
 
     def all_reduce(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The sum of each value over the processes that have it."""
+        """Return the sum of each named value over the ranks that have the name."""
         total: dict[str, float] = {}
         for some in self.all_gather(dict(values)):
             for name, value in some.items():
@@ -81,57 +86,57 @@ class Ranks:
         return total
 
     def all_reduce_(self, tensors: Sequence["Tensor"]) -> None:
-        """Make each tensor the sum of all processes' ones: in one message, as each has its price."""
+        """Sum `tensors` over all ranks, in place, in one message."""
         if self.world_size == 1 or not tensors:
             return
         import torch
         from torch import distributed
 
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        with _talking():
+        with _connection_errors():
             distributed.all_reduce(flat)
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
     def broadcast_(self, tensors: Sequence["Tensor"]) -> None:
-        """Make each tensor what the first process has."""
+        """Broadcast rank 0's values into `tensors`, in place."""
         if self.world_size == 1:
             return
         from torch import distributed
 
         for tensor in tensors:
-            with _talking():
+            with _connection_errors():
                 distributed.broadcast(tensor, 0)
 
-    def combine(self, scores: "np.ndarray") -> "np.ndarray":
-        """One array of what the processes have filled in: each place by one of them, zero elsewhere; bit for bit."""
+    def combine(self, values: "np.ndarray") -> "np.ndarray":
+        """Return the element-wise union of float64 arrays that are non-zero on one rank each; exact to the bit."""
         if self.world_size == 1:
-            return scores
+            return values
         import torch
         from torch import distributed
 
-        bits = torch.from_numpy(scores).view(torch.int64)  # sums of floats would lose the sign of a zero
-        with _talking():
+        bits = torch.from_numpy(values).view(torch.int64)  # sums of floats would lose the sign of a zero
+        with _connection_errors():
             distributed.all_reduce(bits)
         return bits.view(torch.float64).numpy()
 
     def mark_started(self) -> None:
-        """Remember for restarts by torchrun that this run is on the disk: they go on with it."""
+        """Record for later restarts by torchrun that the run is on disk and must be resumed."""
         if _heartbeat is not None:
             _heartbeat.mark_started()
 
     def was_started(self) -> bool:
-        """Whether torchrun has restarted a run that had got as far as `begin`."""
+        """Whether torchrun restarted the run after `mark_started`."""
         return _heartbeat is not None and _heartbeat.was_started()
 
     def _gathered(self, message: bytes) -> list[bytes]:
-        """The messages of all processes, which have one length."""
+        """The messages of all ranks, which must have one length."""
         import torch
         from torch import distributed
 
         own = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         parts = [torch.empty_like(own) for _ in range(self.world_size)]
-        with _talking():
+        with _connection_errors():
             distributed.all_gather(parts, own)
         return [part.numpy().tobytes() for part in parts]
 
@@ -142,46 +147,46 @@ _heartbeat: Heartbeat | None = None
 
 
 def current() -> Ranks:
-    """The processes that this one was started with."""
+    """The ranks of this run; SINGLE_PROCESS unless `join` was called under torchrun."""
     return _current
 
 
 def join() -> None:
-    """Find the other processes, if torchrun (or what sets the same variables) has started any.
+    """Connect to torchrun's key-value store and start the heartbeat; do nothing if torchrun's variables are not set.
 
-    Raises RankError if one of them does not come.
+    Raises UsageError for a variable that is no number, RankError if rank 0 does not start.
     """
     global _current, _heartbeat
     for name in ("RANK", "WORLD_SIZE"):
         if not (value := os.environ.get(name, "1")).isdecimal():
             raise UsageError(
-                f"{name} is '{escaped(value)}', no number; torchrun sets it, and one process needs none: unset it"
+                f"{name} is '{escaped(value)}', no number; torchrun sets it: unset it for a single process"
             )
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if "MASTER_ADDR" not in os.environ or "RANK" not in os.environ:
         return
-    if (size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ) or _heartbeat is not None:
+    if (world_size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ) or _heartbeat is not None:
         return
     rank = int(os.environ["RANK"])
-    if rank > 0:  # one of them speaks for all
+    if rank > 0:  # rank 0 prints for all
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
         sys.stderr = sys.stdout
     from torch import distributed
 
-    with _talking():
+    with _connection_errors():
         store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(seconds=START)))  # type: ignore[attr-defined]
         store.set_timeout(PATIENCE)
-        _heartbeat = Heartbeat(store, rank, size, node=os.environ.get("GROUP_RANK", "0"))
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    _current = Ranks(rank, size, int(os.environ.get("LOCAL_RANK", "0")), local_size)
+        _heartbeat = Heartbeat(store, rank, world_size, node=os.environ.get("GROUP_RANK", "0"))
+    local_rank, local_world_size = os.environ.get("LOCAL_RANK", "0"), os.environ.get("LOCAL_WORLD_SIZE", "1")
+    _current = Ranks(rank, world_size, int(local_rank), int(local_world_size))
 
 
 def finish() -> None:
-    """Wait until the commands of all processes have done their work; RankError if one of them failed instead."""
+    """Wait until all ranks have finished. Raises RankError if one of them failed instead."""
     if _heartbeat is None:
         return
-    if verdict := _heartbeat.finish():
-        raise RankError(verdict.message)
+    if failure := _heartbeat.finish():
+        raise RankError(failure.message)
     from torch import distributed
 
     if distributed.is_initialized():
@@ -189,38 +194,38 @@ def finish() -> None:
 
 
 def report_failure(error: BaseException, code: int, message: str) -> tuple[int, str | None]:
-    """Make the failure of this process that of all: the exit code and the message, None if another one tells it."""
+    """Report a failure to all ranks. Returns the run's exit code, and the message; None if another rank prints it."""
     if _heartbeat is None:
         return code, message
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the end has begun
-    # A process that was killed shows itself by a broken connection, or by torchrun's SIGTERM to the others.
+        signal.signal(number, signal.SIG_IGN)  # this process exits anyway
+    # After a kill the other ranks see a broken connection, or SIGTERM from torchrun: name the killed rank instead.
     if isinstance(error, RankError | Interrupted) and (lost := _heartbeat.missing()):
         code, message = RankError.exit_code, f"{named(lost)} ended without a word: killed, or its machine is lost"
-    verdict, tells = _heartbeat.report_failure(code, message)
-    if tells:
+    failure, must_print = _heartbeat.report_failure(code, message)
+    if must_print:
         sys.stderr = sys.__stderr__
-    return verdict.code, verdict.message if tells else None
+    return failure.code, failure.message if must_print else None
 
 
 def exit_group(code: int) -> None:
-    """End this process, after a failure and after giving the others a moment; in one process, do nothing."""
+    """Exit after a failure, once the other ranks had a moment to exit; return at once in a single process."""
     if _heartbeat is None:
         return
     from torch import distributed
 
     if distributed.is_initialized() and distributed.get_backend() == "gloo":
-        distributed.destroy_process_group()  # whoever waits for this process is told so
+        distributed.destroy_process_group()  # ranks that wait for this one get an error
     _heartbeat.leave()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(code)  # the interpreter's own end would wait for what a lost process still owes
+    os._exit(code)  # a normal exit would wait for collectives with a lost rank
 
 
 @contextlib.contextmanager
-def _stdout_aside() -> Iterator[None]:
-    """Send to stderr what gloo prints of its connections (until torch 2.12): stdout is for results."""
+def _stdout_to_stderr() -> Iterator[None]:
+    """Redirect to stderr what gloo prints to stdout when it connects (until torch 2.12)."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -232,10 +237,10 @@ def _stdout_aside() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _talking() -> Iterator[None]:
-    """Turn what torch says of a broken connection into a RankError."""
+def _connection_errors() -> Iterator[None]:
+    """Turn torch's RuntimeError for a broken connection into a RankError."""
     try:
         yield
     except RuntimeError as error:
         reason = escaped(str(error).partition(". This is typically")[0], limit=300)
-        raise RankError(f"another process of this run cannot be reached: {reason}") from None
+        raise RankError(f"another rank of this run cannot be reached: {reason}") from None

@@ -1,9 +1,9 @@
-"""Whether the processes of one run are all alive, and how they end together when one of them fails.
+"""Detection of lost processes: each rank beats in torchrun's key-value store, and the first failure ends all ranks.
 
-A thread of each process beats in torchrun's key-value store and looks at the beats of the others. That is why nothing
-else here needs a short timeout: one process may work for an hour while the others wait for it, and one that was killed,
-stopped or cut off is still found within SILENCE. The first failure that reaches the store is the run's verdict: its
-process tells it, all end with its exit code.
+A thread of each rank counts up a key of the store every BEAT seconds and reads those of the other ranks. So collectives
+need no short timeout: rank 0 may work for an hour while the others wait for it, and a rank that is killed, stopped or cut
+off is detected within SILENCE seconds. The first failure in the store is that of the run: its rank prints it, and all
+ranks exit with its code.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from recurcli.errors import RankError, last_line
 
@@ -23,174 +23,188 @@ if TYPE_CHECKING:
 BEAT = 0.5
 """Seconds from one beat to the next."""
 SILENCE = 15.0
-"""Seconds without a beat after which a process counts as lost; none of our calls holds the interpreter that long."""
+"""Seconds without a beat after which a rank counts as lost; no call of ours holds the interpreter that long."""
 START = 120.0
-"""Seconds that the processes may be apart when they start."""
+"""Seconds within which all ranks must start."""
 GRACE = 5.0
-"""Seconds that a process has to end by itself after another one has failed."""
+"""Seconds that the main thread has to exit after another rank has failed."""
 PARTING = 2.0
-"""Seconds that the first to fail waits for the others: when it is gone, torchrun sends them SIGTERM."""
+"""Seconds that the failed rank waits for the others: when it exits, torchrun sends them SIGTERM."""
 LOST = RankError.exit_code
+_STARTED = "recur/started"
 
 
 class Failure(NamedTuple):
-    """How the run ends."""
+    """The first failure of a run."""
 
     code: int
     message: str
     rank: int
-    """The process that failed,"""
+    """The rank that reported it."""
     node: str
-    """and its machine."""
+    """The machine of that rank."""
 
 
 class Heartbeat:
-    """This process among `size`, in the key-value store behind `store`."""
+    """The beat of this rank, and a thread that watches the beats of the others."""
 
-    def __init__(self, store: "Store", rank: int, size: int, node: str) -> None:
+    def __init__(self, store: "Store", rank: int, world_size: int, node: str) -> None:
         from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-        self.rank, self.size, self.node = rank, size, node
+        self.rank, self.world_size, self.node = rank, world_size, node
         self._common = store
-        self._token = uuid.uuid4().hex if rank == 0 else self._asked_token()
-        # torchrun keeps one store over all restarts: what an earlier start left there must not be taken for ours.
+        self._token = uuid.uuid4().hex if rank == 0 else self._request_token()
+        # torchrun keeps one store over all restarts: the keys of an earlier start must not be read in this one.
         self.store = PrefixStore(self._token, store)
-        other = store.clone()  # type: ignore[attr-defined]  # a connection of its own: the main thread may wait on the first
-        self._beats, self._hellos = PrefixStore(self._token, other), other
-        self._ended, self._leaving = threading.Event(), threading.Event()
-        self._untold = threading.Semaphore()
+        # The thread has its own connection, as the main thread may block on the first one.
+        self._thread_common = store.clone()  # type: ignore[attr-defined]
+        self._thread_store = PrefixStore(self._token, self._thread_common)
+        self._finished, self._exiting = threading.Event(), threading.Event()
+        self._unprinted = threading.Semaphore()
         self._seen: dict[int, tuple[bytes, float]] = {}
-        """The last beat of each other process, and for how long it has been the last."""
-        self._thread = threading.Thread(target=self._run, name="recur-watch", daemon=True)
+        """The last beat of each rank, and the seconds since it changed."""
+        self._thread = threading.Thread(target=self._run, name="recur-heartbeat", daemon=True)
         self._thread.start()
 
     def report_failure(self, code: int, message: str) -> tuple[Failure, bool]:
-        """The run's verdict, which is this failure if it is the first one; and whether this process is to tell it."""
+        """Report a failure of this rank. Returns the run's first failure, and whether this rank must print it."""
         try:
-            verdict, won = self._report_failure(self.store, code, message)
-        except RuntimeError:  # the store is gone, and with it all that the others could say
-            verdict, won = Failure(code, message, self.rank, self.node), self.rank == 0
-        return verdict, self._is_to_tell(verdict, won=won)
+            failure, first = self._store_failure(self.store, code, message)
+        except RuntimeError:  # torchrun is gone: each rank has its own failure, and rank 0 prints
+            failure, first = Failure(code, message, self.rank, self.node), self.rank == 0
+        return failure, self._must_print(failure, first=first)
 
     def missing(self) -> list[int]:
-        """The processes that do not beat any more, found out in a few beats; none where the run has its verdict."""
-        others = [rank for rank in range(self.size) if rank != self.rank]
+        """Ranks without a beat in the next few BEATs; empty if the run has a failure already."""
+        others = [rank for rank in range(self.world_size) if rank != self.rank]
         deadline = time.monotonic() + 5 * BEAT
         with contextlib.suppress(RuntimeError):
-            before = {rank: self._last(self.store, rank) for rank in others}
+            before = {rank: _last_beat(self.store, rank) for rank in others}
             while others and time.monotonic() < deadline:
-                if self.store.check(["verdict"]):
+                if self.store.check(["failure"]):
                     return []
                 time.sleep(BEAT / 5)
-                others = [rank for rank in others if self._last(self.store, rank) == before[rank]]
+                others = [rank for rank in others if _last_beat(self.store, rank) == before[rank]]
         return others
 
     def leave(self) -> None:
-        """Say that this process ends in failure, and give the others a moment to do the same."""
-        self._leaving.set()
-        deadline = time.monotonic() + PARTING
+        """Announce that this rank exits with a failure, and wait up to PARTING seconds for the others to do so."""
+        self._exiting.set()
         with contextlib.suppress(RuntimeError):
-            self.store.add("left", 1)
-            while self.store.add("left", 0) < self.size and time.monotonic() < deadline:
-                time.sleep(BEAT / 20)
+            self.store.add("exiting", 1)
+            self._wait_for("exiting")
 
     def finish(self) -> Failure | None:
-        """Wait until all processes have finished; the verdict if one of them failed instead."""
+        """Wait until all ranks have finished. Returns the failure if one of them failed instead."""
         self.store.add("finished", 1)
-        while self.store.add("finished", 0) < self.size:
-            if self.store.check(["verdict"]):
-                return Failure(*json.loads(self.store.get("verdict")))
+        while self.store.add("finished", 0) < self.world_size:
+            if self.store.check(["failure"]):
+                return _stored_failure(self.store)
             time.sleep(BEAT / 10)
-        self._ended.set()
+        self._finished.set()
         self._thread.join()
+        self.store.add("parted", 1)
+        if self.rank == 0:  # without torchrun the store is a thread of rank 0, which must outlive the last question
+            self._wait_for("parted")
         return None
 
     def mark_started(self) -> None:
-        """Remember, over restarts too, that the work of this torchrun has left its first trace on the disk."""
-        self._common.set("recur/begun", "yes")
+        """Record for later restarts by torchrun that the run is on disk."""
+        self._common.set(_STARTED, "yes")
 
     def was_started(self) -> bool:
-        """Whether an earlier start of this torchrun got that far."""
-        return self._common.check(["recur/begun"])
+        """Whether `mark_started` was called before torchrun restarted the run."""
+        return self._common.check([_STARTED])
 
-    def _asked_token(self) -> str:
-        """The name of this start, from rank 0; asked for by a key that no earlier start can have answered."""
-        own, deadline = uuid.uuid4().hex, time.monotonic() + START
-        self._common.set(f"recur/hello/{self.rank}", own)
-        while not self._common.check([f"recur/reply/{own}"]):
+    def _wait_for(self, counter: str) -> None:
+        """Wait at most PARTING seconds until all ranks have raised the counter."""
+        deadline = time.monotonic() + PARTING
+        while self.store.add(counter, 0) < self.world_size and time.monotonic() < deadline:
+            time.sleep(BEAT / 20)
+
+    def _request_token(self) -> str:
+        """The token of this start, from rank 0; its key holds a new id, which no earlier start can have answered."""
+        request, deadline = uuid.uuid4().hex, time.monotonic() + START
+        self._common.set(f"recur/request/{self.rank}", request)
+        while not self._common.check([f"recur/token/{request}"]):
             if time.monotonic() > deadline:
                 raise RankError(f"rank 0 has not started within {START:.0f} s")
             time.sleep(BEAT / 20)
-        return self._common.get(f"recur/reply/{own}").decode()
+        return self._common.get(f"recur/token/{request}").decode()
+
+    def _send_token(self, rank: int) -> None:
+        if self._thread_common.check([f"recur/request/{rank}"]):
+            request = self._thread_common.get(f"recur/request/{rank}").decode()
+            self._thread_common.set(f"recur/token/{request}", self._token)
 
     def _run(self) -> None:
-        silent = list(range(1, self.size)) if self.rank == 0 else []
+        """Beat and watch until the run ends. Rank 0 also sends the token to each rank that has not beaten yet."""
+        absent = list(range(1, self.world_size)) if self.rank == 0 else []
         count, started = 0, time.monotonic()
         try:
-            while not self._ended.wait(BEAT / 10 if silent else BEAT):
+            while not self._finished.wait(BEAT / 10 if absent else BEAT):
                 count += 1
-                self._beats.set(f"beat/{self.rank}", str(count))
-                silent = self._answer(silent)
-                self._look(silent if time.monotonic() - started > START else [])
+                self._thread_store.set(f"beat/{self.rank}", str(count))
+                for rank in absent:
+                    self._send_token(rank)
+                absent = [rank for rank in absent if not _last_beat(self._thread_store, rank)]
+                self._watch(absent if time.monotonic() - started > START else [])
         except RuntimeError:
-            if not self._ended.is_set():
-                self._leave(
-                    Failure(LOST, "torchrun is gone, or cannot be reached", self.rank, self.node), won=self.rank == 0
-                )
+            if not self._finished.is_set():
+                gone = Failure(LOST, "torchrun is gone, or cannot be reached", self.rank, self.node)
+                self._exit(gone, first=self.rank == 0)
 
-    def _answer(self, silent: list[int]) -> list[int]:
-        """Tell the name of this start to those who ask for it; returns those who have not beaten yet."""
-        for rank in silent:
-            if self._hellos.check([f"recur/hello/{rank}"]):
-                self._hellos.set("recur/reply/" + self._hellos.get(f"recur/hello/{rank}").decode(), self._token)
-        return [rank for rank in silent if not self._beats.check([f"beat/{rank}"])]
-
-    def _look(self, absent: list[int]) -> None:
-        """End this process if the run has a verdict, or should have one."""
-        if self._beats.check(["verdict"]):
-            self._leave(Failure(*json.loads(self._beats.get("verdict"))), won=False)
-        elif absent:
-            self._give_up(f"{named(absent)} not started within {START:.0f} s")
-        elif lost := self._lost():
-            self._give_up(f"{named(lost)} given no sign of life for {SILENCE:.0f} s: killed, stopped or cut off")
+    def _watch(self, absent: list[int]) -> None:
+        """Exit if the run has a failure, or a rank is lost or did not start."""
+        if self._thread_store.check(["failure"]):
+            self._exit(_stored_failure(self._thread_store), first=False)
+        lost = self._lost()
+        if absent:
+            message = f"{named(absent)} not started within {START:.0f} s"
+        elif lost:
+            message = f"{named(lost)} given no sign of life for {SILENCE:.0f} s: killed, stopped or cut off"
+        else:
+            return
+        failure, first = self._store_failure(self._thread_store, LOST, message)
+        self._exit(failure, first=first)
 
     def _lost(self) -> list[int]:
-        """Who has been silent for too long; time in which this process itself stood still does not count."""
-        for rank in range(self.size):
-            beat = self._last(self._beats, rank)
-            before, silence = self._seen.get(rank, (b"", 0.0))
-            if beat:
+        """Ranks that have been silent for SILENCE; time in which this process itself was stopped does not count."""
+        for rank in range(self.world_size):
+            if beat := _last_beat(self._thread_store, rank):
+                before, silence = self._seen.get(rank, (b"", 0.0))
                 self._seen[rank] = (beat, silence + BEAT if beat == before else 0.0)
         return [rank for rank, (_, silence) in self._seen.items() if silence > SILENCE and rank != self.rank]
 
-    def _give_up(self, message: str) -> None:
-        verdict, won = self._report_failure(self._beats, LOST, message)
-        self._leave(verdict, won=won)
-
-    def _leave(self, verdict: Failure, *, won: bool) -> None:
-        """Let the main thread end by itself, which it cannot while it waits for a lost process; then end without it."""
-        if self._is_to_tell(verdict, won=won):
-            print(last_line(verdict.code, verdict.message), file=sys.__stderr__, flush=True)
-        self._leaving.wait(GRACE)
-        if self._leaving.is_set():
+    def _exit(self, failure: Failure, *, first: bool) -> NoReturn:
+        """Exit for a main thread that blocks on a lost rank; one that does not block has GRACE seconds to exit itself."""
+        if self._must_print(failure, first=first):
+            print(last_line(failure.code, failure.message), file=sys.__stderr__, flush=True)
+        self._exiting.wait(GRACE)
+        if self._exiting.is_set():
             time.sleep(GRACE)
-        os._exit(verdict.code)
+        os._exit(failure.code)
 
-    def _report_failure(self, store: "Store", code: int, message: str) -> tuple[Failure, bool]:
-        own = Failure(code, message, self.rank, self.node)
-        stored = Failure(*json.loads(store.compare_set("verdict", "", json.dumps(own))))
-        return stored, stored.rank == self.rank
+    def _store_failure(self, store: "Store", code: int, message: str) -> tuple[Failure, bool]:
+        """Store a failure of this rank if it is the first. Returns the first one, and whether it is this rank's."""
+        failure = json.dumps(Failure(code, message, self.rank, self.node))
+        first = Failure(*json.loads(store.compare_set("failure", "", failure)))
+        return first, first.rank == self.rank
 
-    def _is_to_tell(self, verdict: Failure, *, won: bool) -> bool:
-        """Once a machine: by the process that failed, and by the first one where stderr is another one."""
-        tells = won or (verdict.node != self.node and os.environ.get("LOCAL_RANK") == "0")
-        return tells and self._untold.acquire(blocking=False)
-
-    @staticmethod
-    def _last(store: "Store", rank: int) -> bytes:
-        return store.get(f"beat/{rank}") if store.check([f"beat/{rank}"]) else b""
+    def _must_print(self, failure: Failure, *, first: bool) -> bool:
+        """Whether to print: once, by the rank that failed `first`, and by local rank 0 of each other machine."""
+        prints = first or (failure.node != self.node and os.environ.get("LOCAL_RANK") == "0")
+        return prints and self._unprinted.acquire(blocking=False)
 
 
 def named(ranks: list[int]) -> str:
     """`rank 1 has`, `ranks 1, 2 have`."""
     return f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
+
+
+def _last_beat(store: "Store", rank: int) -> bytes:
+    return store.get(f"beat/{rank}") if store.check([f"beat/{rank}"]) else b""
+
+
+def _stored_failure(store: "Store") -> Failure:
+    return Failure(*json.loads(store.get("failure")))

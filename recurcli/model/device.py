@@ -16,7 +16,7 @@ def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
 
     Of several processes on a machine each has a CUDA device of its own.
     """
-    if ranks.local_size > 1 and (name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())):
+    if ranks.local_world_size > 1 and (name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())):
         return _own_device(name, ranks)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -34,10 +34,12 @@ def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
 def _own_device(name: str, ranks: Ranks) -> torch.device:
     if name not in ("auto", "cuda"):
         raise UsageError(
-            f"device '{escaped(name)}' is one for {ranks.local_size} processes; say cuda: each takes its own"
+            f"device '{escaped(name)}' is one for {ranks.local_world_size} processes; say cuda: each takes its own"
         )
-    if ranks.local_size > (count := torch.cuda.device_count()):
-        raise UsageError(f"{ranks.local_size} processes and {count} CUDA devices; start {count}, or use --device cpu")
+    if ranks.local_world_size > (count := torch.cuda.device_count()):
+        raise UsageError(
+            f"{ranks.local_world_size} processes and {count} CUDA devices; start {count}, or use --device cpu"
+        )
     return torch.device("cuda", ranks.local_rank)
 
 
