@@ -77,7 +77,7 @@ def predict(
     from recurcli.commands.predict import PredictRequest
     from recurcli.commands.predict import predict as command
     from recurcli.commands.prediction.columns import ColumnOptions
-    from recurcli.commands.prediction.resumable_file import telling_the_way_out
+    from recurcli.commands.prediction.resumable_file import naming_the_resume
 
     request = PredictRequest(
         run=run,
@@ -100,5 +100,5 @@ def predict(
     from recurcli.display import progress
 
     rows_on_screen = str(output) == "-" and sys.stdout.isatty()
-    with telling_the_way_out(output):
+    with naming_the_resume(output):
         progress.follow(command(request), quiet=quiet, bar=not rows_on_screen, count=True)

@@ -4,10 +4,9 @@ import contextlib
 import gc
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,18 +16,18 @@ from recurcli.commands.prediction.reader import (
     WINDOW_CHARACTERS,
     Input,
     InputFormat,
-    RowCounter,
+    Windows,
     open_input,
-    summarise,
-    windows,
+    scan,
 )
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
-from recurcli.data.formats.readers import Format, Record
+from recurcli.data.formats.readers import Format
 from recurcli.distributed.group import current
 from recurcli.errors import DataError
 from recurcli.evaluation.predictor import WINDOW, Predictor
 from recurcli.events import Note, RowsDone
+from recurcli.facts import Facts
 from recurcli.files import MANIFEST, sha256_of
 from recurcli.model.device import Precision, choose_precision
 
@@ -59,12 +58,12 @@ class PredictRequest:
 
 
 def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
-    """Label the rows of `request.source`; yields notes, and the number of rows done after every batch of them.
+    """Label the rows of `request.source`; yields notes, and the number of rows done after every batch.
 
     Raises DataError for an input that cannot be read at all, and with `strict` for its first bad row.
     """
     ranks = current()
-    if not ranks.is_main:  # the input is read, and the output written, by one process
+    if not ranks.is_main:  # the main process reads the input and writes the output
         _load(request).serve()
         return
     input = Input(request.source, request.input_format, request.delimiter)
@@ -76,23 +75,21 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             _load(request).dismiss()
         return
     with contextlib.ExitStack() as stack:
-        sink = open_output(request.output, stack, resume=request.resume, overwrite=request.overwrite)
+        output = open_output(request.output, stack, resume=request.resume, overwrite=request.overwrite)
         predictor = _load(request)
-        gc.freeze()  # what is loaded stays: without this the collector looks through torch with every few windows
+        gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
-        records, waits = open_input(input, stack, at_once=_answers_at_once(request, sink))
+        records, waits = open_input(input, stack, at_once=_answers_at_once(request, output))
         if records.name == "standard input" and sys.stdin.isatty():
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
-        sample = next(windows(records, waits), [])
+        sample = next(Windows(records, waits), [])
         columns = find_columns(records, sample, predictor.model.config.columns, request.columns)
         if columns.doubt:
             yield Note(f"{records.name}: {columns.doubt}", "warning")
         format = request.format or _same_format(records.format)
-        known = summarise(input, columns, separated=format in ("tsv", "csv"))
-        if request.strict and known.first_fault:
-            raise DataError(known.first_fault)
-        if columns.typed and known.rows is not None:
-            columns = replace(columns, names=known.names, keys=known.names)
+        whole, columns = scan(input, columns, separated=format in ("tsv", "csv"))
+        if request.strict and whole and whole.first_fault:
+            raise DataError(whole.first_fault)
         writer = RowWriter(
             format,
             columns,
@@ -101,26 +98,42 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             delimiter=request.delimiter if format == records.format else None,
             probabilities=request.probabilities,
             top_k=request.top_k,
-            with_reason=known.rows is None or known.faults > 0,
+            with_reason=whole is None or whole.faults > 0,
         )
-        earlier = sink.begin(*_facts(request, predictor, writer))
-        for note in sink.notes:
+        progress = output.begin(**_facts(request, predictor, writer))
+        for note in output.notes:
             yield Note(note, "warning")
-        rows = windows(chain(sample[1:] if columns.header else sample, records), waits)
+        rows = Windows(chain(sample[1:] if columns.header else sample, records), waits, hashed=output.resumable)
         del sample  # or it would stay in memory until the end
-        tally = RowCounter(records.name, known.rows, proved=sink.resumable)
-        if earlier.rows:
-            tally.skip(rows, earlier)
-            writer.count, predictor.truncated = earlier.rows, earlier.truncated
-            yield Note(f"{request.output}: going on after row {earlier.rows:,}")
+        if progress.rows:
+            rows.skip(progress, records.name)
+            predictor.truncated = progress.truncated
+            yield Note(f"{request.output}: going on after row {progress.rows:,}")
         else:
-            sink.write(writer.head())
-        yield RowsDone(tally.rows, tally.total)
-        yield from _predict_rows(rows, predictor, writer, sink, tally, strict=request.strict)
+            output.write(writer.head())
+        total = whole.rows if whole else None
+        yield RowsDone(progress.rows, total)
+        for window in rows:
+            before, texts = progress.rows, [columns.text_of(record) for record in window]
+            for record, text in zip(window, texts, strict=True):
+                progress.count(records.name, record, text.fault)
+            if request.strict and progress.first_fault:
+                raise DataError(progress.first_fault)
+            pairs = [(text.text, text.pair) for text in texts]
+            logits = yield from predictor.iter_logits(pairs, total=total, before=before)
+            predictions = zip(window, predictor.predictions(logits), texts, strict=True)
+            output.write(
+                b"".join(
+                    writer.row(number, record, prediction, text.fault)
+                    for number, (record, prediction, text) in enumerate(predictions, before)
+                )
+            )
+            progress.truncated, progress.input_sha256 = predictor.truncated, rows.digest.hexdigest()
+            output.save(progress)
     predictor.dismiss()
-    if tally.faults:
-        rest = f" (and {tally.faults - 1:,} more)" if tally.faults > 1 else ""
-        yield Note(f"{tally.first_fault}{rest}; labelled by what could be read", "warning")
+    if progress.faults:
+        rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
+        yield Note(f"{progress.first_fault}{rest}; labelled by what could be read", "warning")
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
 
@@ -135,40 +148,17 @@ def _load(request: PredictRequest) -> Predictor:
     )
 
 
-def _predict_rows(
-    rows: Iterator[list[Record]],
-    predictor: Predictor,
-    writer: RowWriter,
-    sink: OutputStream,
-    tally: RowCounter,
-    *,
-    strict: bool,
-) -> Iterator[RowsDone]:
-    for window in rows:
-        tally.read(window)
-        texts = [writer.columns.text_of(record) for record in window]
-        tally.judge(window, texts)
-        if strict and tally.first_fault:
-            raise DataError(tally.first_fault)
-        logits = yield from predictor.iter_logits(
-            [(text.text, text.pair) for text in texts], total=tally.total, before=writer.count
-        )
-        lines = zip(window, predictor.predictions(logits), texts, strict=True)
-        sink.write(b"".join(writer.row(record, prediction, text.fault) for record, prediction, text in lines))
-        sink.advance(tally.reached(truncated=predictor.truncated))
-
-
 def _same_format(format: Format) -> OutputFormat:
     return "csv" if format == "csv" else "tsv" if format == "tsv" else "jsonl"
 
 
-def _answers_at_once(request: PredictRequest, sink: OutputStream) -> bool:
+def _answers_at_once(request: PredictRequest, output: OutputStream) -> bool:
     """Whether a row is answered when no other follows it, rather than with a whole window.
 
     Which rows share a batch then depends on when they come, and with that the last digit of a score: good where
     somebody watches or asks for it, never where the same input must give the same bytes.
     """
-    if sink.resumable:
+    if output.resumable:
         return False
     return request.unbuffered or is_terminal(request.output) or (str(request.source) == "-" and _typed())
 
@@ -177,30 +167,31 @@ def _typed() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> tuple[dict[str, Any], ...]:
-    """What a resume must find as it was: of the command line, of the input, and (less strictly) of the machine."""
+def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
+    """What a resume must match, of the command line and of the input, and what it should match, of the machine."""
     columns, config = writer.columns, predictor.config
-    options = {
-        "the model": sha256_of(request.run / MANIFEST),
-        "--format": writer.format,
-        "--delimiter": request.delimiter,
-        "--text": " + ".join(columns.text),
-        "--pair": " + ".join(columns.pair) or None,
-        "--id": columns.id,
-        "--header": columns.header,
-        "--probabilities": request.probabilities,
-        "--top-k": request.top_k,
-        "--strict": request.strict,
-        "--device": config.device.type,
-        "--precision": choose_precision(config.precision, config.device),
-        "--batch-size": config.batch_size,
-        "the window": [WINDOW, WINDOW_CHARACTERS],
-    }
-    input = {"columns": columns.names, "JSON": columns.typed, "a column of reasons": writer.with_reason}
     on_gpu = config.device.type == "cuda"
-    machine = {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(config.device) if on_gpu else "cpu",
+    return {
+        "options": {
+            "the model": sha256_of(request.run / MANIFEST),
+            "--format": writer.format,
+            "--delimiter": request.delimiter,
+            "--text": " + ".join(columns.text),
+            "--pair": " + ".join(columns.pair) or None,
+            "--id": columns.id,
+            "--header": columns.header,
+            "--probabilities": request.probabilities,
+            "--top-k": request.top_k,
+            "--strict": request.strict,
+            "--device": config.device.type,
+            "--precision": choose_precision(config.precision, config.device),
+            "--batch-size": config.batch_size,
+            "the window": [WINDOW, WINDOW_CHARACTERS],
+        },
+        "input": {"columns": columns.names, "JSON": columns.typed, "a column of reasons": writer.with_reason},
+        "machine": {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "device": torch.cuda.get_device_name(config.device) if on_gpu else "cpu",
+        },
     }
-    return options, input, machine

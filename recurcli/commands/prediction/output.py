@@ -5,12 +5,12 @@ import os
 import stat
 import sys
 import unicodedata
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from recurcli.commands.prediction.journal import PredictionProgress
+from recurcli.commands.prediction.progress import PredictionProgress
 from recurcli.errors import StorageError, UsageError
+from recurcli.facts import Facts
 
 _STANDARD = ("-", "/dev/stdout", "/dev/fd/1")
 
@@ -67,7 +67,7 @@ def _descriptor_stat(stream: object) -> os.stat_result | None:
 
 
 class OutputStream:
-    """A place for bytes that names itself when it is full; control characters do not reach a terminal."""
+    """An unbuffered output, named in its errors; control characters are escaped for a terminal."""
 
     resumable = False
     """Whether what is written is kept when the run is stopped."""
@@ -77,16 +77,14 @@ class OutputStream:
         self._name = name
         self._terminal = terminal
         self.notes: list[str] = []
-        """What the user should know of an earlier run that cannot be gone on with as it was left."""
+        """Warnings about an earlier run that cannot be resumed as it was left."""
 
-    def begin(
-        self, options: Mapping[str, Any], input: Mapping[str, Any], machine: Mapping[str, Any]
-    ) -> PredictionProgress:
-        """Told of what the rows are made; returns where they go on, which in a stream is always the start."""
+    def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
+        """Start writing. Returns the progress to go on from; always the start for a stream."""
         return PredictionProgress()
 
-    def advance(self, reached: PredictionProgress) -> None:
-        """Told after each window that all is written of the rows so far."""
+    def save(self, progress: PredictionProgress) -> None:
+        """Take over the progress at the end of a window, whose rows are all written."""
 
     def write(self, data: bytes) -> None:
         """Write and flush all of `data`; BrokenPipeError where nobody reads any more, StorageError for the rest."""
@@ -102,7 +100,7 @@ class OutputStream:
 
 
 def open_stream(output: Path, stack: contextlib.ExitStack) -> OutputStream:
-    """The sink for standard output, a FIFO or a device, closed by `stack`."""
+    """Open standard output, a FIFO or a device until `stack` closes it."""
     if str(output) in _STANDARD:
         with contextlib.suppress(OSError, ValueError):
             os.set_blocking(

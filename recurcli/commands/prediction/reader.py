@@ -7,20 +7,20 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
-from recurcli.commands.prediction.columns import Columns, Text
-from recurcli.commands.prediction.journal import PredictionProgress
+from recurcli.commands.prediction.columns import Columns
+from recurcli.commands.prediction.progress import PredictionProgress
 from recurcli.commands.prediction.writer import JSON_ADDED
 from recurcli.data.formats.readers import Record, Records, read_records
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import WINDOW
 
 InputFormat = Literal["tsv", "csv", "jsonl", "parquet"]
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 WINDOW_CHARACTERS = 8 << 20
 """A window ends early at this many characters, so that very long rows do not fill the memory."""
 
@@ -89,8 +89,8 @@ def open_input(
         return stack.enter_context(input.records(None, str(source))), None
     waits = None
     if at_once:
-        arriving = PollableStream(stream.fileno())
-        stream, waits = cast(BinaryIO, arriving), arriving.keeps_waiting
+        pollable = PollableStream(stream.fileno())
+        stream, waits = cast(BinaryIO, pollable), pollable.keeps_waiting
     name = "standard input" if str(source) == "-" else str(source)
     return stack.enter_context(input.records(stream, name)), waits
 
@@ -103,21 +103,47 @@ def is_fifo(source: Path) -> bool:
         return False  # read_records says what is wrong with it
 
 
-def windows(rows: Iterator[Record], waits: Callable[[int], bool] | None = None) -> Iterator[list[Record]]:
-    """The rows in runs of WINDOW at most, of about WINDOW_CHARACTERS at most, and of what is there before it `waits`."""
-    window: list[Record] = []
-    characters = 0
-    for record in rows:
-        window.append(record)
-        characters += len(written(record))
-        if len(window) == WINDOW or characters >= WINDOW_CHARACTERS or (waits and waits(record.line)):
-            yield window
-            window, characters = [], 0
-    if window:
-        yield window
+class Windows(Iterator[list[Record]]):
+    """The records in lists of at most WINDOW rows and about WINDOW_CHARACTERS.
+
+    A list ends early after line n if `waits(n)` says that the next row is still to come. With `hashed` the contents of
+    the rows go into `digest`.
+    """
+
+    def __init__(
+        self, records: Iterator[Record], waits: Callable[[int], bool] | None = None, *, hashed: bool = False
+    ) -> None:
+        self._records, self._waits, self._hashed = records, waits, hashed
+        self.digest = hashlib.sha256()
+
+    def __next__(self) -> list[Record]:
+        window: list[Record] = []
+        characters = 0
+        for record in self._records:
+            content = _content(record)
+            window.append(record)
+            characters += len(content)
+            if self._hashed:
+                self.digest.update(f"{content}\n".encode())
+            if len(window) == WINDOW or characters >= WINDOW_CHARACTERS or (self._waits and self._waits(record.line)):
+                break
+        if not window:
+            raise StopIteration
+        return window
+
+    def skip(self, earlier: PredictionProgress, name: str) -> None:
+        """Read the rows of an earlier run; DataError if those of the input `name` are others."""
+        left = earlier.rows
+        while left > 0 and (window := next(self, None)):
+            left -= len(window)
+        if left or self.digest.hexdigest() != earlier.input_sha256:
+            raise DataError(
+                f"{escaped(name)}: its first {earlier.rows:,} rows are not those of the earlier run; "
+                "give them again, or start anew with --overwrite"
+            )
 
 
-def written(record: Record) -> str:
+def _content(record: Record) -> str:
     """All that a record holds as one string, different for different records."""
     try:
         return repr((record.fields, record.fault))
@@ -125,86 +151,25 @@ def written(record: Record) -> str:
         return f"line {record.line}, nested deeply"
 
 
-@dataclass
-class InputSummary:
-    """What is known of the rows as a whole: all of a file's, or none of a pipe's."""
+def scan(input: Input, columns: Columns, *, separated: bool) -> tuple[PredictionProgress | None, Columns]:
+    """Count the rows and faults of a file before anything is written; None for a pipe, which can be read once only.
 
-    rows: int | None = None
-    first_fault: str | None = None
-    faults: int = 0
-    names: tuple[str, ...] = ()
-    """Keys of JSON rows that the output must know, in the order in which they first appear."""
-
-
-def summarise(input: Input, columns: Columns, *, separated: bool) -> InputSummary:
-    """Look through a file before anything is written: a pipe can be read once only.
-
-    A TSV or CSV (`separated`) needs a column for each key of JSON rows; else only keys that the output adds are of interest.
+    For the columns of a TSV or CSV (`separated`) the keys of all JSON rows are returned with `columns`, else only those
+    that the output adds. Raises DataError for more than MAX_COLUMNS keys.
     """
     source = input.source
     if str(source) == "-" or is_fifo(source):
-        return InputSummary()
-    found = InputSummary(rows=0)
+        return None, columns
+    progress = PredictionProgress()
     names: dict[str, None] = {}
     with contextlib.ExitStack() as stack:
         records, _ = open_input(input, stack)
         if columns.header:
             next(records, None)
-        for count, record in enumerate(records, 1):
-            found.rows = count
-            if fault := columns.text_of(record).fault:
-                found.faults += 1
-                found.first_fault = found.first_fault or f"{escaped(source, limit=4000)}:{record.line}: {fault}"
+        for record in records:
+            progress.count(records.name, record, columns.text_of(record).fault)
             if columns.typed:
                 names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))
-                if len(names) > MOST_COLUMNS:
-                    raise DataError(f"{source}: has more than {MOST_COLUMNS:,} different keys; use --format jsonl")
-    found.names = tuple(names)
-    return found
-
-
-@dataclass
-class RowCounter:
-    """An account of the rows that were read; `proved` says that their contents go into it, for a resume to compare."""
-
-    name: str
-    total: int | None
-    proved: bool
-    rows: int = 0
-    faults: int = 0
-    first_fault: str | None = None
-    _digest: Any = field(default_factory=hashlib.sha256)
-
-    def read(self, window: Sequence[Record]) -> None:
-        """Count the rows of a window."""
-        self.rows += len(window)
-        if self.proved:
-            self._digest.update("\n".join(map(written, window)).encode())
-
-    def judge(self, window: Sequence[Record], texts: Sequence[Text]) -> None:
-        """Count the faults of a window."""
-        for record, text in zip(window, texts, strict=True):
-            if text.fault:
-                self.faults += 1
-                self.first_fault = self.first_fault or f"{escaped(self.name, limit=4000)}:{record.line}: {text.fault}"
-
-    def skip(self, read: Iterator[list[Record]], earlier: PredictionProgress) -> None:
-        """Read what an earlier run has done, and be where it was; DataError if these are not the rows that it read."""
-        while self.rows < earlier.rows and (window := next(read, None)):
-            self.read(window)
-        if (self.rows, self._digest.hexdigest()) != (earlier.rows, earlier.input_sha256):
-            raise DataError(
-                f"{escaped(self.name)}: its first {earlier.rows:,} rows are not those of the earlier run; "
-                "give them again, or start anew with --overwrite"
-            )
-        self.faults, self.first_fault = earlier.faults, earlier.first_fault
-
-    def reached(self, *, truncated: int) -> PredictionProgress:
-        """This account for the journal, which adds its own of the output."""
-        return PredictionProgress(
-            rows=self.rows,
-            input_sha256=self._digest.hexdigest(),
-            faults=self.faults,
-            first_fault=self.first_fault,
-            truncated=truncated,
-        )
+                if len(names) > MAX_COLUMNS:
+                    raise DataError(f"{source}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
+    return progress, replace(columns, names=tuple(names), keys=tuple(names)) if columns.typed else columns

@@ -55,7 +55,6 @@ class RowWriter:
         self.top_k = min(top_k or 0, len(labels))
         self.with_reason = with_reason
         self.added = set() if format == "clue" else {*ADDED, *self._more_names()}
-        self.count = 0
         self.refuse_added(columns.names)
         if format == "jsonl" and len(set(columns.names)) < len(columns.names):
             twice = next(name for name in columns.names if columns.names.count(name) > 1)
@@ -80,9 +79,8 @@ class RowWriter:
         added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]
         return self._line([*self.columns.names], added)
 
-    def row(self, record: Record, prediction: Prediction, fault: str | None) -> bytes:
-        """One row of the output."""
-        number, self.count = self.count, self.count + 1
+    def row(self, number: int, record: Record, prediction: Prediction, fault: str | None) -> bytes:
+        """Return the output's row for a record, which is number `number` from 0; `fault` says why it could not be read."""
         if self.format == "clue":
             return _json_line({"id": self._id(record, number), "label": prediction.label})
         if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
