@@ -5,13 +5,13 @@ from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.data.sources.find import adapted
-from recurcli.data.tasks import task_named
+from recurcli.data.tasks import Task, task_named
 from recurcli.errors import DataError, escaped
 from recurcli.events import Note, RowsDone
 from recurcli.findings import Finding
 from recurcli.inspection.lengths import prepare_tokens, summarize_lengths
-from recurcli.inspection.locate import Dataset, find_files, official_rows
-from recurcli.inspection.overlap import LISTED, note_repeated_ids, repeated_texts, shared_texts, text_numbers
+from recurcli.inspection.locate import Dataset, find_files
+from recurcli.inspection.overlap import LISTED, Numbers, note_repeated_ids, repeated_texts, shared_texts, text_numbers
 from recurcli.inspection.rows import SplitRows, read_rows
 from recurcli.inspection.rules import find_split_issues, find_task_issues
 from recurcli.tokens.config import TokenizerConfig
@@ -38,23 +38,21 @@ def inspect(
             no_tokens = Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000))
     label_numbers: dict[str, int] = {}
     splits: list[SplitRows] = []
-    officials: list[int | None] = []
     for file in files:
         done = sum(rows.read for rows in splits)
         by_name = {split: SplitRows(split, file, label_numbers) for split in file.splits}
         for number in read_rows(file, task, config, by_name, count_tokens):
             yield RowsDone(done + number)
         splits += by_name.values()
-        officials += [official_rows(task, file, split) for split in file.splits]
     faults = dict.fromkeys(rows.fault for rows in splits if rows.fault is not None)
     if faults and not dataset.path.is_dir():
         raise DataError(*faults)
     findings = [Finding("error", escaped(fault, limit=2000)) for fault in faults]
     reports = []
     numbers = text_numbers(splits)
-    for rows, row_numbers, official in zip(splits, numbers, officials, strict=True):
+    for rows, row_numbers in zip(splits, numbers, strict=True):
         note_repeated_ids(rows)
-        reports.append(_facts(rows, row_numbers, official, tokens))
+        reports.append(_facts(rows, row_numbers, task, tokens))
         if rows.fault is None:
             findings += find_split_issues(rows, reports[-1], task, config)
     overlaps = shared_texts(splits, numbers)
@@ -65,17 +63,11 @@ def inspect(
         findings += [Finding("information", what(split, task.files[split])) for split in sorted(missing)]
     if no_tokens is not None and not faults:
         findings.append(no_tokens)
-    report = {
-        "task": task.name,
-        "task_reason": dataset.reason,
-        "tokens": tokens,
-        "splits": reports,
-        "overlaps": overlaps,
-    }
-    return report, findings
+    report = {"task": task.name, "task_reason": dataset.reason, "tokens": tokens}
+    return {**report, "splits": reports, "overlaps": overlaps}, findings
 
 
-def _facts(rows: SplitRows, numbers: Any, official: int | None, tokens: Mapping[str, Any] | None) -> dict[str, Any]:
+def _facts(rows: SplitRows, numbers: Numbers, task: Task, tokens: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the counts of one split; labels with the most rows come first."""
     columns = rows.columns
     labels = dict(sorted(rows.label_counts.items(), key=lambda item: (-item[1], item[0])))
@@ -87,7 +79,7 @@ def _facts(rows: SplitRows, numbers: Any, official: int | None, tokens: Mapping[
         "fault": rows.fault,
         "read": rows.read,
         "rows": len(rows),
-        "official": official,
+        "official": None if rows.drawn else task.rows.get(rows.split),
         "dropped": rows.dropped,
         "bad": rows.bad,
         "bad_rows": rows.first_bad,

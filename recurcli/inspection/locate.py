@@ -21,14 +21,14 @@ _COMMON_NAME = re.compile(r"(train|dev|validation|test)(\.[a-z]+)?")
 
 _FOLDERS: dict[str, str] = {}
 """Folder name to task."""
-_TYPICAL: dict[str, str] = {}
-"""File name that only one task has to that task."""
+_TYPICAL: dict[str, str | None] = {}
+"""Uncommon file name to its task; None if several tasks have it."""
 for _task in TASKS.values():
     _FOLDERS.setdefault(_task.folder or _task.name, _task.name)
     _FOLDERS.setdefault(_task.name, _task.name)
     for _file in (_file for _layout in _task.layouts for _file in _layout.files.values()):
         if not _COMMON_NAME.fullmatch(_file):
-            _TYPICAL[_file] = _task.name
+            _TYPICAL[_file] = _task.name if _TYPICAL.get(_file, _task.name) == _task.name else None
 
 
 class Dataset(NamedTuple):
@@ -136,11 +136,6 @@ def find_files(task: Task, config: DataConfig) -> list[DataFile]:
         elif source.divided:
             files[source.path] = DataFile(source, ("train", "dev"))
     return list(files.values())
-
-
-def official_rows(task: Task, file: DataFile, split: str) -> int | None:
-    """Return the official number of rows of a split; None if unknown, as for the dev rows drawn from a train file."""
-    return task.rows.get(split) if len(file.splits) == 1 else None
 
 
 def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:

@@ -3,7 +3,7 @@
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -14,7 +14,7 @@ from recurcli.data.columns.texts import BadRow, is_usual
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
 from recurcli.data.examples import Example, example_of, opened
-from recurcli.data.formats.records import Record, Records
+from recurcli.data.formats.records import Record
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError
 from recurcli.inspection.locate import DataFile
@@ -123,28 +123,24 @@ def read_rows(
     window: list[tuple[SplitRows, tuple[str, str | None]]] = []
     characters = number = 0
     try:
-        with opened(file.source, task, config, labelled=_labelled(file, task), option=OPTION) as (records, columns):
-            for rows in splits.values():
-                rows.columns, rows.format = columns, records.format
-                rows.header = file.source.layout.header and records.format in ("tsv", "csv")
-            for number, (record, example, is_dev) in enumerate(_examples(records, columns, file, task, config), 1):
-                rows = splits["dev" if is_dev else file.splits[0]]
-                rows.read += 1
-                if number == 1 and _names_columns(record, columns):
-                    rows.issues["header"].append(record.line)
-                if isinstance(example, BadRow):
-                    rows.add_bad(record.line, example)
-                elif example is None:
-                    rows.dropped += 1
-                else:
-                    rows.add(record.line, example)
-                    if count_tokens is not None:
-                        window.append((rows, (example.text, example.pair)))
-                        characters += len(example.text) + len(example.pair or "")
-                if number % WINDOW_ROWS == 0 or characters > WINDOW_CHARACTERS:
-                    _add_lengths(window, count_tokens)
-                    characters = 0
-                    yield number
+        for number, (record, example, is_dev) in enumerate(_examples(file, task, config, splits.values()), 1):
+            rows = splits["dev" if is_dev else file.splits[0]]
+            rows.read += 1
+            if number == 1 and _names_columns(record, rows.columns):
+                rows.issues["header"].append(record.line)
+            if isinstance(example, BadRow):
+                rows.add_bad(record.line, example)
+            elif example is None:
+                rows.dropped += 1
+            else:
+                rows.add(record.line, example)
+                if count_tokens is not None:
+                    window.append((rows, (example.text, example.pair)))
+                    characters += len(example.text) + len(example.pair or "")
+            if number % WINDOW_ROWS == 0 or characters > WINDOW_CHARACTERS:
+                _add_lengths(window, count_tokens)
+                characters = 0
+                yield number
     except DataError as error:
         for rows in splits.values():
             rows.fault = str(error)
@@ -162,42 +158,45 @@ def _add_lengths(window: list[tuple[SplitRows, tuple[str, str | None]]], count_t
 
 def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[str]:
     """Yield the texts that a vocabulary would be trained on: those of the usable training rows of `file`."""
-    with opened(file.source, task, config, labelled=_labelled(file, task), option=OPTION) as (records, columns):
-        for _, example, is_dev in _examples(records, columns, file, task, config):
-            if isinstance(example, Example) and not is_dev:
-                yield example.text
-                if example.pair is not None:
-                    yield example.pair
-
-
-def _labelled(file: DataFile, task: Task) -> bool | None:
-    """Return whether the rows of a file have labels; None if a column of labels decides it."""
-    split = file.splits[0]
-    if split in file.source.layout.unlabelled:
-        return False
-    return task.has_labels(split) if split in ("train", "dev", *task.files) else None
+    for _, example, is_dev in _examples(file, task, config, ()):
+        if isinstance(example, Example) and not is_dev:
+            yield example.text
+            if example.pair is not None:
+                yield example.pair
 
 
 def _examples(
-    records: Records, columns: Columns, file: DataFile, task: Task, config: DataConfig
+    file: DataFile, task: Task, config: DataConfig, splits: Iterable[SplitRows]
 ) -> Iterator[tuple[Record, Example | BadRow | None, bool]]:
-    """Yield each record, its example (BadRow if unusable, None if dropped) and whether it is a dev row of a train file."""
+    """Yield each record, its example (BadRow if unusable, None if dropped) and whether it is a dev row of a train file.
+
+    The `splits` get the columns and the format of the file.
+    """
+    split, layout = file.splits[0], file.source.layout
+    labelled = task.has_labels(split) if split in ("train", "dev", *task.files) else None
+    if split in layout.unlabelled:
+        labelled = False
     splitter = DevSplitter(task.dev_every or 10, config.dev_seed) if len(file.splits) > 1 else None
-    example: Example | BadRow | None
-    for record in records:
-        is_dev = False
-        try:
-            example = example_of(record, task, columns, file.source.layout.label_names)
-        except BadRow as reason:
-            example = reason
-        else:
-            if example.label is not None and example.label == task.dropped_label:
-                example = None
-            elif splitter is not None:
-                is_dev = splitter.is_dev(example.text, example.pair, example.label)
-        yield record, example, is_dev
+    with opened(file.source, task, config, labelled=labelled, option=OPTION) as (records, columns):
+        for rows in splits:
+            rows.columns, rows.format = columns, records.format
+            rows.header = layout.header and records.format in ("tsv", "csv")
+        for record in records:
+            example: Example | BadRow | None
+            is_dev = False
+            try:
+                example = example_of(record, task, columns, layout.label_names)
+            except BadRow as reason:
+                example = reason
+            else:
+                if example.label is not None and example.label == task.dropped_label:
+                    example = None
+                elif splitter is not None:
+                    is_dev = splitter.is_dev(example.text, example.pair, example.label)
+            yield record, example, is_dev
 
 
-def _names_columns(record: Record, columns: Columns) -> bool:
+def _names_columns(record: Record, columns: Columns | None) -> bool:
     """Return whether every text of the row is a usual name of a text column."""
-    return all(is_usual(record.fields.get(column)) for column in (*columns.texts.text, *columns.texts.pair))
+    texts = () if columns is None else (*columns.texts.text, *columns.texts.pair)
+    return all(is_usual(record.fields.get(column)) for column in texts)

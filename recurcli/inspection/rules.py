@@ -40,10 +40,10 @@ def _split_issues(
     if rows.bad:
         first = rows.first_bad[0].removeprefix(f"{rows.path}:")
         skip = "training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
-        yield "error", f"{rows.bad:,} of {_rows(rows.read)} cannot be used, the first in line {first}; {skip}"
+        yield "error", f"{rows.bad:,} of {_count(rows.read, 'row')} cannot be used, the first in line {first}; {skip}"
     if not len(rows):
-        no_rows = "has no rows" + (f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else "")
-        yield "error", f"none of {_rows(rows.read)} can be used" if rows.read else no_rows
+        hint = f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else ""
+        yield "error", f"none of {_count(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"
         return
     official = facts["official"]
     if official is not None and official != len(rows):
@@ -52,10 +52,10 @@ def _split_issues(
     for issue, words in _ISSUES.items():
         lines = rows.issues.get(issue, ())
         if lines and not (issue == "no id" and len(lines) == len(rows)):  # a column of ids that no row fills is unused
-            yield "warning", f"{_rows(len(lines))} {words}: {_lines(lines)}"
+            yield "warning", f"{_count(len(lines), 'row')} {words}: {_lines(lines)}"
     if facts["lengths"] is not None and (cut := facts["lengths"]["cut"]):
         longer = f"longer than {facts['lengths']['max_length']} tokens (data.max_length)"
-        yield "information", f"{_rows(cut)} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
+        yield "information", f"{_count(cut, 'row')} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
     yield from _labels(rows, task)
     if config.id is not None and rows.issues.keys() & {"no id", "repeated id"}:
         yield "error", f"--id {escaped(config.id)}: this column does not give each row a different id"
@@ -66,12 +66,13 @@ def _repeats(repeated: Mapping[str, Any]) -> Iterator[tuple[Level, str]]:
     if repeated["conflicting_texts"]:
         first = repeated["first_conflicts"][0]
         labels = ", ".join(escaped(label, 40) for label in first["labels"])
-        what = f"{_texts(repeated['conflicting_texts'], 'has', 'have')} more than one label, in"
-        where = f"lines {', '.join(map(str, first['lines']))} with the labels {labels}"
-        yield "warning", f"{what} {_rows(repeated['conflicting_rows'])}; the first: {where}"
+        texts, rows = _count(repeated["conflicting_texts"], "text"), _count(repeated["conflicting_rows"], "row")
+        where = f"{_lines(first['lines'])} with the labels {labels}"
+        yield "warning", f"{texts} with more than one label, in {rows}; the first: {where}"
     if repeated["texts"]:
-        what = f"{_texts(repeated['texts'], 'is', 'are')} repeated ({_rows(repeated['rows'])} beyond the first)"
-        yield "warning", f"{what}; the first: lines {', '.join(map(str, repeated['first_lines'][0]))}"
+        texts, rows = _count(repeated["texts"], "text"), _count(repeated["rows"], "row")
+        where = _lines(repeated["first_lines"][0])
+        yield "warning", f"{texts} in several rows ({rows} beyond the first); the first: {where}"
 
 
 def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
@@ -143,11 +144,13 @@ def find_task_issues(
     for overlap in overlaps:
         if overlap["texts"]:
             one, two = overlap["first"], overlap["second"]
-            count = f"{_rows(overlap['first_rows'])} of {one}, {_rows(overlap['second_rows'])} of {two}"
+            rows_of = (
+                f"{_count(overlap['first_rows'], 'row')} of {one}, {_count(overlap['second_rows'], 'row')} of {two}"
+            )
             others = f"; {overlap['other_labels']:,} with other labels" if overlap["other_labels"] else ""
-            lines = "lines {} and {}".format(*overlap["first_lines"][0])
-            what = f"{one} and {two}: {_texts(overlap['texts'], 'is', 'are')} in both ({count}{others})"
-            yield Finding("warning", f"{what}; the first: {lines}")
+            where = "lines {} and {}".format(*overlap["first_lines"][0])
+            what = f"{one} and {two} share {_count(overlap['texts'], 'text')}"
+            yield Finding("warning", f"{what} ({rows_of}{others}); the first: {where}")
 
 
 def _wrong_count(rows: int, task: Task, official: int) -> str:
@@ -165,9 +168,5 @@ def _lines(lines: Sequence[int]) -> str:
     return f"line{'' if len(lines) == 1 else 's'} {shown}"
 
 
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
-
-
-def _texts(count: int, one: str, several: str) -> str:
-    return f"{count:,} text{f' {one}' if count == 1 else f's {several}'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

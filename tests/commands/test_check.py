@@ -89,9 +89,9 @@ def test_leaks_between_splits_are_warnings(report: Callable[..., dict[str, Any]]
     written(tmp_path / "dev.tsv", "a b\tx", "g h\ty")
     found = report(tmp_path)
     assert messages(found, "warning") == [
-        "train.tsv: 1 text has more than one label, in 2 rows; the first: lines 2, 4 with the labels x, y",
-        "train.tsv: 1 text is repeated (1 row beyond the first); the first: lines 2, 4",
-        "train and dev: 1 text is in both (2 rows of train, 1 row of dev; 1 with other labels); the first: lines 2 and 2",
+        "train.tsv: 1 text with more than one label, in 2 rows; the first: lines 2, 4 with the labels x, y",
+        "train.tsv: 1 text in several rows (1 row beyond the first); the first: lines 2, 4",
+        "train and dev share 1 text (2 rows of train, 1 row of dev; 1 with other labels); the first: lines 2 and 2",
     ]
     assert "there are no test rows" not in str(found["findings"])
 

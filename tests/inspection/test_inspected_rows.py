@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from recurcli.data.config import DataConfig
+from recurcli.data.examples import load_split
 from recurcli.data.sources.find import adapted
 from recurcli.data.tasks import CUSTOM, TASKS
 from recurcli.inspection.lengths import needs_texts, token_counter
@@ -139,17 +140,19 @@ def test_lengths_are_those_of_the_tokens_a_training_would_have(kind: str) -> Non
     np.testing.assert_array_equal(count_tokens(TEXTS), tokens.lengths)
 
 
-def test_a_vocabulary_comes_from_the_training_rows_alone(tmp_path: Path) -> None:
-    tsv(tmp_path / "train.tsv", *(f"t{row}\t{'xy'[row % 2]}" for row in range(100)), "bad row")
+def test_rows_and_vocabulary_are_those_of_a_training(tmp_path: Path) -> None:
+    tsv(tmp_path / "train.tsv", *(f"t{row % 90}\t{'xyz'[row % 3]}" for row in range(100)))
     config = DataConfig(path=str(tmp_path))
     task = adapted(TASKS[CUSTOM], config)
     (file,) = find_files(task, config)
     splits = {split: SplitRows(split, file, {}) for split in file.splits}
     for _ in read_rows(file, task, config, splits, None):
         pass
-    texts = list(training_texts(file, task, config))
-    assert (len(texts), len(splits["dev"])) == (90, 10)
-    assert b"".join(map(digest, texts)) == splits["train"].texts
+    for name, rows in splits.items():
+        trained = load_split(TASKS[CUSTOM], name, config, divided=True)
+        assert b"".join(digest(example.text) for example in trained.examples) == rows.texts
+    assert b"".join(map(digest, training_texts(file, task, config))) == splits["train"].texts
+    assert 0 < len(splits["dev"]) < 20
 
 
 def test_a_path_names_its_task(tmp_path: Path) -> None:
@@ -157,6 +160,9 @@ def test_a_path_names_its_task(tmp_path: Path) -> None:
     (tmp_path / "tnews" / "train.json").touch()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train.50k.json").touch()
+    (tmp_path / "shared").mkdir()
+    for name in ("train.json", "test1.0.json"):  # of tnews and of cluewsc
+        (tmp_path / "shared" / name).touch()
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "valid.tsv").touch()
     (tmp_path / "own" / "listops-mini_x.tsv").touch()
@@ -165,6 +171,7 @@ def test_a_path_names_its_task(tmp_path: Path) -> None:
         tmp_path: ["tnews"],
         tmp_path / "tnews": ["tnews"],
         tmp_path / "mine": ["ocnli"],
+        tmp_path / "shared": ["custom"],
         tmp_path / "own": ["custom"],
     }
     assert find_datasets(tmp_path / "tnews" / "train.json", None, "")[0].task == "tnews"
