@@ -21,7 +21,7 @@ from recurcli.export.clue_file import MAX_BYTES, OTHER_NAMES, name_fault, target
 from recurcli.files import write_atomically
 from recurcli.findings import Finding, Findings, by_gravity
 
-__all__ = ["Finding", "submission_bytes", "validate", "validate_file", "validate_zip", "write_submission"]
+__all__ = ["Finding", "submission_bytes", "validate", "validate_file", "write_submission"]
 
 MAX_ZIP_BYTES = 16 << 20
 MAX_MEMBERS = 32
@@ -83,12 +83,6 @@ def validate(path: Path) -> list[Finding]:
             return _validate_zip(path.name, file)
         file.seek(0)
         return validate_file(path.name, file)
-
-
-def validate_zip(path: Path) -> list[Finding]:
-    """The findings about a zip of prediction files, those about its members too. Raises as `validate` does."""
-    with _opened(path) as file:
-        return _validate_zip(path.name, file)
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from recurcli.validation import STRICT
 
-TokenizerKind = Literal["char", "wordpiece", "bpe", "unigram", "byte", "whitespace"]
+TokenizerKind = Literal["char", "wordpiece", "bpe", "byte", "whitespace"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class TokenizerConfig:
     __pydantic_config__ = STRICT
 
     kind: TokenizerKind = "char"
-    """What a token is: a character, a piece (wordpiece, bpe, unigram), a byte, or what stands between whitespace."""
+    """What a token is: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace."""
     vocab_size: int = 8000
     """Most entries that the trained vocabulary may have, special tokens included; byte has always 259."""
     min_frequency: int = 2

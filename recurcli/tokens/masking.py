@@ -1,4 +1,4 @@
-"""Corrupting tokens for masked-language-model pre-training, anew each time a row is seen.
+"""Masks tokens for masked-language-model pre-training, anew each time a row is read.
 
 Shapes: B batch, T positions.
 """
@@ -23,19 +23,23 @@ def mask_tokens(
     mask_id: int,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Inputs (B, T) with some of the real tokens of `ids` (B, T) replaced, and which were selected (B, T) bool.
+    """Return inputs (B, T) with some tokens of `ids` (B, T) replaced, and the selected positions (B, T) bool.
 
-    Each real position (`mask` True) is selected with `probability`, on its own.
-    random  a selected one becomes a word drawn uniformly from `word_ids` (Xu et al., StarSaber, section 4: no [MASK])
-    bert    80 % of them become `mask_id`, 10 % such a word, 10 % stay (Devlin et al. 2019, section 3.1)
+    Each real position (`mask` True) that holds one of `word_ids` is selected independently with `probability`. Special
+    tokens ([SEP], [UNK]) are never selected, in either scheme (ours; neither paper names [SEP]).
+    random  a selected token becomes one drawn uniformly from `word_ids` (Xu et al., StarSaber, section 4: no [MASK])
+    bert    80 % become `mask_id`, 10 % such a token, 10 % stay (Devlin et al. 2019, section 3.1)
 
-    All draws are from `generator`, on its device; how many depends on the shape of `ids` alone.
+    All draws are from `generator`, on its device; their number depends on the shape of `ids` alone.
     """
     device = generator.device
     chance = torch.rand(ids.shape, generator=generator, device=device).to(ids.device)
     drawn = torch.randint(len(word_ids), ids.shape, generator=generator, device=device).to(ids.device)
-    words = torch.as_tensor(word_ids, dtype=ids.dtype, device=ids.device)[drawn]
-    selected = mask & (chance < probability)
+    words = torch.as_tensor(word_ids, dtype=ids.dtype, device=ids.device)
+    is_word = torch.zeros(int(max(ids.max(), words.max())) + 1, dtype=torch.bool, device=ids.device)
+    is_word[words] = True
+    selected = mask & is_word[ids] & (chance < probability)
+    words = words[drawn]
     if scheme == "random":
         return torch.where(selected, words, ids), selected
     fate = torch.rand(ids.shape, generator=generator, device=device).to(ids.device)

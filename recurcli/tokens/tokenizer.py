@@ -55,10 +55,6 @@ class Tokens:
         places = np.arange(int(lengths.sum())) + np.repeat(self.offsets[rows] - (ends - lengths), lengths)
         return Tokens(self.ids[places], np.concatenate([np.zeros(1, np.int64), ends]))
 
-    def row(self, index: int) -> NDArray[np.int32]:
-        """The ids of one row."""
-        return self.ids[self.offsets[index] : self.offsets[index + 1]]
-
 
 def joined(blocks: Iterable[Tokens]) -> Tokens:
     """The rows of all `blocks`, one block after the other."""

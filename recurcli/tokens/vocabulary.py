@@ -1,13 +1,11 @@
 """Where a tokenizer's vocabulary comes from: training texts, the same bytes for the same texts, or a file of tokens.
 
-The library's own trainers for WordPiece and Unigram iterate over hash maps whose order changes from run to run. Here every
-count is taken in Python and sorted; only byte pair merges, which do not depend on such an order, are the library's.
+The WordPiece trainer of `tokenizers` iterates over hash maps whose order changes from run to run. Here Python counts and
+sorts the words; `tokenizers` only merges byte pairs, which is deterministic.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -22,11 +20,6 @@ LONGEST_PIECE = 16
 """Characters of a merged piece at most, as in SentencePiece."""
 LONGEST_WORD = 1000
 """Longer words are cut in parts of so many characters: the time of merging grows with the square of a word's length."""
-UNIGRAM_SEED = 2
-"""Candidates that unigram training begins with, as a multiple of the vocabulary's size [ours]."""
-UNIGRAM_KEPT = 0.8
-"""Share of the candidates that a round of unigram training keeps (Kudo 2018, section 3.2)."""
-
 Words = Counter[str]
 
 
@@ -159,52 +152,11 @@ def _word_pieces(words: Words, config: TokenizerConfig) -> models.Model:
     return models.WordPiece(vocab=vocabulary, unk_token=UNKNOWN)
 
 
-def _likely_pieces(words: Words, config: TokenizerConfig) -> models.Model:
-    """A unigram model (Kudo 2018): every round splits the words by Viterbi, counts the pieces and drops the rarest.
-
-    [ours]: the candidates are byte pair merges and the expectation is the best split alone, which is what makes the
-    vocabulary the same in every run.
-    """
-    seed = replace(config, kind="bpe", vocab_size=UNIGRAM_SEED * config.vocab_size)
-    room = config.vocab_size - len(SPECIAL_TOKENS)
-    pieces = Tokenizer(_merged_pairs(words, seed)).get_vocab()
-    counts = Counter({piece: 1 for piece in sorted(pieces) if piece not in SPECIAL_TOKENS})
-    while len(counts) > room:
-        counts = _used(words, counts)
-        size = max(room, int(UNIGRAM_KEPT * len(counts)))
-        # Single characters stay, or texts would turn into [UNK].
-        kept = sorted(counts, key=lambda piece: (len(piece) > 1, -counts[piece], piece))[:size]
-        counts = Counter({piece: counts[piece] for piece in kept})
-    return _unigram(_used(words, counts))
-
-
-def _used(words: Words, counts: Words) -> Words:
-    """How often each piece stands in the best splits of `words`, at least 1."""
-    ordered, backend = sorted(words), Tokenizer(_unigram(counts))
-    used = Counter(dict.fromkeys(counts, 1))
-    names = {index: piece for piece, index in backend.get_vocab().items() if piece in counts}
-    for start in range(0, len(ordered), 10_000):
-        block = ordered[start : start + 10_000]
-        for word, encoding in zip(block, backend.encode_batch_fast(block), strict=True):
-            for index in encoding.ids:
-                if index in names:
-                    used[names[index]] += words[word]
-    return used
-
-
-def _unigram(counts: Words) -> models.Model:
-    total = sum(counts.values())
-    scores = [(piece, math.log(counts[piece] / total)) for piece in sorted(counts, key=lambda p: (-counts[p], p))]
-    unlikely = -1e4  # a special token that is typed in a text loses against its characters
-    return models.Unigram(vocab=[*((token, unlikely) for token in SPECIAL_TOKENS), *scores], unk_id=1)
-
-
 _TRAINERS: dict[str, Callable[[Words, TokenizerConfig], models.Model]] = {
     "char": _whole_words,
     "whitespace": _whole_words,
     "wordpiece": _word_pieces,
     "bpe": _merged_pairs,
-    "unigram": _likely_pieces,
 }
 
 

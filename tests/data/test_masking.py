@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from recurcli.tokens.batching import collate
+from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.masking import MaskingScheme, mask_tokens
+from recurcli.tokens.tokenizer import Tokenizer
 
 WORDS = np.arange(4, 104)
 MASK_ID = 3
@@ -12,8 +15,8 @@ SCHEMES: list[MaskingScheme] = ["random", "bert"]
 
 
 def sample(batch: int = 200, positions: int = 100) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids that are no word, so that every replacement shows; the last fifth is padding."""
-    ids = torch.full((batch, positions), 200)
+    """Rows of one word; the last fifth is padding."""
+    ids = torch.full((batch, positions), 4)
     mask = (torch.arange(positions) < positions * 4 // 5).expand(batch, positions)
     return ids.masked_fill(~mask, 0), mask
 
@@ -56,8 +59,28 @@ def test_bert_masks_four_fifths_and_leaves_a_tenth() -> None:
     found = inputs[selected]
     assert float((found == MASK_ID).float().mean()) == pytest.approx(0.8, abs=0.02)
     assert float((found == ids[selected]).float().mean()) == pytest.approx(0.1, abs=0.02)
-    words = set(found.tolist()) - {MASK_ID, 200}
+    words = set(found.tolist()) - {MASK_ID}
     assert words == set(WORDS.tolist())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_special_tokens_are_never_selected(scheme: MaskingScheme) -> None:
+    tokenizer = Tokenizer.train(["a b c"], TokenizerConfig(min_frequency=1))
+    tokens = tokenizer.encode([("a b", "c a"), ("x", "b")], 16)
+    ids, mask = collate(tokens, np.arange(2), pad_id=tokenizer.pad_id)
+    inputs, selected = mask_tokens(
+        ids,
+        mask,
+        probability=1.0,
+        scheme=scheme,
+        word_ids=tokenizer.word_ids,
+        mask_id=tokenizer.mask_id,
+        generator=torch.Generator().manual_seed(0),
+    )
+    special = (ids == tokenizer.separator_id) | (ids == tokenizer.unknown_id)
+    assert int(special.sum()) == 3, "two separators and an unknown character"
+    assert torch.equal(selected, mask & ~special)
+    assert torch.equal(inputs[special], ids[special])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, UsageError
-from recurcli.export.clue import Finding, submission_bytes, validate, validate_zip, write_submission
+from recurcli.export.clue import Finding, submission_bytes, validate, write_submission
 
 AFQMC, OCNLI = "afqmc_predict.json", "ocnli_50k_predict.json"
 AFQMC_LABELS = ["0", "1", "1"] * 1_287
@@ -32,7 +32,7 @@ def errors(found: list[Finding]) -> list[str]:
 
 
 def only_error(path: Path) -> str:
-    messages = errors(validate_zip(path))
+    messages = errors(validate(path))
     assert len(messages) == 1, messages
     return messages[0]
 
@@ -61,7 +61,7 @@ def test_a_full_set_of_tasks_leaves_nothing_to_say(tmp_path: Path) -> None:
         for name, _, rows in task.submissions:
             predictions[name] = [task.labels[row % len(task.labels)] for row in range(rows)]
     write_submission(tmp_path / "a.zip", predictions)
-    assert validate_zip(tmp_path / "a.zip") == []
+    assert validate(tmp_path / "a.zip") == []
 
 
 def test_the_zip_holds_the_files_flat_sorted_and_dated_alike(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
 def test_labels_come_back_as_they_were_given(tmp_path: Path, seed: int) -> None:
     labels = random.Random(seed).choices(["0", "1"], k=3_861)
     write_submission(tmp_path / "a.zip", {AFQMC: labels})
-    assert errors(validate_zip(tmp_path / "a.zip")) == []
+    assert errors(validate(tmp_path / "a.zip")) == []
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         lines = archive.read(AFQMC).decode().split("\n")
     assert [json.loads(line) for line in lines[:-1]] == [
@@ -137,7 +137,7 @@ def test_refuses_to_write_what_is_no_submission(tmp_path: Path) -> None:
 
 def test_a_single_class_is_no_reason_to_refuse(tmp_path: Path) -> None:
     write_submission(tmp_path / "a.zip", {AFQMC: ["0"] * 3_861})
-    assert "warning" in [finding.level for finding in validate_zip(tmp_path / "a.zip")]
+    assert "warning" in [finding.level for finding in validate(tmp_path / "a.zip")]
 
 
 def test_tells_a_zip_from_a_file_by_its_bytes(tmp_path: Path) -> None:
@@ -158,12 +158,12 @@ def test_a_path_that_is_no_file(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=reason):
             validate(tmp_path / name)
         with pytest.raises(DataError, match=reason):
-            validate_zip(tmp_path / name)
+            validate(tmp_path / name)
 
 
 def test_faults_inside_are_told_by_file_and_line(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {AFQMC: GOOD.replace(b'"1"', b'"2"', 1), OCNLI: b""})
-    outside, inside = errors(validate_zip(path))
+    outside, inside = errors(validate(path))
     assert outside.startswith("afqmc_predict.json line 2: label '2'")
     assert inside.startswith("ocnli_50k_predict.json: has 0 rows")
 
@@ -196,18 +196,18 @@ def test_foreign_members(tmp_path: Path, name: str) -> None:
 
 
 def test_a_member_that_clue_does_not_read(tmp_path: Path) -> None:
-    found = errors(validate_zip(zipped(tmp_path / "a.zip", {"afqmc.json": GOOD})))
+    found = errors(validate(zipped(tmp_path / "a.zip", {"afqmc.json": GOOD})))
     assert found[0].startswith("afqmc.json: CLUE reads no file named 'afqmc.json'")
 
 
 def test_members_of_tasks_outside_the_table_are_left_unread(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {AFQMC: GOOD, "cmrc2018_predict.json": b"\xff"})
-    assert errors(validate_zip(path)) == []
+    assert errors(validate(path)) == []
 
 
 def test_hostile_names_are_shown_escaped(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"\x1b[2J\u202etxt.json": GOOD, "\x1b]0;x\x07": b"", AFQMC: GOOD})
-    text = "".join(finding.message for finding in validate_zip(path))
+    text = "".join(finding.message for finding in validate(path))
     assert r"\x1b[2J\u202etxt.json" in text
     assert not {"\x1b", "\u202e", "\x07"} & set(text)
 
@@ -272,7 +272,7 @@ def test_an_empty_zip(tmp_path: Path) -> None:
 
 def test_a_zip_of_too_many_members(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {f"{row}.txt": b"" for row in range(500)})
-    many, foreign = errors(validate_zip(path))
+    many, foreign = errors(validate(path))
     assert many == "a.zip: has 500 members; only the first 32 were looked at"
     assert foreign == "a.zip: holds '0.txt', which is no prediction file; leave it out (and 31 more)"
 
@@ -290,12 +290,12 @@ def test_no_damage_makes_it_raise(tmp_path: Path, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     (tmp_path / "b.zip").write_bytes(content[: data.draw(st.integers(0, len(content)))])
-    for finding in validate_zip(tmp_path / "b.zip"):
+    for finding in validate(tmp_path / "b.zip"):
         assert finding.message.isprintable()
 
 
 def test_reading_a_zip_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"../outside.json": b"{}", "submit/" + AFQMC: GOOD})
     before = sorted(tmp_path.parent.rglob("*"))
-    validate_zip(path)
+    validate(path)
     assert sorted(tmp_path.parent.rglob("*")) == before

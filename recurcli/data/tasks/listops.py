@@ -7,8 +7,7 @@ median, SM the sum modulo 10. Tokens stand one space apart; closing brackets are
 """
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -90,40 +89,3 @@ def _splits(name: str) -> dict[str, list[Expression]]:
     task = task_named(name)
     rows = iter(generate(SEED, sum(task.rows.values()), **SIZES[name]))
     return {split: list(islice(rows, size)) for split, size in task.rows.items()}
-
-
-def floors(rows: Sequence[Expression]) -> dict[str, float]:
-    """Accuracies on `rows` that take no nesting to reach, to print beside a model's.
-
-    majority        always the most frequent answer
-    first_operator  the most frequent answer among the rows with the same first operator
-    root_digits     the first operator on the digits that are its own children; `first_operator`'s answer without any
-    """
-    answers = Counter(label for _, label in rows)
-    by_operator: dict[str, Counter[str]] = defaultdict(Counter)
-    for text, label in rows:
-        by_operator[text.split(" ", 1)[0]][label] += 1
-    best = {operator: counts.most_common(1)[0][0] for operator, counts in by_operator.items()}
-    right = 0
-    for text, label in rows:
-        operator, *rest = text.split(" ")
-        digits = _direct_digits(rest)
-        right += label == (str(value_of(operator, digits)) if digits else best[operator])
-    return {
-        "majority": max(answers.values()) / len(rows),
-        "first_operator": sum(max(counts.values()) for counts in by_operator.values()) / len(rows),
-        "root_digits": right / len(rows),
-    }
-
-
-def _direct_digits(tokens: Iterable[str]) -> list[int]:
-    """The digits among the children of an operator; `tokens` are all that follows it."""
-    depth, digits = 0, []
-    for token in tokens:
-        if token == "]":
-            depth -= 1
-        elif token in OPERATORS:
-            depth += 1
-        elif depth == 0:
-            digits.append(int(token))
-    return digits
