@@ -27,11 +27,13 @@ def check(
     ],
     task: Annotated[
         str | None,
-        typer.Option(help="The task of the rows; default: as folder or file are named, else custom.", metavar="NAME"),
+        typer.Option(
+            help="The task of the rows; default: from the name of the folder or file, else custom.", metavar="NAME"
+        ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Preset that says task, columns, tokenizer and max_length.", metavar="NAME|FILE"),
+        typer.Option(help="Preset with the task, columns, tokenizer and max_length.", metavar="NAME|FILE"),
     ] = None,
     text: Annotated[
         str | None, typer.Option(help="Column of the text, by name or number from 1.", metavar="COLUMN")
@@ -44,37 +46,32 @@ def check(
         typer.Option("--header/--no-header", help="Whether the first TSV or CSV row names the columns."),
     ] = None,
     no_lengths: Annotated[
-        bool, typer.Option("--no-lengths", help="Count no tokens, which may need a vocabulary made first.")
+        bool, typer.Option("--no-lengths", help="Count no tokens; counting may first train a vocabulary.")
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Find out what is wrong with data or with a CLUE submission, before a training or a leaderboard does.
+    """Find the faults of data or of a CLUE submission before a training or the leaderboard does.
 
-    Data: rows that cannot be used, texts that are in two splits or have two labels, lengths, labels, odd characters.
+    Data: rows that cannot be used, texts in two splits or with two labels, lengths, labels, invisible characters.
     CLUE files and zips: why they would score 0. Exit code 3 where rows would be lost, a training would stop or a file would
     score 0; warnings leave it 0.
     """
     from recurcli.commands.check import CheckRequest
     from recurcli.commands.check import check as command
-
-    columns = {"text": text, "pair": pair, "label": label, "id": id_column, "header": header}
-    request = CheckRequest(paths=tuple(paths), task=task, preset=preset, columns=columns, lengths=not no_lengths)
     from recurcli.display import progress, tables
     from recurcli.display.check import print_check
 
+    columns = {"text": text, "pair": pair, "label": label, "id": id_column, "header": header}
+    request = CheckRequest(paths=tuple(paths), task=task, preset=preset, columns=columns, lengths=not no_lengths)
     result = progress.follow(command(request), quiet=quiet)
     if json:
         tables.print_json(result)
     else:
         print_check(result)
     if result["errors"]:
-        first = next(
-            finding["message"]
-            for report in result["reports"]
-            for finding in report["findings"]
-            if finding["level"] == "error"
-        )
+        findings = (finding for report in result["reports"] for finding in report["findings"])
+        first = next(finding["message"] for finding in findings if finding["level"] == "error")
         count = "1 error was found" if result["errors"] == 1 else f"{result['errors']:,} errors were found, the first"
         raise DataError(f"{count}: {first}")

@@ -23,13 +23,11 @@ def print_check(result: Mapping[str, Any]) -> None:
     for report in result["reports"]:
         counts = ((report["errors"], "error"), (report["warnings"], "warning"))
         count = ", ".join(_count(number, word) for number, word in counts if number) or "nothing wrong"
+        what = "CLUE submission" if report["kind"] == "submission" else "cannot be read"
         if report["kind"] == "data":
-            shown += [heading(report["path"], f"task {report['task']} ({report['task_reason']})", count)]
-            shown += _data(report)
-        else:
-            what = "CLUE submission" if report["kind"] == "submission" else "cannot be read"
-            shown += [heading(report["path"], what, count)]
-        shown += [_findings(report["findings"]), Text("")]
+            what = f"task {report['task']} ({report['task_reason']})"
+        tables = _data(report) if report["kind"] == "data" else []
+        shown += [heading(report["path"], what, count), *tables, _findings(report["findings"]), Text("")]
     show(*shown)
 
 

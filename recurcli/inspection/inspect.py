@@ -88,7 +88,6 @@ def _facts(rows: SplitRows, numbers: Numbers, task: Task, tokens: Mapping[str, A
         "repeated": repeated_texts(rows, numbers),
         "lengths": None if tokens is None else summarize_lengths(rows.lengths, tokens["max_length"]),
         "issues": {
-            issue: {"rows": len(lines), "first_lines": lines[:LISTED].tolist()}
-            for issue, lines in sorted(rows.issues.items())
+            issue: {"rows": len(lines), "first_lines": [*lines[:LISTED]]} for issue, lines in rows.issues.items()
         },
     }

@@ -45,9 +45,8 @@ def _split_issues(
         hint = f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else ""
         yield "error", f"none of {_count(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"
         return
-    official = facts["official"]
-    if official is not None and official != len(rows):
-        yield "warning", _wrong_count(len(rows), task, official)
+    if facts["official"] not in (None, len(rows)):
+        yield "warning", _wrong_count(len(rows), task, facts["official"])
     yield from _repeats(facts["repeated"])
     for issue, words in _ISSUES.items():
         lines = rows.issues.get(issue, ())
