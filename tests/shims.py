@@ -11,6 +11,7 @@ import io
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
@@ -220,3 +221,26 @@ def poison(objective: str, call: int, value: str, where: str) -> None:
         return total, auxiliary
 
     owner.loss = loss
+
+
+def keep_rows_often(window: int, seconds: float) -> None:
+    """A prediction makes `window` rows at a time, and keeps them for a resume after `seconds`."""
+    reader: Any = importlib.import_module("recurcli.commands.prediction.reader")
+    resumable_file: Any = importlib.import_module("recurcli.commands.prediction.resumable_file")
+    reader.WINDOW, resumable_file.SECONDS_BETWEEN_JOURNALS = window, seconds
+
+
+def refuse_connections(code: int) -> None:
+    """End with `code` at the first connection or look-up of a name, as a user who sets no HF_ variable would make them."""
+
+    def refuse(*arguments: Any, **more: Any) -> NoReturn:
+        print("a connection is made:", arguments, file=sys.stderr, flush=True)
+        os._exit(code)
+
+    assert not {"huggingface_hub", "datasets"} & set(sys.modules), "they read HF_HUB_OFFLINE when they are imported"
+    for name in [name for name in os.environ if name.startswith("HF_")]:
+        del os.environ[name]
+    methods: Any = socket.socket
+    functions: Any = socket
+    methods.connect = methods.connect_ex = refuse
+    functions.getaddrinfo = functions.create_connection = functions.gethostbyname = refuse

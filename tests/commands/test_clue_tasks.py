@@ -1,14 +1,12 @@
 """CLUE's other tasks on invented rows of their formats: read, trained, scored and exported under the right names."""
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 from clue_rows import TASKS, write_task
+from forked import ForkServer
 from predicting import Recur, jsonl
 from tiny_task import tiny
 
@@ -73,40 +71,18 @@ def test_keywords_and_abstract_are_a_pair_and_ids_the_files_own(tmp_path: Path) 
     assert (first.pair or "").startswith("本文研究")
 
 
-NO_NETWORK = """
-import os, socket, sys
-def refused(*arguments, **more):
-    print("a connection is made:", arguments, file=sys.stderr, flush=True)
-    os._exit(97)
-socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refused
-socket.create_connection = socket.gethostbyname = refused
-"""
-ALL_COMMANDS = """
-import sys
-from recurcli.cli import run
-folder, *settings = sys.argv[1:]
-for command in (
-    ["finetune", "--preset", "starsaber-cluewsc", "--data", folder, "--output", "run", *settings],
-    ["pretrain", "--preset", "starsaber-cluewsc", "--data", folder, "--output", "pretrained", *settings],
-    ["eval", "run"],
-    ["predict", "run", folder + "/dev.json", "--output", "out.jsonl"],
-    ["export", "run", "--format", "clue", "--output", "x.zip"],
-):
-    assert run([*command, "--quiet"]) == 0, command
-print("all done")
-"""
-
-
-def test_no_connection_is_made_where_the_data_are_local(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
-    data = write_task("cluewsc", tmp_path / "cluewsc")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    paths = [str(tmp_path), str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "HOME": str(tmp_path)}
-    probe = [sys.executable, "-c", "import socket; socket.getaddrinfo('localhost', 80)"]
-    assert subprocess.run(probe, env=environment, capture_output=True).returncode == 97, "the guard is in its place"
+def test_no_connection_is_made_where_the_data_are_local(forks: ForkServer, tmp_path: Path) -> None:
+    data, run = write_task("cluewsc", tmp_path / "cluewsc"), tmp_path / "run"
+    shims = (("refuse_connections", {"code": 97}),)
+    assert forks.run("localhost", call="socket:create_connection", shims=shims).code == 97, "the guard is in place"
     settings = tiny("finetuning.max_steps=1", "pretraining.max_steps=1")
-    command = [sys.executable, "-c", ALL_COMMANDS, str(data), *settings]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("all done\n")
+    training = ["--preset", "starsaber-cluewsc", "--data", data, *settings]
+    for command in (
+        ["finetune", *training, "--output", run],
+        ["pretrain", *training, "--output", tmp_path / "pretrained"],
+        ["eval", run],
+        ["predict", run, data / "dev.json", "--output", tmp_path / "out.jsonl"],
+        ["export", run, "--format", "clue", "--output", tmp_path / "x.zip"],
+    ):
+        ended = forks.run(*command, "--quiet", shims=shims)
+        assert ended.code == 0, ended.err

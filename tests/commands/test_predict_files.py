@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import ForkServer
 from predicting import Recur, jsonl, texts, tsv
 
 HIDDEN = {".out.partial", ".out.progress.json"}
@@ -151,14 +152,17 @@ def test_standard_output_may_be_full_or_the_input_itself(
     assert source.read_text() == "a\n"
 
 
-def test_a_closed_standard_output_ends_it_as_other_filters_end(trained: Path, tmp_path: Path) -> None:
+def test_a_closed_standard_output_ends_it_as_other_filters_end(
+    forks: ForkServer, trained: Path, tmp_path: Path
+) -> None:
     (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in texts(9000)))
-    script = '"$1" -m recurcli predict "$2" "$3" --quiet | head -1; echo "${PIPESTATUS[0]}"'
-    command = ["bash", "-c", script, "bash", sys.executable, str(trained), str(tmp_path / "x.tsv")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
-    assert done.stderr == ""
-    assert done.stdout.endswith("\n141\n"), "ended by SIGPIPE"
+    os.mkfifo(tmp_path / "pipe")
+    shims = (("print_to", {"path": str(tmp_path / "pipe")}),)
+    child = forks.start("predict", trained, tmp_path / "x.tsv", "--quiet", shims=shims)
+    with (tmp_path / "pipe").open() as pipe:
+        assert pipe.readline()
+    ended = child.end()
+    assert (ended.code, ended.err) == (-signal.SIGPIPE, "")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])

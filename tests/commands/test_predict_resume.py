@@ -4,14 +4,13 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forked import Child, ForkServer
 from predicting import Recur, as_stdin, texts
 
 from recurcli.commands.predict import PredictRequest, predict
@@ -294,61 +293,61 @@ def test_nothing_is_kept_of_what_would_fail_again(
 # --- in processes of their own
 
 
-def start(trained: Path, source: Path, output: Path, *more: str) -> "subprocess.Popen[bytes]":
-    code = (
-        "import sys; from recurcli.commands.prediction import reader, resumable_file; "
-        f"resumable_file.SECONDS_BETWEEN_JOURNALS, reader.WINDOW = 0.02, {WINDOW}; "
-        "from recurcli.cli import run; sys.exit(run(sys.argv[1:]))"
-    )
-    root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
-    command = [sys.executable, "-c", code, "predict", str(trained), str(source), "--output", str(output), *more]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def start(forks: ForkServer, trained: Path, source: Path, output: Path, *more: str) -> Child:
+    shims = (("keep_rows_often", {"window": WINDOW, "seconds": 0.02}),)
+    return forks.start("predict", trained, source, "--output", output, *more, shims=shims)
 
 
-def kill(process: "subprocess.Popen[bytes]", output: Path, *, size: float, seconds: float) -> bool:
+def finish(child: Child) -> None:
+    ended = child.end()
+    assert ended.code == 0, ended.err
+
+
+def kill(child: Child, output: Path, *, size: float, seconds: float) -> bool:
     """Kill a process some time after the unfinished output has grown to a size; whether it was still at work."""
-    while process.poll() is None and (not partial_of(output).exists() or partial_of(output).stat().st_size < size):
-        time.sleep(0.005)
-    time.sleep(seconds)
-    process.kill()
-    _, err = process.communicate()
-    assert process.returncode in (0, -signal.SIGKILL), err.decode()
-    return process.returncode != 0
+    ended = child.wait(0)
+    while not ended and (not partial_of(output).exists() or partial_of(output).stat().st_size < size):
+        ended = child.wait(0.005)
+    if not ended:
+        time.sleep(seconds)
+        child.send(signal.SIGKILL)
+        ended = child.end()
+    assert ended.code in (0, -signal.SIGKILL), ended.err
+    return ended.code != 0
 
 
-def test_a_few_random_kills_end_byte_for_byte_where_no_kill_does(trained: Path, tmp_path: Path) -> None:
-    kills = _random_kills(trained, tmp_path, rows=20_000, wanted=2)
-    assert kills >= 2
+def test_a_few_random_kills_end_byte_for_byte_where_no_kill_does(
+    forks: ForkServer, trained: Path, tmp_path: Path
+) -> None:
+    kills = _random_kills(forks, trained, tmp_path, rows=8_000, wanted=3)
+    assert kills >= 3
 
 
 @pytest.mark.slow
-def test_thirty_random_kills_end_byte_for_byte_where_no_kill_does(trained: Path, tmp_path: Path) -> None:
-    kills = _random_kills(trained, tmp_path, rows=30_000, wanted=30)
+def test_thirty_random_kills_end_byte_for_byte_where_no_kill_does(
+    forks: ForkServer, trained: Path, tmp_path: Path
+) -> None:
+    kills = _random_kills(forks, trained, tmp_path, rows=30_000, wanted=30)
     assert kills >= 30
     print(f"\n{kills} kills, every output byte-identical to one that was left alone")
 
 
-def _random_kills(trained: Path, tmp_path: Path, rows: int, wanted: int) -> int:
+def _random_kills(forks: ForkServer, trained: Path, tmp_path: Path, rows: int, wanted: int) -> int:
     """Kill and resume, six times an output at most, and compare; the number of kills, some of them before any row."""
     draw, source = random.Random(rows), tmp_path / "x.tsv"
     source.write_text("".join(f"{text}\n" for text in texts(rows)))
-    with start(trained, source, tmp_path / "whole") as process:
-        _, err = process.communicate()
-        assert process.returncode == 0, err.decode()
+    finish(start(forks, trained, source, tmp_path / "whole"))
     whole, kills, kept = (tmp_path / "whole").read_bytes(), 0, 0
     for number in range(wanted):
         output, left = tmp_path / f"{number}", min(6, wanted - kills)
         while left and not output.exists():
             size = partial_of(output).stat().st_size if partial_of(output).exists() else 0
-            more = draw.choice([0, draw.uniform(0, 0.4) * (len(whole) - size)])
-            with start(trained, source, output, "--resume", "--quiet") as process:
-                kills += kill(process, output, size=size + more, seconds=draw.uniform(0, 0.05))
+            more = left % 2 * draw.uniform(0.1, 0.4) * (len(whole) - size)
+            child = start(forks, trained, source, output, "--resume", "--quiet")
+            kills += kill(child, output, size=size + more, seconds=draw.uniform(0, 0.05))
             kept += resumable_file.rows_kept(output)
             left -= 1
-        with start(trained, source, output, "--resume", "--quiet") as process:
-            _, err = process.communicate()
-            assert process.returncode == 0, err.decode()
+        finish(start(forks, trained, source, output, "--resume", "--quiet"))
         assert output.read_bytes() == whole, f"after {kills} kills"
         if kills >= wanted:
             break
@@ -357,19 +356,19 @@ def _random_kills(trained: Path, tmp_path: Path, rows: int, wanted: int) -> int:
     return kills
 
 
-def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(trained: Path, tmp_path: Path) -> None:
+def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(forks: ForkServer, trained: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "x.tsv", tmp_path / "out"
     source.write_text("".join(f"{text}\n" for text in texts(100_000)))
-    with start(trained, source, output, "--quiet") as process:
-        deadline = time.monotonic() + 60
-        while not _journalled(output):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.terminate()
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM
+    child = start(forks, trained, source, output, "--quiet")
+    deadline = time.monotonic() + 60
+    while not _journalled(output):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    child.send(signal.SIGTERM)
+    ended = child.end()
+    assert ended.code == 128 + signal.SIGTERM
     rows = resumable_file.rows_kept(output)
-    assert err.decode() == (
+    assert ended.err == (
         f"recur: stopped by SIGTERM; {rows:,} rows are done; go on with the same command and --resume\n"
     )
     assert partial_of(output).read_bytes().count(b"\n") == rows > 0
