@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from recurcli.commands.prediction.columns import ColumnOptions, find_columns
 from recurcli.commands.prediction.output import OutputStream, is_terminal, refuse_output
 from recurcli.commands.prediction.reader import (
     WINDOW_CHARACTERS,
@@ -22,6 +21,7 @@ from recurcli.commands.prediction.reader import (
 )
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
+from recurcli.data.columns.input import ColumnOptions, find_input_columns
 from recurcli.data.formats.readers import Format
 from recurcli.distributed.group import current
 from recurcli.errors import DataError
@@ -83,7 +83,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         if records.name == "standard input" and sys.stdin.isatty():
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
         sample = next(Windows(records, waits), [])
-        columns = find_columns(records, sample, predictor.model.config.columns, request.columns)
+        columns = find_input_columns(records, sample, predictor.model.config.columns, request.columns)
         if columns.doubt:
             yield Note(f"{records.name}: {columns.doubt}", "warning")
         format = request.format or _same_format(records.format)
@@ -114,7 +114,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         total = whole.rows if whole else None
         yield RowsDone(progress.rows, total)
         for window in rows:
-            before, texts = progress.rows, [columns.text_of(record) for record in window]
+            before, texts = progress.rows, [columns.texts.read(record) for record in window]
             for record, text in zip(window, texts, strict=True):
                 progress.count(records.name, record, text.fault)
             if request.strict and progress.first_fault:
@@ -176,8 +176,8 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> 
             "the model": sha256_of(request.run / MANIFEST),
             "--format": writer.format,
             "--delimiter": request.delimiter,
-            "--text": " + ".join(columns.text),
-            "--pair": " + ".join(columns.pair) or None,
+            "--text": " + ".join(columns.texts.text),
+            "--pair": " + ".join(columns.texts.pair) or None,
             "--id": columns.id,
             "--header": columns.header,
             "--probabilities": request.probabilities,

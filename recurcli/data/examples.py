@@ -248,11 +248,11 @@ def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, coun
 
 def example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[str, str]) -> Example:
     """The record as an example, its id "" if it has none; BadRow if it is none. `renamed`: labels as this file has them."""
-    if record.fault is not None:
-        raise BadRow(record.fault)
+    text, pair, fault = columns.texts.read(record)
+    if fault is not None:
+        raise BadRow(fault)
     fields = record.fields
     row_id = _id_of(fields.get(columns.id)) if columns.id is not None else ""
-    text, pair = columns.texts.read(fields)
     label = label_of(fields, columns.label, task, renamed) if columns.label is not None else None
     return Example(row_id, text, pair, label)
 

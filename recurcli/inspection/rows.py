@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.columns.find import Columns
-from recurcli.data.columns.texts import BadRow, is_usual
+from recurcli.data.columns.names import is_usual
+from recurcli.data.columns.texts import BadRow
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
 from recurcli.data.examples import Example, example_of, opened

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns.texts import is_usual
+from recurcli.data.columns.names import is_usual
 from recurcli.data.config import DataConfig
 from recurcli.data.labels import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.tasks import Task

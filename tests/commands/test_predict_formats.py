@@ -10,8 +10,9 @@ import pytest
 from predicting import Recur, as_stdin
 from pyarrow import parquet
 
-from recurcli.commands.prediction.columns import Columns
 from recurcli.commands.prediction.writer import RowWriter
+from recurcli.data.columns.input import InputColumns
+from recurcli.data.columns.texts import TextColumns
 from recurcli.data.formats.readers import Record
 from recurcli.evaluation.predictor import Prediction
 
@@ -84,7 +85,7 @@ def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
 
 
 def test_a_label_that_holds_the_delimiter_of_a_tsv_stays_one_field() -> None:
-    columns = Columns(names=("1",), keys=("1",), header=False, typed=False, text=("1",))
+    columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
     for delimiter, shown in ((";", "a\\x3bb\tc"), (None, "a;b\\tc")):
         writer = RowWriter(
             "tsv", columns, ["x"], name="x", delimiter=delimiter, probabilities=False, top_k=None, with_reason=False

@@ -6,9 +6,11 @@ import re
 import pytest
 
 from recurcli.data.columns.find import Columns, find_columns
-from recurcli.data.columns.texts import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, BadRow, TextColumns, marked
+from recurcli.data.columns.input import ColumnOptions, find_input_columns
+from recurcli.data.columns.names import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, ColumnNames
+from recurcli.data.columns.texts import BadRow, TextColumns, marked
 from recurcli.data.config import DataConfig
-from recurcli.data.formats.readers import read_records
+from recurcli.data.formats.readers import Record, read_records
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 
@@ -67,12 +69,45 @@ def test_a_column_that_is_not_found_is_asked_for(header: str, told: dict[str, ob
         found(header, **told)
 
 
+def test_a_column_goes_by_name_or_by_number() -> None:
+    columns = ColumnNames("x.tsv", ("id", "3", "text"), ("1", "2", "3"))
+    assert [columns.find(word) for word in ("text", "1", "3")] == ["3", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        ("sentense\tlabel", "; did you mean 'sentense'"),
+        ("Sentence\tlabel", "; did you mean 'Sentence'"),
+        ("sentence \tlabel", "; did you mean 'sentence '"),
+        ("a\tb", "; known: a, b"),
+        ("sentence,label", "; its fields seem to be separated by ',', not by TAB"),
+        ("\x1b[31m\tb", "; known: \\x1b[31m, b"),
+    ],
+)
+def test_a_column_that_is_missing_gets_a_hint(header: str, hint: str) -> None:
+    with pytest.raises(DataError, match=f"^x.tsv:1: has no column 'sentence'{re.escape(hint)}"):
+        found(header, text="sentence")
+
+
+def test_predict_and_training_find_the_same_columns_by_their_usual_names() -> None:
+    for header in ("Text\tsentence\tpair\tlabel", "body\tReview\tid", "Premise\tHypothesis\ty", "text2\ttext1\tx"):
+        with read_records(io.BytesIO(f"{header}\na\tb\tc\td\n".encode()), "tsv", header=False) as records:
+            sample = list(records)
+            trained = found(f"{header}\tlabels").texts
+            columns = find_input_columns(records, sample, {"pair": ["no"]} if trained.pair else {}, ColumnOptions())
+        names = dict(zip(columns.keys, columns.names, strict=True))
+        assert tuple(names[key] for key in columns.texts.text) == trained.text
+        assert tuple(names[key] for key in columns.texts.pair) == trained.pair
+
+
 def test_lists_of_strings_and_several_columns_are_joined_by_spaces() -> None:
     row = {"title": "a", "keyword": ["b", "c"], "body": ""}
-    assert TextColumns(("title", "keyword"), ("body",)).read(row) == ("a b c", "")
+    assert TextColumns(("title", "keyword"), ("body",)).read(Record(1, row)) == ("a b c", "", None)
     for bad in (["b", 1], None, 3, {"a": "b"}):
-        with pytest.raises(BadRow, match="'keyword' is "):
-            TextColumns(("keyword",)).read({"keyword": bad})
+        text, pair, fault = TextColumns(("keyword",), ("title",)).read(Record(1, {"keyword": bad, "title": "a"}))
+        assert (text, pair) == ("", "a")
+        assert str(fault).startswith("'keyword' is ")
 
 
 def test_columns_survive_a_models_config() -> None:

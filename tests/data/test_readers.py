@@ -105,28 +105,6 @@ def test_a_blank_row_of_a_single_column_is_an_empty_text() -> None:
     assert records(b"a\n\nb\n", header=False)[1] == Record(2, {"1": ""}, None)
 
 
-def test_a_column_goes_by_name_or_by_number() -> None:
-    found = read_records(io.BytesIO(b"id\t3\ttext\n"))
-    assert [found.column(name) for name in ("text", "1", "3")] == ["text", "id", "3"]
-
-
-@pytest.mark.parametrize(
-    ("header", "hint"),
-    [
-        (b"sentense\tlabel\n", "did you mean 'sentense'"),
-        (b"Sentence\tlabel\n", "did you mean 'Sentence'"),
-        (b"sentence \tlabel\n", "did you mean 'sentence '"),
-        (b"a\tb\n", "known: a, b"),
-        (b"sentence,label\n", "separated by ',', not by TAB"),
-        (b"\x1b[31m\tb\n", r"known: \\x1b\[31m, b"),
-    ],
-)
-def test_a_column_that_is_not_there_gets_a_hint(header: bytes, hint: str) -> None:
-    found = read_records(io.BytesIO(header), name="x.tsv")
-    with pytest.raises(DataError, match=f"^x.tsv:1: has no column 'sentence'.*{hint}"):
-        found.column("sentence")
-
-
 @pytest.mark.parametrize(
     ("row", "fault"),
     [

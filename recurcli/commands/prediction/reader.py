@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
-from recurcli.commands.prediction.columns import Columns
 from recurcli.commands.prediction.progress import PredictionProgress
 from recurcli.commands.prediction.writer import JSON_ADDED
+from recurcli.data.columns.input import InputColumns
 from recurcli.data.formats.readers import Record, Records, read_records
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import WINDOW
@@ -151,7 +151,7 @@ def _content(record: Record) -> str:
         return f"line {record.line}, nested deeply"
 
 
-def scan(input: Input, columns: Columns, *, separated: bool) -> tuple[PredictionProgress | None, Columns]:
+def scan(input: Input, columns: InputColumns, *, separated: bool) -> tuple[PredictionProgress | None, InputColumns]:
     """Count the rows and faults of a file before anything is written; None for a pipe, which can be read once only.
 
     For the columns of a TSV or CSV (`separated`) the keys of all JSON rows are returned with `columns`, else only those
@@ -167,7 +167,7 @@ def scan(input: Input, columns: Columns, *, separated: bool) -> tuple[Prediction
         if columns.header:
             next(records, None)
         for record in records:
-            progress.count(records.name, record, columns.text_of(record).fault)
+            progress.count(records.name, record, columns.texts.read(record).fault)
             if columns.typed:
                 names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))
                 if len(names) > MAX_COLUMNS:

@@ -9,7 +9,7 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Literal
 
-from recurcli.commands.prediction.columns import Columns
+from recurcli.data.columns.input import InputColumns
 from recurcli.data.formats.readers import Record
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import Prediction
@@ -31,7 +31,7 @@ class RowWriter:
     def __init__(
         self,
         format: OutputFormat,
-        columns: Columns,
+        columns: InputColumns,
         labels: Sequence[str],
         *,
         name: str,

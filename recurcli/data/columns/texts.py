@@ -1,75 +1,68 @@
-"""Which columns of a row hold its text, second text, label and id, and how they become strings."""
+"""The columns of the texts of a row, and how their values become strings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from recurcli.data.formats.records import kind_of
+from recurcli.data.formats.records import Record, kind_of
 from recurcli.errors import did_you_mean, escaped
-
-TEXT_NAMES = (
-    *("text", "sentence", "sentence1", "premise", "question1", "text1", "text_a", "review", "content", "query"),
-    *("title", "question", "comment", "message", "tweet", "headline", "body"),
-)
-"""What the column of a text is usually called, the likelier names first."""
-PAIR_NAMES = {
-    "text": "pair",
-    "sentence": "pair",
-    "sentence1": "sentence2",
-    "premise": "hypothesis",
-    "question1": "question2",
-    "text1": "text2",
-    "text_a": "text_b",
-}
-"""What the column of the second text is usually called, by the name of the first one's."""
-LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
-ID_NAMES = ("id", "idx", "index", "guid", "uid")
-
-
-def is_usual(name: object) -> bool:
-    """Whether a column of texts may well be called so."""
-    return isinstance(name, str) and name.strip().casefold() in {*TEXT_NAMES, *PAIR_NAMES.values()}
 
 
 class BadRow(Exception):
-    """Why a row makes no example."""
+    """The reason why a row cannot be used."""
+
+
+class Text(NamedTuple):
+    """The text of a row and the second text, None where the task has none; `fault` says why they are not whole."""
+
+    text: str
+    pair: str | None
+    fault: str | None
 
 
 class TextColumns(NamedTuple):
-    """Where the text of a row stands, and the second text of a pair; several columns are joined by a space."""
+    """The columns of the text and of the second text of a pair; several columns are joined by a space."""
 
     text: tuple[str, ...]
     pair: tuple[str, ...] = ()
     spans: str | None = None
     """Key of an object that names two spans of the text, which are marked as CLUE's baselines do for WSC."""
 
-    def read(self, fields: Mapping[str, Any]) -> tuple[str, str | None]:
-        """The text and the second text (None where the task has none) of a row; BadRow says what is wrong with them."""
-        text = joined(fields, self.text)
-        if self.spans is not None:
-            text = marked(text, value_of(fields, self.spans))
-        return text, joined(fields, self.pair) if self.pair else None
+    def read(self, record: Record) -> Text:
+        """Return the text and the second text of a record; what cannot be read is empty, with the first fault."""
+        text, pair, fault = "", None, record.fault
+        try:
+            text = joined(record.fields, self.text)
+            if self.spans is not None:
+                text = marked(text, value_of(record.fields, self.spans))
+        except BadRow as reason:
+            fault = fault or str(reason)
+        try:
+            pair = joined(record.fields, self.pair) if self.pair else None
+        except BadRow as reason:
+            pair, fault = "", fault or str(reason)
+        return Text(text, pair, fault)
 
     def to_json(self) -> dict[str, list[str]]:
-        """As a model's config.json keeps it, so that predictions read a row as training did."""
+        """Return the columns as a model's config.json has them, so that predictions read a row as training did."""
         named = {"text": [*self.text], "pair": [*self.pair], "spans": [self.spans] if self.spans else []}
         return {key: names for key, names in named.items() if names}
 
     @classmethod
     def from_json(cls, columns: Mapping[str, Sequence[str]]) -> "TextColumns":
-        """What `to_json` wrote."""
+        """Return the columns that `to_json` wrote."""
         spans = columns.get("spans")
         return cls(tuple(columns.get("text", ())), tuple(columns.get("pair", ())), spans[0] if spans else None)
 
 
 def value_of(fields: Mapping[str, Any], column: str) -> Any:
-    """The value under `column`; BadRow with the nearest name if there is none."""
+    """Return the value of `column`; raises BadRow, with the nearest name, if it is missing."""
     if column not in fields:
         raise BadRow(f"has no '{escaped(column)}'{escaped(did_you_mean(column, fields), limit=400)}")
     return fields[column]
 
 
 def joined(fields: Mapping[str, Any], columns: Iterable[str]) -> str:
-    """The texts of `columns` with a space between them; a list of strings, such as CSL's keywords, is joined alike."""
+    """Join the texts of `columns` by spaces, and lists of strings (CSL's keywords) too; BadRow for other values."""
     parts: list[str] = []
     for column in columns:
         value = value_of(fields, column)
@@ -83,10 +76,10 @@ def joined(fields: Mapping[str, Any], columns: Iterable[str]) -> str:
 
 
 def marked(text: str, target: Any) -> str:
-    """`text` with `_first span_` and `[second span]` marked, as CLUE's baselines do for WSC.
+    """Mark `_first span_` and `[second span]` in `text`, as CLUE's baselines do for WSC.
 
-    `target` holds span1_text, span1_index, span2_text, span2_index; indexes count characters from 0. Spans that do not
-    stand where their index says and are not found elsewhere once, or that overlap, are a BadRow.
+    `target` holds span1_text, span1_index, span2_text, span2_index; indexes count characters from 0. Raises BadRow if a
+    span is neither at its index nor exactly once elsewhere in the text, and if the two overlap.
     """
     spans: list[tuple[int, str, str]] = []
     for number, marks in ((1, "__"), (2, "[]")):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
-from recurcli.errors import DataError, did_you_mean, escaped
+from recurcli.errors import escaped
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "folders"]
 """`folders`: a folder of folders that are named by label and hold a text file for each row."""
@@ -49,21 +49,6 @@ class Records(ABC, Iterator[Record]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def column(self, wanted: str) -> str:
-        """The column that `wanted` means: its name, or (TSV and CSV) its number from 1; JSON rows have keys each.
-
-        Raises DataError, with the nearest name, if there is none.
-        """
-        if self.format == "jsonl" or wanted in self.columns:
-            return wanted
-        if self.format in ("tsv", "csv") and wanted.isascii() and wanted.isdigit():
-            number = int(wanted[:9])
-            if 0 < number <= len(self.columns):
-                return self.columns[number - 1]
-        hint = other_delimiter(self.columns, self.format) or escaped(did_you_mean(wanted, self.columns), limit=400)
-        place = self.name if self.named else f"{self.name}:1"
-        raise DataError(f"{place}: has no column '{escaped(wanted)}'{hint}")
 
 
 def other_delimiter(columns: Sequence[str], format: str) -> str:

@@ -1,0 +1,96 @@
+"""The columns of a file, looked up by name, by number, or by the names that texts, labels and ids usually have."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from recurcli.errors import DataError, did_you_mean, escaped
+
+TEXT_NAMES = (
+    *("text", "sentence", "sentence1", "premise", "question1", "text1", "text_a", "review", "content", "query"),
+    *("title", "question", "comment", "message", "tweet", "headline", "body"),
+)
+"""Usual names of the column of a text, the likelier first."""
+PAIR_NAMES = {
+    "text": "pair",
+    "sentence": "pair",
+    "sentence1": "sentence2",
+    "premise": "hypothesis",
+    "question1": "question2",
+    "text1": "text2",
+    "text_a": "text_b",
+}
+"""Usual names of the column of the second text, by the name of the first one's."""
+LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
+ID_NAMES = ("id", "idx", "index", "guid", "uid")
+
+
+class ColumnNames:
+    """The columns of a file, looked up by name, by number or by a usual name; `keys` are theirs in the records.
+
+    Messages begin with `source`, those about a column that does not exist with `header`, and end with `hint`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        names: Sequence[str],
+        keys: Sequence[str] | None = None,
+        *,
+        header: str | None = None,
+        numbered: bool = True,
+        hint: str = "",
+    ) -> None:
+        self.source, self.header, self.hint = source, header or source, hint
+        self.names, self.keys, self.numbered = tuple(names), tuple(names if keys is None else keys), numbered
+
+    def find(self, word: str) -> str:
+        """Return the key of the column called `word`, else of the column with that number from 1; DataError if none."""
+        if word in self.names:
+            return self._only(word)
+        if self.numbered and is_number(word) and 0 < int(word[:9]) <= len(self.keys):
+            return self.keys[int(word[:9]) - 1]
+        hint = self.hint or escaped(did_you_mean(word, self.names), 400)
+        raise DataError(f"{self.header}: has no column '{escaped(word)}'{hint}")
+
+    def find_usual(self, usual: Iterable[str], taken: Collection[str] = ()) -> str | None:
+        """Return the key of the first of the `usual` names that is a column, if need be in another case; None if none."""
+        spellings = {folded(name): name for name in reversed(self.names)}
+        for name in usual:
+            spelled = name if name in self.names else spellings.get(folded(name))
+            if spelled is not None and (key := self._only(spelled)) not in taken:
+                return key
+        return None
+
+    def find_all(self, wanted: Sequence[str], taken: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the keys of all `wanted` names; () if one is no column or is `taken`."""
+        keys = tuple(self._only(name) for name in wanted if name in self.names)
+        return keys if len(keys) == len(wanted) and not set(keys) & set(taken) else ()
+
+    def ask(self, what: str, answer: str) -> DataError:
+        """Return an error that asks which column is the `what`."""
+        shown = ", ".join(escaped(name, 40) for name in self.names[:20])
+        return DataError(f"{self.source}: which column is the {what}? {answer}; there are: {shown}{self.hint}")
+
+    def _only(self, name: str) -> str:
+        if self.names.count(name) > 1:
+            raise DataError(f"{self.source}: has the column '{escaped(name)}' twice; give its number")
+        return self.keys[self.names.index(name)]
+
+
+def is_usual(name: object) -> bool:
+    """Whether a column of texts usually has this name."""
+    return isinstance(name, str) and folded(name) in {*TEXT_NAMES, *PAIR_NAMES.values()}
+
+
+def seconds_of(first: str) -> list[str]:
+    """The usual name of the second text beside a first text with the name `first`; none if there is none."""
+    return [PAIR_NAMES[folded(first)]] if folded(first) in PAIR_NAMES else []
+
+
+def folded(name: str) -> str:
+    """`name` without its case and the spaces around it."""
+    return name.strip().casefold()
+
+
+def is_number(word: str) -> bool:
+    """Whether `word` is a number from 0 in ASCII digits."""
+    return word.isascii() and word.isdigit()
