@@ -5,14 +5,16 @@ of its lines is one JSON object, and the scorer reads `label` alone, line by lin
 So name, count, order and label strings are everything. Which names, counts and labels: `recurcli.data.tasks.TASKS`.
 """
 
+import codecs
+import io
 import json
 import re
 from collections.abc import Mapping
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+from recurcli.data.formats.json_lines import BadJson, json_object
 from recurcli.data.tasks import TASKS, Submission, Task
 from recurcli.errors import did_you_mean, escaped
-from recurcli.export.json_rows import Row, read_rows
 from recurcli.findings import Finding, Findings
 
 MAX_BYTES = 8 << 20
@@ -29,6 +31,13 @@ OTHER_NAMES = (
 
 ALIASES = {"wsc": "cluewsc"}
 """Names of tasks in file names that CLUE no longer reads (`wsc_predict.json`), and the task's name today."""
+
+
+class Row(NamedTuple):
+    """A line that is not blank; `fields` is None where it is not one JSON object."""
+
+    line: int
+    fields: dict[str, Any] | None
 
 
 class Target(NamedTuple):
@@ -57,7 +66,7 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
     if len(data) > MAX_BYTES:
         found.add("error", "size", f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row")
         return found.ordered()
-    rows = read_rows(data, found)
+    rows = _read_rows(data, found)
     if name in known:
         _check_count(known[name], len(rows), found)
         task: Task | None = known[name].task
@@ -68,6 +77,40 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
     _check_labels(task, rows, found)
     _check_ids(rows, found, counted=task is None or task.test_ids_from_zero)
     return found.ordered()
+
+
+def _read_rows(data: bytes, found: Findings) -> list[Row]:
+    """The rows of a file; none of a file that is UTF-16 or one array. Faults go to `found`."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        found.add("error", "utf-16", "is UTF-16; save it as UTF-8 without a byte-order mark")
+        return []
+    if data.startswith(codecs.BOM_UTF8):
+        found.add("error", "mark", "begins with a byte-order mark; save it as UTF-8 without one", line=1)
+        data = data.removeprefix(codecs.BOM_UTF8)
+    if data.lstrip()[:1] == b"[":
+        found.add("error", "array", "is one JSON array; write each of its objects on a line of its own, without commas")
+        return []
+    if data and not data.endswith(b"\n"):
+        found.add("warning", "end", "the last line has no newline at its end")
+    rows = []
+    for line, content in enumerate(io.BytesIO(data), start=1):
+        if content.endswith(b"\r\n"):
+            found.add(
+                "error", "crlf", "ends in CR LF; CLUE's files end their lines in LF (dos2unix mends it)", line=line
+            )
+        if not content.strip():
+            found.add("error", "blank", "is blank; remove it, as CLUE pairs lines by their order", line=line)
+            continue
+        fields = None
+        try:
+            fields = json_object(content.decode().strip())
+        except UnicodeDecodeError:
+            found.add("error", "form", "is not UTF-8; save the file as UTF-8", line=line)
+        except BadJson as fault:
+            shown = escaped(content.decode().strip(), limit=60)
+            found.add("error", "form", f"{fault}; one JSON object a line is wanted: {shown}", line=line)
+        rows.append(Row(line, fields))
+    return rows
 
 
 def name_fault(name: str) -> str:

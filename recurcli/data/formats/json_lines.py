@@ -1,4 +1,4 @@
-"""Rows of a JSON-lines file: one object a line, and nothing that JSON itself does not know."""
+"""Strict JSON lines: one object a line, no duplicate keys, no NaN or Infinity, no lone surrogates."""
 
 import json
 from typing import Any
@@ -9,45 +9,54 @@ from recurcli.data.formats.separated import NUL, decoded
 from recurcli.errors import escaped
 
 
-class _BadJson(Exception):
-    """What json itself would let pass."""
+class BadJson(Exception):
+    """The reason why a line is not one JSON object."""
 
 
 def json_record(line: int, row: Row) -> Record:
-    """The object in `row`; without fields and with a fault if it is none, is cut, or has a key twice."""
+    """The object in `row`; a record without fields and with a fault if the row holds no object."""
     text, fault = decoded(row)
     if fault is None and not text.strip():
         fault = "is blank"
     if fault is not None:
         return Record(line, {}, fault)
     try:
+        return Record(line, json_object(text))
+    except BadJson as reason:
+        return Record(line, {}, str(reason))
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The one JSON object in `text`. Raises BadJson."""
+    try:
         value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
-        if not isinstance(value, dict):
-            raise _BadJson(f"holds {kind_of(value)}, not an object")
-        if "\\u" in text:
-            _check_strings(value)
-    except _BadJson as error:
-        return Record(line, {}, str(error))
     except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            raise BadJson("holds more than one JSON value") from None
         cut = " (it seems to be cut)" if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg else ""
-        return Record(line, {}, f"is not JSON: {error.msg} at character {error.pos + 1}{cut}")
+        way_out = "; write it with json.dumps, not str" if text.startswith("{'") else ""
+        raise BadJson(f"is not JSON: {error.msg} at character {error.pos + 1}{cut}{way_out}") from None
     except RecursionError:
-        return Record(line, {}, "is nested too deeply")
+        raise BadJson("is nested too deeply") from None
     except ValueError:
-        return Record(line, {}, "holds a number with too many digits")
-    return Record(line, value)
+        raise BadJson("holds a number with too many digits") from None
+    if not isinstance(value, dict):
+        raise BadJson(f"holds {kind_of(value)}, not an object")
+    if "\\u" in text:
+        _check_strings(value)
+    return value
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise _BadJson(f"has the key '{escaped(next(key for key in keys if keys.count(key) > 1))}' twice")
+        raise BadJson(f"has the key '{escaped(next(key for key in keys if keys.count(key) > 1))}' twice")
     return found
 
 
 def _no_number(word: str) -> float:
-    raise _BadJson(f"holds {word}, which is no number of JSON")
+    raise BadJson(f"holds {word}, which is no number of JSON")
 
 
 def _check_strings(value: Any) -> None:
@@ -61,6 +70,6 @@ def _check_strings(value: Any) -> None:
             _check_strings(inner)
     elif isinstance(value, str):
         if NUL in value:
-            raise _BadJson("holds an escaped NUL")
+            raise BadJson("holds an escaped NUL")
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise _BadJson("holds a lone surrogate, half of a character")
+            raise BadJson("holds a lone surrogate, half of a character")
