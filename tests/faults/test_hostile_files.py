@@ -1,10 +1,8 @@
 """A run directory that is a trap: links that lead elsewhere, YAML that is an attack, names that are orders to a terminal."""
 
-import contextlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from tiny_task import write_rows
 
 from recurcli.errors import UsageError
 from recurcli.preset import compose
-from recurcli.preset.strict_yaml import MAX_BYTES, parse_mapping
+from recurcli.preset.strict_yaml import MAX_BYTES
 from recurcli.runs.run_directory import CONTENTS
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -150,10 +148,9 @@ def test_hostile_yaml_is_refused_at_once_as_a_preset_and_in_a_run(
 ) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(BOMBS[name])
-    started = time.monotonic()
-    code, out, err = recur("presets", path)
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert err.startswith(f"recur: error: {path}")
+    ended = forks.run("presets", path)  # within a minute, or else it is killed
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
+    assert ended.err.startswith(f"recur: error: {path}")
     run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     path.rename(run / "preset.yaml")
     (run / "result.json").unlink()
@@ -163,19 +160,17 @@ def test_hostile_yaml_is_refused_at_once_as_a_preset_and_in_a_run(
         ["finetune", *options(tiny_tnews, tmp_path / "new"), "--init", run],
     ):
         code, out, err = recur(*command)
-        assert (code, out, err.count("\n")) == (4, "", 1), err
-        assert err.startswith(f"recur: error: {run / 'preset.yaml'}")
-    assert time.monotonic() - started < 5
+        (error,) = (line for line in err.splitlines() if not line.startswith("recur: warning: "))
+        assert (code, out) == (4, ""), err
+        assert error.startswith(f"recur: error: {run / 'preset.yaml'}")
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("shape", ["k{}: 1\n", "- {}\n", "k{}: {{a: [1, 2]}}\n", "\n"])
-def test_the_largest_yaml_takes_no_more_than_seconds(shape: str) -> None:
+def test_the_largest_yaml_is_read_within_a_minute(shape: str, forks: ForkServer, tmp_path: Path) -> None:
     text = "".join(shape.format(number) for number in range(MAX_BYTES))[: MAX_BYTES - 100]
-    started = time.process_time()
-    with contextlib.suppress(UsageError):
-        parse_mapping(text[: text.rfind("\n") + 1], "x")
-    assert time.process_time() - started < 5
+    (tmp_path / "x.yaml").write_text(text[: text.rfind("\n") + 1])
+    assert forks.run("presets", tmp_path / "x.yaml").code == 2
 
 
 @pytest.mark.parametrize("value", ['"\\0"', '"\\ud800"', '"\\e[31m[red]"', '"a\\nb"', "''", '"' + "x" * 5000 + '"'])

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
@@ -152,10 +151,9 @@ def test_resume_starts_a_run_that_is_not_there_and_repeats_the_result_of_a_finis
 ) -> None:
     first = list(finetune(request(tiny_tnews, tmp_path / "x", resume=True)))[-1]
     assert fingerprint(tmp_path / "x") == whole["finetune"]
-    started = time.monotonic()
-    again = list(finetune(request(tiny_tnews, tmp_path / "x", resume=True)))[-1]
-    assert again == first
-    assert time.monotonic() - started < 1
+    again = list(finetune(request(tiny_tnews, tmp_path / "x", resume=True)))
+    assert again[-1] == first
+    assert not [event for event in again if isinstance(event, Progress)], "nothing is trained"
 
 
 def test_a_damaged_newest_checkpoint_is_set_aside_for_the_one_before(
