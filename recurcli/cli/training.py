@@ -1,27 +1,9 @@
-"""The words of `recur pretrain` and `recur finetune`."""
+"""What the options of `recur pretrain` and `recur finetune` do alike: they make a request, follow it and print its result."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from recurcli.cli.app import app, example
-from recurcli.cli.options import (
-    BatchSize,
-    Data,
-    Debug,
-    Device,
-    DryRun,
-    Json,
-    Output,
-    Overwrite,
-    PrecisionOption,
-    Preset,
-    Quiet,
-    Resume,
-    Settings,
-)
 from recurcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,83 +11,25 @@ if TYPE_CHECKING:
     from recurcli.commands.training.setup import TrainingRequest
 
 
-@app.command(epilog=example("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5"))
-def pretrain(
-    preset: Preset,
-    data: Data = None,
-    output: Output = None,
-    settings: Settings = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-    device: Device = None,
-    precision: PrecisionOption = None,
-    batch_size: BatchSize = None,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Train an encoder on text without labels.
-
-    The text is that of the task's train, dev and test rows, or a text file (.txt) given as --data.
-    """
-    extra = _as_settings("pretraining", device, precision, batch_size)
-    request = _training_request(
-        preset, data, [*(settings or []), *extra], output, "-pretrained", None, resume, overwrite, dry_run
-    )
-    from recurcli.commands.pretrain import pretrain as command
-
-    _train(command, request, json, quiet)
-
-
-@app.command(
-    epilog=example("recur finetune --preset starsaber-tnews --data $RECUR_DATA --init runs/starsaber-tnews-pretrained")
-)
-def finetune(
-    preset: Preset,
-    data: Data = None,
-    output: Output = None,
-    settings: Settings = None,
-    init: Annotated[
-        Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
-    ] = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-    device: Device = None,
-    precision: PrecisionOption = None,
-    batch_size: BatchSize = None,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Train a classifier on labelled rows.
-
-    Starts from scratch or from a pretrained run, and keeps the model of the best dev score.
-    """
-    extra = _as_settings("finetuning", device, precision, batch_size)
-    request = _training_request(preset, data, [*(settings or []), *extra], output, "", init, resume, overwrite, dry_run)
-    from recurcli.commands.finetune import finetune as command
-
-    _train(command, request, json, quiet)
-
-
-def _as_settings(section: str, device: str | None, precision: str | None, batch_size: int | None) -> list[str]:
+def as_settings(section: str, device: str | None, precision: str | None, batch_size: int | None) -> list[str]:
+    """The options --device, --precision and --batch-size as KEY=VALUE settings of the preset."""
     values = {"runtime.device": device, "runtime.precision": precision, f"{section}.batch_size": batch_size}
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
-def _training_request(
+def training_request(
     preset: str,
+    *,
     data: Path | None,
     settings: list[str],
     output: Path | None,
-    suffix: str,
-    init: Path | None,
+    suffix: str = "",
+    init: Path | None = None,
     resume: bool,
     overwrite: bool,
     dry_run: bool,
 ) -> "TrainingRequest":
+    """Resolve the preset; the default output is runs/ and its name with `suffix`. Raises UsageError for bad options."""
     from recurcli.preset import compose
 
     resolved = compose(preset, data=None if data is None else str(data), settings=settings)
@@ -123,9 +47,10 @@ def _training_request(
     )
 
 
-def _train(
-    command: "Callable[[TrainingRequest], Iterator[Event]]", request: "TrainingRequest", json: bool, quiet: bool
+def train(
+    command: "Callable[[TrainingRequest], Iterator[Event]]", request: "TrainingRequest", *, json: bool, quiet: bool
 ) -> None:
+    """Run a training, show its progress, and print its result."""
     from recurcli.display import progress, tables
 
     result = progress.follow(command(request), quiet=quiet)

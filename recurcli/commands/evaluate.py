@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.commands.training.setup import stored_preset
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import Split, load_split
@@ -24,7 +23,6 @@ from recurcli.files import sha256_of
 from recurcli.model.device import Precision
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
-from recurcli.validation import parse_config
 
 DIAGNOSED_ROWS = 64
 """How many rows a diagnosis looks at: pairs of tokens are many."""
@@ -35,7 +33,7 @@ def data_config(run: Path, data: Path | None) -> DataConfig:
 
     Raises ModelError if the run's preset cannot be read, DataError if its data are gone.
     """
-    config = _stored_config(run)
+    config = RunDirectory(run).read_data_config()
     if data is not None:
         path = data.expanduser().absolute()
         return replace(config, path=str(path), files=None if path.is_file() else config.files)
@@ -44,20 +42,13 @@ def data_config(run: Path, data: Path | None) -> DataConfig:
     return config
 
 
-def _stored_config(run: Path) -> DataConfig:
-    try:
-        return parse_config(DataConfig, stored_preset(run).get("data") or {})
-    except UsageError as error:
-        raise ModelError(f"{run / 'preset.yaml'}: data: {error}") from None
-
-
 def task_of(run: Path, predictor: Predictor) -> Task:
     """The task that the model was trained on; ModelError if this recur does not know it, or knows other labels."""
     try:
         task = task_named(predictor.model.config.task)
     except UsageError as error:
         raise ModelError(f"{run / 'config.json'}: {error}") from None
-    labels = adapted(task, _stored_config(run)).labels
+    labels = adapted(task, RunDirectory(run).read_data_config()).labels
     if labels and labels != predictor.labels:
         raise ModelError(f"{run / 'config.json'}: its labels are not those of {task.name}")
     return replace(task, labels=predictor.labels)
@@ -85,7 +76,7 @@ def evaluate(
     if not ranks.is_main:
         predictor.serve()
         return
-    if not RunDirectory(run).result.is_file():
+    if not RunDirectory(run).is_finished:
         step = max((path.name for path in RunDirectory(run).checkpoints.glob("step-*")), default="none")
         yield Note(f"{run}: its training is not finished (newest checkpoint: {step}); --resume continues it", "warning")
     task = task_of(run, predictor)
@@ -149,7 +140,7 @@ def _load_rows(run: Path, task: Task, split: str, data: Path | None) -> Split:
 
 def _is_training_file(run: Path, task: Task, data: Path) -> bool:
     """Whether `data` is the file from which the run drew train and dev rows, or a copy of it."""
-    config = _stored_config(run)
+    config = RunDirectory(run).read_data_config()
     try:
         if config.path is None or not Path(config.path).exists():
             return False
@@ -168,7 +159,7 @@ def _count_training_rows(run: Path, task: Task, rows: Split) -> Generator[Note, 
     The training rows are read anew from where the preset of the run has them; those of the Hub are not.
     """
     unknown = "how many of these rows are training rows is unknown"
-    config = _stored_config(run)
+    config = RunDirectory(run).read_data_config()
     if config.path is None and (config.hub is not None or task.hub is not None):
         yield Note(f"{unknown}: the run was trained on rows of the Hub", "warning")
         return None

@@ -1,14 +1,14 @@
-"""`recur pretrain`: text without labels to an encoder that knows its language."""
+"""`recur pretrain`: train an encoder by masked-token prediction on text without labels."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import torch
-
-from recurcli.commands.training.run import Event, run_training
+from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
 from recurcli.commands.training.setup import (
     TrainingRequest,
     TrainingSetup,
+    build_loop,
     build_model,
     describe_split,
     encode_split,
@@ -16,46 +16,66 @@ from recurcli.commands.training.setup import (
     note_on_cuts,
     notes_on,
     texts_of,
+    use_vectors,
 )
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources.find import has_split
 from recurcli.data.tasks import task_named
+from recurcli.distributed.group import current
 from recurcli.events import Note
 from recurcli.model.models import MaskedTokenModel
 from recurcli.preset import Preset
-from recurcli.tokens.corpus import cache_folder, corpus_tokenizer, read_corpus, stored_tokens, text_files
+from recurcli.tokens.batching import TokenRows
+from recurcli.tokens.corpus import Corpus, cache_folder, corpus_tokenizer, read_corpus, stored_tokens, text_files
 from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective
+from recurcli.training.signals import StopRequest
 
 
 def pretrain(request: TrainingRequest) -> Iterator[Event]:
-    """Train an encoder by masked-token prediction as `request` says; yields notes, progress and the result."""
-    yield from run_training(request, "pretraining", _prepare)
-
-
-def _prepare(request: TrainingRequest, device: torch.device) -> Iterator[Note | TrainingSetup]:
+    """Train an encoder as `request` says; yields notes, progress and the result."""
     preset = request.resolved.preset
-    if _is_corpus(preset):
-        yield from _prepare_corpus(preset)
-        return
-    splits = _load(preset)
-    tokenizer = Tokenizer.train(texts_of(*splits.values()), preset.tokenizer)
-    tokens = {name: encode_split(split, tokenizer, preset.data.max_length) for name, split in splits.items()}
-    for name, split in splits.items():
-        yield from notes_on(name, split, tokens[name], preset.data.max_length)
-    config = model_config(preset, tokenizer, labels=(), columns={})
-    model = yield from build_model(MaskedTokenModel, config, preset, tokenizer)
-    yield TrainingSetup(
-        model=model,
-        objective=MaskedTokenObjective(joined(tokens.values()), tokenizer, preset.pretraining),
-        tokenizer=tokenizer,
-        config=config,
-        data={name: describe_split(split, tokens[name]) for name, split in splits.items()},
-    )
+    with enter_run(request, "pretraining") as (status, device):
+        if status == "finished":
+            yield from finished_run(request)
+            return
+        if _is_corpus(preset):
+            corpus = read_corpus(Path(str(preset.data.path)), skip_bad_rows=preset.data.skip_bad_rows)
+            size = f"{len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB"
+            yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
+            text = _tokenize_corpus(corpus, preset)
+        else:
+            text = _tokenize_splits(_load_splits(preset), preset)
+        yield from text.notes
+
+        config = model_config(preset, text.tokenizer, labels=(), columns={})
+        model = build_model(MaskedTokenModel, config, preset.runtime.seed)
+        yield from use_vectors(model, preset, text.tokenizer)
+        objective = MaskedTokenObjective(text.tokens, text.tokenizer, preset.pretraining)
+        yield from run_training(
+            TrainingSetup(
+                request=request,
+                section="pretraining",
+                status=status,
+                loop=build_loop(preset, "pretraining", model, objective, device),
+                config=config,
+                tokenizer=text.tokenizer,
+                data=text.data,
+                stop=StopRequest(current()),
+            )
+        )
+
+
+class _TokenizedText(NamedTuple):
+    tokenizer: Tokenizer
+    tokens: TokenRows
+    data: dict[str, dict[str, Any]]
+    """For each split, or for `text`: path, rows, sha256, and the numbers of rows dropped, bad and truncated."""
+    notes: list[Note]
 
 
 def _is_corpus(preset: Preset) -> bool:
-    """Whether the data are plain text: a text file, or a folder of them that holds no rows of the task."""
+    """Whether the data are plain text: a text file, or a folder of text files without rows of the task."""
     if preset.data.path is None:
         return False
     path = Path(preset.data.path)
@@ -64,35 +84,32 @@ def _is_corpus(preset: Preset) -> bool:
     return bool(text_files(path))
 
 
-def _prepare_corpus(preset: Preset) -> Iterator[Note | TrainingSetup]:
-    """The same for text files, which may be larger than memory."""
-    assert preset.data.path is not None
-    corpus = read_corpus(Path(preset.data.path), skip_bad_rows=preset.data.skip_bad_rows)
-    yield Note(
-        f"{corpus.path}: {len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB; tokenised in {cache_folder()}"
-    )
+def _tokenize_corpus(corpus: Corpus, preset: Preset) -> _TokenizedText:
+    """Train the tokenizer and tokenise text files that may be larger than memory."""
     tokenizer = corpus_tokenizer(corpus, preset.tokenizer)
     tokens = stored_tokens(corpus, tokenizer, preset.data.max_length)
+    notes = list(note_on_cuts("text", tokens.truncated, len(tokens), preset.data.max_length))
     if corpus.bad_rows:
-        yield Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning")
-    yield from note_on_cuts("text", tokens.truncated, len(tokens), preset.data.max_length)
-    config = model_config(preset, tokenizer, labels=(), columns={})
-    model = yield from build_model(MaskedTokenModel, config, preset, tokenizer)
+        notes.insert(0, Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning"))
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
-    yield TrainingSetup(
-        model=model,
-        objective=MaskedTokenObjective(tokens, tokenizer, preset.pretraining),
-        tokenizer=tokenizer,
-        config=config,
-        data={"text": {**facts, **counts}},
-    )
+    return _TokenizedText(tokenizer, tokens, {"text": {**facts, **counts}}, notes)
 
 
-def _load(preset: Preset) -> dict[str, Split]:
-    """The rows to learn from: those of a file, or the train, dev and test rows of the task (StarSaber, section 4).
+def _tokenize_splits(splits: dict[str, Split], preset: Preset) -> _TokenizedText:
+    """Train the tokenizer on all texts of the splits and tokenise them."""
+    max_length = preset.data.max_length
+    tokenizer = Tokenizer.train(texts_of(*splits.values()), preset.tokenizer)
+    tokens = {name: encode_split(split, tokenizer, max_length) for name, split in splits.items()}
+    data = {name: describe_split(split, tokens[name]) for name, split in splits.items()}
+    notes = [note for name, split in splits.items() for note in notes_on(name, split, tokens[name], max_length)]
+    return _TokenizedText(tokenizer, joined(tokens.values()), data, notes)
 
-    A task of one's own need not have all of them.
+
+def _load_splits(preset: Preset) -> dict[str, Split]:
+    """The rows of a file, or the train, dev and test rows of the task (StarSaber, section 4).
+
+    Your own rows need not have all of these splits.
     """
     task = task_named(preset.task)
     if preset.data.path is not None and Path(preset.data.path).is_file():

@@ -6,7 +6,8 @@ from typing import Any, Literal
 from recurcli.validation import STRICT
 
 Pooling = Literal["mean", "max", "first", "last"]
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Of preset.yaml, config.json and the checkpoints of a run; another one is refused."""
 
 
 @dataclass(frozen=True, kw_only=True)

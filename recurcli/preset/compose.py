@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.schema import Preset
-from recurcli.preset.strict_yaml import KeyPath, flatten, parse_value, read_mapping
+from recurcli.strict_yaml import KeyPath, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, parse_config
 
 PRESET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

@@ -1,6 +1,7 @@
-"""The folder of one run: who may write to it, what is in it, and its metrics file.
+"""The folder of one run: the names of its files, who may write to it, and its preset, result and metrics.
 
-The names are a contract: scripts and other floors find them by the constants here and in `evaluation/trained.py`.
+The model and its predictions among these files are read and written by `runs/model_files.py`, the checkpoints by
+`training/checkpoint.py`.
 """
 
 import contextlib
@@ -11,24 +12,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from recurcli.data.config import DataConfig
 from recurcli.errors import ModelError, UsageError
-from recurcli.files import MANIFEST, locked, open_no_follow, sync_directory, remove, to_json, write_atomically, writing
+from recurcli.files import MANIFEST, locked, open_no_follow, remove, sync_directory, to_json, write_atomically, writing
+from recurcli.model.config import FORMAT_VERSION
+from recurcli.runs.model_files import MODEL_FILES, PREDICTIONS
+from recurcli.strict_yaml import dump, read_mapping
+from recurcli.validation import parse_config
 
-CONTENTS = (
+PRESET, METRICS, RESULT, MODEL_CARD, CHECKPOINTS = (
     "preset.yaml",
-    "config.json",
-    "model.safetensors",
-    "tokenizer.json",
-    MANIFEST,
     "metrics.jsonl",
-    "predictions.dev.jsonl",
     "result.json",
     "README.md",
     "checkpoints",
 )
+CONTENTS = (PRESET, *MODEL_FILES, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_CARD, CHECKPOINTS)
 """All that a run writes, besides its lock."""
 LOCK = ".lock"
-RunStatus = Literal["new", "resume", "finished"]
+RunStatus = Literal["new", "unfinished", "finished"]
+"""new: the training starts from the beginning, in place of an older run if there is one; unfinished: it resumes;
+finished: nothing is left to do."""
+_VERSION_LINE = re.compile(rb"# format_version: (\d{1,9})\n")
 
 
 def _is_leftover(name: str) -> bool:
@@ -42,17 +47,22 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.preset = path / "preset.yaml"
-        self.metrics = path / "metrics.jsonl"
-        self.result = path / "result.json"
-        self.checkpoints = path / "checkpoints"
+        self.preset = path / PRESET
+        self.metrics = path / METRICS
+        self.result = path / RESULT
+        self.checkpoints = path / CHECKPOINTS
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training has ended; a model that an unfinished run holds is the best so far."""
+        return self.result.is_file()
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only recur in this folder, made if need be; a folder that stays empty is taken away again.
+        """Lock the folder for the block. Makes it if it is missing, and removes it again if it stays empty.
 
-        What a kill left half-written is taken away too. Raises StorageError at once when another process is at work
-        here, or nothing can be written.
+        Files that a kill left half-written are removed. Raises StorageError at once when another process holds the
+        lock, or nothing can be written.
         """
         created = not self.path.exists()
         try:
@@ -67,32 +77,35 @@ class RunDirectory:
             try:
                 yield
             finally:
-                # Still under the lock: nobody else can have begun here. One who comes now makes the folder anew.
+                # Still under the lock, so no other process writes here. One that comes later makes the folder anew.
                 if created and [entry.name for entry in self.path.iterdir()] == [LOCK]:
                     (self.path / LOCK).unlink()
                     with contextlib.suppress(OSError):
                         self.path.rmdir()
 
-    def admit(self, *, resume: bool, overwrite: bool) -> RunStatus:
-        """What a training may do here; UsageError when it would destroy something that it was not told to."""
+    def check_output(self, *, resume: bool, overwrite: bool) -> RunStatus:
+        """Return what a training with these options would do here.
+
+        Raises UsageError if the folder holds other files than a run's, or a run and neither option is given.
+        """
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other")
         entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         present = [name for name in entries if name != LOCK and not _is_leftover(name)]
         if not present:
             return "new"
-        if "preset.yaml" not in present:
+        if PRESET not in present:
             raise UsageError(f"{self.path}: holds other things and no run; choose another --output")
         if overwrite:
             return "new"
         if not resume:
             raise UsageError(f"{self.path}: a run is here already; go on with --resume, or start anew with --overwrite")
-        return "finished" if self.result.is_file() else "resume"
+        return "finished" if self.is_finished else "unfinished"
 
     def clear(self) -> None:
-        """Take away what an older run left, but for its preset: a kill in between leaves an unfinished run.
+        """Remove the files of an older run but for its preset: a kill in between leaves an unfinished run.
 
-        All checkpoints go at once, and first: a resume after that kill must find none to go on from.
+        All checkpoints go at once, and first: a resume after that kill must find none.
         """
         if self.checkpoints.is_dir() and not self.checkpoints.is_symlink():
             with writing(self.checkpoints):
@@ -100,12 +113,39 @@ class RunDirectory:
                 self.checkpoints.rename(aside)
                 sync_directory(self.path)
             remove(aside)
-        for name in ("result.json", MANIFEST, *CONTENTS):
-            if name != "preset.yaml" or (self.path / name).is_dir():
+        for name in (RESULT, MANIFEST, *CONTENTS):
+            if name != PRESET or (self.path / name).is_dir():
                 remove(self.path / name)
 
+    def write_preset(self, values: Mapping[str, Any]) -> None:
+        """Write preset.yaml, which makes the folder a run. Its first line is the format version, as a comment."""
+        write_atomically(self.preset, f"# format_version: {FORMAT_VERSION}\n{dump(values)}")
+
+    def read_preset(self) -> dict[str, Any]:
+        """The values of preset.yaml; ModelError if it is missing, damaged or of another format version."""
+        try:
+            values = read_mapping(self.preset)[0]
+        except UsageError as error:
+            raise ModelError(str(error)) from None
+        with self.preset.open("rb") as file:
+            first = _VERSION_LINE.fullmatch(file.readline(80))
+        version = int(first[1]) if first else 1
+        if version != FORMAT_VERSION:
+            raise ModelError(
+                f"{self.preset}: has format version {version}; this recur reads {FORMAT_VERSION}: "
+                "train the run anew, or use the recur that wrote it"
+            )
+        return values
+
+    def read_data_config(self) -> DataConfig:
+        """The `data` section of preset.yaml; ModelError if it does not fit."""
+        try:
+            return parse_config(DataConfig, self.read_preset().get("data") or {})
+        except UsageError as error:
+            raise ModelError(f"{self.preset}: data: {error}") from None
+
     def read_result(self) -> dict[str, Any]:
-        """The stored result of a finished run."""
+        """The contents of result.json; ModelError if it is damaged."""
         try:
             result = json.loads(self.result.read_bytes())
             if not isinstance(result, dict) or "parameters" not in result:
@@ -114,12 +154,13 @@ class RunDirectory:
             raise ModelError(f"{self.result}: is damaged: {error}") from None
         return result
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
-        """Store the result, which is what makes a run finished."""
+    def write_result(self, result: Mapping[str, Any], card: str) -> None:
+        """Write the model card, then result.json, which makes the run finished."""
+        write_atomically(self.path / MODEL_CARD, card)
         write_atomically(self.result, to_json(result))
 
     def cut_metrics(self, last_step: int) -> None:
-        """Drop lines of steps after `last_step`, which a resume will write again, and a line that a kill cut."""
+        """Drop the lines of metrics.jsonl after `last_step`, which a resume writes again, and a half-written line."""
         if not self.metrics.is_file():
             self.metrics.unlink(missing_ok=True)  # a link that leads nowhere
             return
@@ -133,7 +174,7 @@ class RunDirectory:
         write_atomically(self.metrics, b"".join(kept))
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """Add one line to metrics.jsonl, on the disk before a checkpoint can say that it is there."""
+        """Append one line to metrics.jsonl, synced before a checkpoint can count on it."""
         with writing(self.metrics), open_no_follow(self.metrics) as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder each, complete or absent, the newest that verifies is the one to go on from."""
+"""Checkpoints: one folder each, complete or absent; a resume loads the newest one that verifies."""
 
 import dataclasses
 import json
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
 from recurcli.files import commit_directory, read_limited, remove, to_json, verify_manifest, writing
+from recurcli.model.config import FORMAT_VERSION
 from recurcli.model.saved import load_tensors, save_tensors
 from recurcli.training.fit import TrainingState
 from recurcli.validation import parse_config
 
-FORMAT_VERSION = 1
 _NAME = re.compile(r"step-(\d{8,12})")
 _REQUIRED = ("model.safetensors", "optimizer.safetensors", "state.json")
 
@@ -29,7 +29,7 @@ class Checkpoint:
     model: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     best: Mapping[str, Tensor] | None
-    """The weights of the best dev score; None when there is none yet, or when they are `model`'s own."""
+    """The weights of the best dev metric; None if there are none yet, or if they are those of `model`."""
     state: TrainingState
     must_match: Mapping[str, Any]
     """What a resume must match: another value is refused."""
@@ -38,9 +38,9 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
-    """Commit `folder/step-NNNNNNNN`, then delete the oldest beyond `keep`. A step that is there already is left alone.
+    """Write `folder/step-NNNNNNNN`, then delete the oldest checkpoints but `keep`. An existing one is not replaced.
 
-    Raises NumericError, with nothing written, for weights that are not finite: no run could go on from them.
+    Raises NumericError, with nothing written, if a weight is not finite.
     """
     _refuse_link(folder)
     for name, tensor in checkpoint.model.items():
@@ -73,7 +73,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that verifies, and a warning for each newer one that does not (those are set aside).
+    """The newest checkpoint that verifies, None if there is none, and a warning for each damaged newer one.
+
+    Damaged ones are renamed to `*.damaged`.
 
     Raises ModelError if there are checkpoints and none verifies.
     """
@@ -94,7 +96,7 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
                 bad.rename(aside)
         return found, [f"{reason}; going on from {path.name}" for _, reason in damaged]
     if damaged:
-        raise ModelError(f"{damaged[0][1]}; no checkpoint is left to go on from: start anew with --overwrite")
+        raise ModelError(f"{damaged[0][1]}; no checkpoint is left to resume from: start anew with --overwrite")
     return None, []
 
 
@@ -105,7 +107,7 @@ def _steps(folder: Path) -> list[Path]:
 
 
 def _refuse_link(folder: Path) -> None:
-    """ModelError for anything but a folder, or nothing: a link would have checkpoints written and deleted elsewhere."""
+    """Raise ModelError if `folder` is a link or a file: a link would have checkpoints written and deleted elsewhere."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ModelError(f"{folder}: is not a plain folder of the run, and no link is followed; put a folder there")
 
@@ -116,7 +118,8 @@ def _load(path: Path) -> Checkpoint:
     try:
         stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
         if stored["format_version"] != FORMAT_VERSION:
-            raise ModelError(f"{path}: has format version {escaped(stored['format_version'])}; wanted {FORMAT_VERSION}")
+            version = escaped(stored["format_version"])
+            raise ModelError(f"{path}: has format version {version}; this recur reads {FORMAT_VERSION}")
         state = parse_config(TrainingState, stored["state"])
         must_match, should_match = dict(stored["must_match"]), dict(stored["should_match"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:

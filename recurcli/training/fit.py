@@ -1,13 +1,13 @@
 """The training loop: a generator of progress that neither prints nor saves.
 
 Everything random in step n comes from seeds made of (seed, n), everything else from the weights, the optimizer and
-`TrainingState`; so a run that is rebuilt from those three goes on bit for bit.
+`TrainingState`, so a run that is rebuilt from those three continues bit for bit.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,15 +33,17 @@ class TrainingState:
     evaluated_step: int = 0
     """The step of the last evaluation."""
     best_dev_metric: float | None = None
+    """The largest dev metric so far; None before the first evaluation."""
     best_step: int | None = None
+    """The step of `best_dev_metric`."""
     stale_evaluations: int = 0
     """Evaluations since the best one."""
     loss_sum: float = 0.0
-    """Sum of the losses of the steps since the last line of the metrics file,"""
+    """Sum of the losses of the steps since the last line of metrics.jsonl."""
     loss_steps: int = 0
-    """and their number."""
+    """Number of those steps."""
     logged_step: int = 0
-    """The step of the last line of the metrics file."""
+    """The step of the last line of metrics.jsonl."""
     measures: dict[str, float] = field(default_factory=dict)
     """Learning rate, gradient norm and auxiliary losses of the last step."""
     tokens: int = 0
@@ -50,79 +52,76 @@ class TrainingState:
     """Time spent in training steps, over the whole run and its resumes."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Which rows make which step, known for the whole run before it starts."""
-
-    lengths: np.ndarray
-    """Tokens of each training row."""
-    config: OptimizationConfig
-    seed: int
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return math.ceil(len(self.lengths) / self.config.batch_size)
-
-    @property
-    def total_steps(self) -> int:
-        return self.config.max_steps or self.config.epochs * self.steps_per_epoch
-
-    def batches(self, first_step: int) -> Iterator[np.ndarray]:
-        """The row numbers of the batches from `first_step` on, without end."""
-        epoch, place = divmod(first_step, self.steps_per_epoch)
-        while True:
-            yield from epoch_batches(self.lengths, self.config.batch_size, seed=self.seed, epoch=epoch, first=place)
-            epoch, place = epoch + 1, 0
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingLoop:
-    """The parts that `fit` works on."""
+    """What `fit` works on: model, optimizer, data, schedule and evaluation."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     objective: Objective
-    plan: Plan
-    device: torch.device
-    autocast: Callable[[], AbstractContextManager[object]]
+    config: OptimizationConfig
+    seed: int
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext
     evaluate: Callable[[], float] | None = None
-    """The dev score of the model as it is; None where there is nothing to score."""
+    """Returns the dev metric of the model; None where nothing is evaluated."""
     evaluate_every: int | None = None
-    """Steps between evaluations; None = an epoch's."""
+    """Steps between evaluations; None: the steps of an epoch."""
     patience: int | None = None
+    """Evaluations without a better dev metric after which training stops; None: never."""
     ranks: Ranks = SINGLE_PROCESS
     """The processes that share each batch."""
 
-    def pending_evaluation(self, state: TrainingState) -> bool:
-        """Whether the model as it is wants a score that it does not have."""
-        every = self.evaluate_every or self.plan.steps_per_epoch
-        due = state.step % every == 0 or state.step >= self.plan.total_steps
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimiser steps in which every row is seen once."""
+        return math.ceil(len(self.objective.lengths) / self.config.batch_size)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return self.config.max_steps or self.config.epochs * self.steps_per_epoch
+
+    def batches(self, first_step: int) -> Iterator[np.ndarray]:
+        """Map every step from `first_step` on to its row numbers; deterministic in (lengths, config, seed)."""
+        epoch, place = divmod(first_step, self.steps_per_epoch)
+        while True:
+            yield from epoch_batches(
+                self.objective.lengths, self.config.batch_size, seed=self.seed, epoch=epoch, first=place
+            )
+            epoch, place = epoch + 1, 0
+
+    def evaluation_due(self, state: TrainingState) -> bool:
+        """Whether the model at this step must be evaluated and has not been."""
+        every = self.evaluate_every or self.steps_per_epoch
+        due = state.step % every == 0 or state.step >= self.total_steps
         return self.evaluate is not None and due and state.evaluated_step != state.step
 
     def finished(self, state: TrainingState) -> bool:
-        """Whether all steps are taken, or patience is at its end."""
+        """Whether all steps are taken or patience has run out, and no evaluation is due."""
         impatient = self.patience is not None and state.stale_evaluations >= self.patience
-        return not self.pending_evaluation(state) and (impatient or state.step >= self.plan.total_steps)
+        return not self.evaluation_due(state) and (impatient or state.step >= self.total_steps)
 
 
-def fit(parts: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
-    """Train from `state` on, changing it in place; yields after every step, its evaluation included.
+def fit(loop: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
+    """Train from `state` on, changing it in place; yields after every step and its evaluation.
 
-    Raises NumericError, with nothing changed by that step, when the loss or the gradient is not finite.
+    Raises NumericError if the loss or the gradient is not finite; weights, optimizer and `state` are then those of the
+    step before.
     """
-    batches = parts.plan.batches(state.step)
-    while not parts.finished(state):
-        if not parts.pending_evaluation(state):
+    batches = loop.batches(state.step)
+    while not loop.finished(state):
+        if not loop.evaluation_due(state):
             started = time.perf_counter()
-            _take_step(parts, state, next(batches))
+            take_step(loop, state, next(batches))
             state.seconds += time.perf_counter() - started
         dev_metric, improved = None, False
-        if parts.pending_evaluation(state):
-            dev_metric, improved = _evaluate(parts, state)
+        if loop.evaluation_due(state):
+            dev_metric, improved = _evaluate(loop, state)
         yield Progress(
             step=state.step,
-            total_steps=parts.plan.total_steps,
-            epoch=state.step / parts.plan.steps_per_epoch,
+            total_steps=loop.total_steps,
+            epoch=state.step / loop.steps_per_epoch,
             loss=state.loss_sum / max(1, state.loss_steps),
             measures=dict(state.measures),
             tokens=state.tokens,
@@ -133,54 +132,54 @@ def fit(parts: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
         )
 
 
-def _take_step(parts: TrainingLoop, state: TrainingState, rows: np.ndarray) -> None:
-    """One optimiser step on the batch of `rows`."""
-    config, model = parts.plan.config, parts.model
-    generator = seed_step(parts.plan.seed, state.step, parts.ranks.rank)
-    rate = learning_rate(state.step, parts.plan.total_steps, config)
-    for group in parts.optimizer.param_groups:
+def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> None:
+    """Take one optimiser step on the batch of `rows`."""
+    model, optimizer = loop.model, loop.optimizer
+    generator = seed_step(loop.seed, state.step, loop.ranks.rank)
+    rate = learning_rate(state.step, loop.total_steps, loop.config)
+    for group in optimizer.param_groups:
         group["lr"] = rate
     model.train()
-    losses = _gradient(parts, rows, generator)
+    losses = _backward(loop, rows, generator)
     loss = losses.pop("loss")
-    norm = _clip(model, config.max_grad_norm)
+    norm = _clip(model, loop.config.max_grad_norm)
     if not (math.isfinite(loss) and math.isfinite(norm)):
-        parts.optimizer.zero_grad()
+        optimizer.zero_grad()
         raise NumericError(
             f"step {state.step + 1}: loss {loss}, gradient norm {norm}: the step is not taken; "
             "try a smaller learning rate, or --precision fp32"
         )
-    parts.optimizer.step()
-    parts.optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
     with torch.no_grad():
         model.encoder.project_()  # type: ignore[operator, union-attr]
     state.step += 1
     state.loss_sum += loss
     state.loss_steps += 1
     state.measures = {"learning_rate": rate, "gradient_norm": norm, **losses}
-    state.tokens += int(parts.plan.lengths[rows].sum())
+    state.tokens += int(loop.objective.lengths[rows].sum())
 
 
-def _gradient(parts: TrainingLoop, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
-    """Leave the gradient of the batch of `rows` in the model; returns its `loss` and the auxiliary losses in it.
+def _backward(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
+    """Compute the gradient of the batch of `rows`; returns its `loss` and the auxiliary losses in it.
 
-    Every process draws the whole batch and computes its share of it. The divisor is the whole batch's, so that sums
-    over the processes are what one of them alone would have got.
+    Every process builds the whole batch and computes its share. The divisor is the whole batch's, so the sum over the
+    processes equals what one process computes.
     """
-    model, ranks = parts.model, parts.ranks
-    pieces = parts.objective.parts(rows, parts.plan.config.gradient_accumulation_steps, generator)
-    weight = max(sum(piece.weight for piece in pieces), 1e-12)
+    model, ranks = loop.model, loop.ranks
+    micro_batches = loop.objective.micro_batches(rows, loop.config.gradient_accumulation_steps, generator)
+    weight = max(sum(batch.weight for batch in micro_batches), 1e-12)
     losses = {"loss": 0.0}
-    for piece in (whole.share(ranks.rank, ranks.world_size) for whole in pieces):
-        if not len(piece.ids):  # fewer rows than processes
+    for batch in (whole.share(ranks.rank, ranks.world_size) for whole in micro_batches):
+        if not len(batch.ids):  # fewer rows than processes
             continue
-        with parts.autocast():
-            total, extra = parts.objective.loss(model, piece, parts.device)
-            share = len(piece.ids) / len(rows)
-            objective = total / weight + share * sum(extra.values(), torch.zeros((), device=parts.device))
-        objective.backward()  # type: ignore[no-untyped-call]
-        losses["loss"] += objective.item()
-        for name, value in extra.items():
+        with loop.autocast():
+            total, auxiliary = loop.objective.loss(model, batch, loop.device)
+            share = len(batch.ids) / len(rows)
+            loss = total / weight + share * sum(auxiliary.values(), torch.zeros((), device=loop.device))
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses["loss"] += loss.item()
+        for name, value in auxiliary.items():
             losses[name] = losses.get(name, 0.0) + share * value.item()
     if ranks.world_size > 1:
         _sum_gradients(model, ranks)
@@ -198,15 +197,16 @@ def _sum_gradients(model: nn.Module, ranks: Ranks) -> None:
 
 
 def _clip(model: nn.Module, largest: float | None) -> float:
-    """Scale the gradient down to the norm `largest`; returns the norm it had."""
+    """Scale the gradient to the norm `largest` at most; returns the norm before."""
     limit = float("inf") if largest is None else largest
     return nn.utils.clip_grad_norm_(model.parameters(), limit).item()
 
 
-def _evaluate(parts: TrainingLoop, state: TrainingState) -> tuple[float, bool]:
-    assert parts.evaluate is not None
+def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:
+    """Evaluate the model; returns the dev metric and whether it is the best so far."""
+    assert loop.evaluate is not None
     try:
-        dev_metric = parts.evaluate()
+        dev_metric = loop.evaluate()
     except NumericError as error:
         raise NumericError(f"step {state.step}: evaluation: {error}; try a smaller learning rate") from None
     state.evaluated_step = state.step

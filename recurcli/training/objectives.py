@@ -1,7 +1,7 @@
-"""What a model is trained for: the loss of a batch, as a sum whose divisor is known before anything is computed.
+"""Training objectives: micro-batches of a batch, and their summed loss.
 
-A batch is cut into parts (gradient accumulation); each part's sum is divided by the weight of the whole batch, so the
-gradient does not depend on the cut. Shapes: B rows, T positions, C classes, V vocabulary, N asked positions.
+The loss of each micro-batch is divided by the weight of the whole batch, so the gradient does not depend on how many
+micro-batches there are. Shapes: B rows, T positions, C classes, V vocabulary, N predicted positions.
 """
 
 from collections.abc import Sequence
@@ -25,68 +25,71 @@ POSITIONS_MULTIPLE = 256  # few distinct shapes: oneDNN prepares a new kernel fo
 
 
 @dataclass(frozen=True)
-class Part:
-    """One part of a batch, on the CPU."""
+class MicroBatch:
+    """Some rows of a batch, on the CPU."""
 
     ids: Tensor
     """(B, T) input ids."""
     mask: Tensor
     """(B, T) True at real tokens."""
     targets: Tensor
-    """(B,) class numbers, or (N,) token ids with IGNORED where nothing is asked."""
+    """(B,) class numbers, or (N,) token ids, IGNORED at filler positions."""
     positions: Tensor | None
-    """(N,) places of the targets in the flattened (B·T,) input; None for classification."""
+    """(N,) indices of the targets in the flattened (B·T,) input; None for classification."""
     weight: float
-    """The divisor that this part adds to the batch's."""
+    """What this micro-batch adds to the divisor of the batch's loss."""
 
-    def share(self, rank: int, size: int) -> "Part":
-        """The rows of this part that process `rank` of `size` computes: every size-th one, perhaps none."""
+    def share(self, rank: int, size: int) -> "MicroBatch":
+        """The rows that process `rank` of `size` computes: every size-th row, perhaps none. The weight stays."""
         if size == 1:
             return self
         ids, mask = self.ids[rank::size], self.mask[rank::size]
         if self.positions is None:
-            return Part(ids, mask, self.targets[rank::size], None, self.weight)
+            return MicroBatch(ids, mask, self.targets[rank::size], None, self.weight)
         width = self.ids.shape[1]
         rows = self.positions // width
         mine = (rows % size == rank) & (self.targets != IGNORED)
         positions = rows[mine] // size * width + self.positions[mine] % width
-        return Part(ids, mask, *_filled(self.targets[mine], positions), self.weight)
+        return MicroBatch(ids, mask, *_filled(self.targets[mine], positions), self.weight)
 
 
 def _filled(targets: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Both (N,) with more entries, which ask for nothing, up to a multiple of POSITIONS_MULTIPLE."""
+    """Both (N,), padded with IGNORED targets to a multiple of POSITIONS_MULTIPLE."""
     filler = -len(positions) % POSITIONS_MULTIPLE
     return F.pad(targets, (0, filler), value=IGNORED), F.pad(positions, (0, filler))
 
 
 class Objective(Protocol):
-    """How rows become parts, and a part a loss."""
+    """Builds micro-batches from row numbers and computes their summed loss."""
 
     lengths: np.ndarray
     """Tokens of each training row."""
 
-    def parts(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[Part]:
-        """The batch of `rows` in at most `count` parts."""
+    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
+        """The batch of `rows` in at most `count` micro-batches; masking draws from `generator`."""
         ...
 
-    def loss(self, model: nn.Module, part: Part, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """The summed loss of a part, and the encoder's auxiliary losses (means)."""
+    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """The summed loss of a micro-batch, and the encoder's auxiliary losses (means over its rows)."""
         ...
 
 
-def multiclass_hinge(scores: Tensor, targets: Tensor) -> Tensor:
-    """Crammer and Singer's loss of each row: max(0, 1 + largest wrong score - right score). (B, C), (B,) -> (B,).
+def multiclass_hinge(logits: Tensor, targets: Tensor) -> Tensor:
+    """Crammer and Singer's loss of each row: max(0, 1 + largest wrong logit - right logit). (B, C), (B,) -> (B,).
 
     The StarSaber paper (section 4) says only "multi-class hinge loss"; taking the largest violation, not their sum, is
     ours.
     """
-    right = scores.gather(1, targets.unsqueeze(1)).squeeze(1)
-    wrong = scores.scatter(1, targets.unsqueeze(1), float("-inf")).amax(dim=1)
+    right = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
+    wrong = logits.scatter(1, targets.unsqueeze(1), float("-inf")).amax(dim=1)
     return F.relu(1 + wrong - right)
 
 
 def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Tensor) -> Tensor:
-    """The weight of each class (C,), its rows' `targets` (N,) given; UsageError for a weight of an unknown label."""
+    """The weight of each class (C,), from the class numbers `targets` (N,) of the training rows.
+
+    Raises UsageError for a weight of an unknown label.
+    """
     if config.class_weights == "balanced":
         counts = torch.bincount(targets, minlength=len(labels))
         return len(targets) / (len(labels) * counts.clamp_min(1)).float()
@@ -99,7 +102,7 @@ def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Tens
 
 
 class ClassificationObjective:
-    """Hinge loss or cross-entropy on labelled rows, averaged with the weights of their classes."""
+    """Hinge loss or cross-entropy on labelled rows, weighted by class."""
 
     def __init__(
         self, tokens: Tokens, targets: Sequence[int], labels: Sequence[str], config: FinetuningConfig, pad_id: int
@@ -111,24 +114,24 @@ class ClassificationObjective:
         self.pad_id = pad_id
         self.class_weights = class_weights(config, labels, self.targets)
 
-    def parts(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[Part]:
-        """The batch of `rows`, as `Objective.parts`; `generator` is not needed."""
-        parts = []
+    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
+        """The batch of `rows` in at most `count` micro-batches; `generator` is not used."""
+        batches = []
         for some in np.array_split(rows, min(count, len(rows))):
             ids, mask = collate(self.tokens, some, pad_id=self.pad_id)
             targets = self.targets[torch.from_numpy(some)]
-            parts.append(Part(ids, mask, targets, None, float(self.class_weights[targets].sum())))
-        return parts
+            batches.append(MicroBatch(ids, mask, targets, None, float(self.class_weights[targets].sum())))
+        return batches
 
-    def loss(self, model: nn.Module, part: Part, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighted sum over the part's rows."""
+    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted sum over the rows."""
         assert isinstance(model, Classifier)
-        scores, auxiliary = model(part.ids.to(device), part.mask.to(device))
-        targets, scores = part.targets.to(device), scores.float()
+        logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device))
+        targets, logits = batch.targets.to(device), logits.float()
         if self.config.loss == "hinge":
-            losses = multiclass_hinge(scores, targets)
+            losses = multiclass_hinge(logits, targets)
         else:
-            losses = F.cross_entropy(scores, targets, reduction="none", label_smoothing=self.config.label_smoothing)
+            losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.config.label_smoothing)
         return (losses * self.class_weights.to(device)[targets]).sum(), auxiliary
 
 
@@ -142,9 +145,9 @@ class MaskedTokenObjective:
         self.word_ids = tokenizer.word_ids
         self.config = config
 
-    def parts(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[Part]:
-        """The batch of `rows`, masked anew with `generator`."""
-        parts = []
+    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
+        """The batch of `rows` in at most `count` micro-batches, masked with `generator`."""
+        batches = []
         for some in np.array_split(rows, min(count, len(rows))):
             ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
             inputs, selected = mask_tokens(
@@ -156,16 +159,16 @@ class MaskedTokenObjective:
                 mask_id=self.tokenizer.mask_id,
                 generator=generator,
             )
-            asked = mask if self.config.loss_on == "all" else selected
-            positions = asked.flatten().nonzero().squeeze(1)
+            predicted = mask if self.config.loss_on == "all" else selected
+            positions = predicted.flatten().nonzero().squeeze(1)
             targets = _filled(ids.flatten()[positions], positions)
-            parts.append(Part(inputs, mask, *targets, float(len(positions))))
-        return parts
+            batches.append(MicroBatch(inputs, mask, *targets, float(len(positions))))
+        return batches
 
-    def loss(self, model: nn.Module, part: Part, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """The sum over the part's asked positions."""
+    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum over the predicted positions."""
         assert isinstance(model, MaskedTokenModel)
-        assert part.positions is not None
-        scores, auxiliary = model(part.ids.to(device), part.mask.to(device), part.positions.to(device))
-        targets = part.targets.to(device)
-        return F.cross_entropy(scores.float(), targets, ignore_index=IGNORED, reduction="sum"), auxiliary
+        assert batch.positions is not None
+        logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), batch.positions.to(device))
+        targets = batch.targets.to(device)
+        return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum"), auxiliary

@@ -1,10 +1,10 @@
-"""Fit, and keep its promises on disk: metrics, checkpoints, the best model so far, and a clean stop on a signal."""
+"""A training with its files: metrics, checkpoints, the best model so far, and a stop on a signal."""
 
 import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -17,11 +17,7 @@ from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
 from recurcli.training.fit import TrainingLoop, TrainingState, fit
 from recurcli.training.optimizer import empty_optimizer_tensors, load_optimizer_tensors, optimizer_tensors
-from recurcli.training.signals import StopRequest
-
-
-class StopTraining(Exception):
-    """Raised between two batches of an evaluation when a signal asked for a stop."""
+from recurcli.training.signals import StopRequest, StopTraining
 
 
 @dataclass
@@ -29,30 +25,30 @@ class Session:
     """A training in its run directory."""
 
     run: RunDirectory
-    fitting: TrainingLoop
+    loop: TrainingLoop
     must_match: Mapping[str, Any]
     """What a resume must match."""
     should_match: Mapping[str, Any]
-    """What a resume should match."""
+    """What a resume should match to be bit-identical."""
     publish: Callable[[Mapping[str, Tensor]], None]
-    """Makes the run's model these weights."""
+    """Makes these weights the run's model."""
     stop: StopRequest
-    state: TrainingState
+    state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
-    """Weights of the best dev score, once there is one; of several processes the first has them."""
+    """Weights of the best dev metric, on rank 0; None before the first evaluation."""
 
     def __post_init__(self) -> None:
-        self.ranks = self.fitting.ranks
+        self.ranks = self.loop.ranks
 
     def restore(self) -> Iterator[Note]:
-        """Go back to where the newest checkpoint stands, or to the start if there is none; says what is notable.
+        """Load the newest checkpoint, if there is one; yields notes.
 
-        Of several processes the first one reads it, and the others get what it has: they may have other disks.
+        Rank 0 reads it and broadcasts it: the other ranks may have other disks.
         """
         if self.ranks.is_main:
             yield from self._read_checkpoint()
         if self.ranks.world_size > 1:
-            self._take_over()
+            self._broadcast()
 
     def _read_checkpoint(self) -> Iterator[Note]:
         checkpoint, warnings = newest_checkpoint(self.run.checkpoints)
@@ -65,18 +61,18 @@ class Session:
         if difference := first_difference(checkpoint.should_match, self.should_match):
             yield Note(f"{difference}: the run goes on, but not bit for bit as it would have", "warning")
         source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
-        load_weights(self.fitting.model, checkpoint.model, source)
-        load_optimizer_tensors(self.fitting.model, self.fitting.optimizer, checkpoint.optimizer)
+        load_weights(self.loop.model, checkpoint.model, source)
+        load_optimizer_tensors(self.loop.model, self.loop.optimizer, checkpoint.optimizer)
         self.state = checkpoint.state
         if checkpoint.state.best_step is not None:
             self.best = dict(checkpoint.best or checkpoint.model)
             self.publish(self.best)
         self.run.cut_metrics(checkpoint.state.logged_step)
-        yield Note(f"resumed at step {checkpoint.state.step:,} of {self.fitting.plan.total_steps:,}")
+        yield Note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
 
-    def _take_over(self) -> None:
-        """Give the first process's weights, optimizer state and place to all."""
-        model, optimizer = self.fitting.model, self.fitting.optimizer
+    def _broadcast(self) -> None:
+        """Broadcast rank 0's weights, optimizer state and training state."""
+        model, optimizer = self.loop.model, self.loop.optimizer
         self.state = TrainingState(**self.ranks.broadcast(dataclasses.asdict(self.state)))
         self.ranks.broadcast_(list(model.state_dict().values()))
         if self.state.step:
@@ -88,13 +84,13 @@ class Session:
             load_optimizer_tensors(model, optimizer, tensors)
 
     def train(self) -> Iterator[Progress | Note]:
-        """Fit to the end. Raises Interrupted, after a checkpoint, when a signal asks for a stop."""
-        config, since = self.fitting.plan.config, (self.state.tokens, time.perf_counter())
-        every = config.checkpoint_every or self.fitting.plan.steps_per_epoch
+        """Train to the end; yields progress and notes. Raises Interrupted, after a checkpoint, if a signal asked for a stop."""
+        config, since = self.loop.config, (self.state.tokens, time.perf_counter())
+        every = config.checkpoint_every or self.loop.steps_per_epoch
         try:
-            for progress in fit(self.fitting, self.state):
+            for progress in fit(self.loop, self.state):
                 if progress.improved and self.ranks.is_main:
-                    self.best = cpu_state(self.fitting.model)
+                    self.best = cpu_state(self.loop.model)
                     self.publish(self.best)
                 if progress.dev_metric is not None or progress.step % config.log_every == 0 or self._at_end():
                     now = time.perf_counter()
@@ -102,7 +98,7 @@ class Session:
                     since = (progress.tokens, now)
                 if self.stop.agreed():
                     break
-                asked, self.stop.saving = self.stop.saving, False
+                asked, self.stop.save_asked = self.stop.save_asked, False
                 if progress.step % every == 0 or progress.improved or self._at_end() or asked:
                     self.save()
                 yield progress
@@ -115,25 +111,25 @@ class Session:
             self.leave()
 
     def save(self) -> None:
-        """Write a checkpoint of this moment; the other processes wait for the first in the next step."""
+        """Write a checkpoint of this step, on rank 0; the other ranks wait for it in the next step."""
         if not self.ranks.is_main:
             return
-        own_best = self.best is not None and self.state.best_step != self.state.step
+        has_other_best = self.best is not None and self.state.best_step != self.state.step
         save_checkpoint(
             self.run.checkpoints,
             Checkpoint(
-                model=self.fitting.model.state_dict(),
-                optimizer=optimizer_tensors(self.fitting.model, self.fitting.optimizer),
-                best=self.best if own_best else None,
+                model=self.loop.model.state_dict(),
+                optimizer=optimizer_tensors(self.loop.model, self.loop.optimizer),
+                best=self.best if has_other_best else None,
                 state=self.state,
                 must_match=self.must_match,
                 should_match=self.should_match,
             ),
-            keep=self.fitting.plan.config.keep_checkpoints,
+            keep=self.loop.config.keep_checkpoints,
         )
 
     def _at_end(self) -> bool:
-        return self.fitting.finished(self.state)
+        return self.loop.finished(self.state)
 
     def _log(self, progress: Progress, tokens_per_second: float) -> None:
         line: dict[str, Any] = {

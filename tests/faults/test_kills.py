@@ -12,15 +12,15 @@ from small_runs import COMMANDS, fingerprint, options
 
 ENCODERS = ("starsaber", "truncated-rnn", "transject")
 PLACES = {
-    "the first step": "recurcli.training.fit:_take_step",
-    "a part of a batch": "recurcli.commands.{command}:{objective}.loss",
-    "an evaluation": "recurcli.training.fit:_evaluate",
+    "the first step": "recurcli.training.fit:take_step",
+    "a micro-batch": "recurcli.commands.{command}:{objective}.loss",
+    "an evaluation": "recurcli.commands.training.dev_evaluation:DevEvaluation.metric",
     "a checkpoint": "recurcli.training.session:save_checkpoint",
     "a rotation of checkpoints": "shutil:rmtree",
     "an epoch's end": "recurcli.training.fit:epoch_batches",
     "a line of metrics": "recurcli.runs.run_directory:RunDirectory.append_metrics",
     "the publishing of a model": "recurcli.commands.training.run:write_model",
-    "the end": "recurcli.commands.training.run:_finish",
+    "the end": "recurcli.commands.training.run:result_of",
     "the last file": "recurcli.runs.run_directory:RunDirectory.write_result",
 }
 OBJECTIVES = {"finetune": "ClassificationObjective", "pretrain": "MaskedTokenObjective"}

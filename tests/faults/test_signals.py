@@ -10,10 +10,10 @@ from small_runs import COMMANDS, fingerprint, options
 
 ENDINGS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
 PHASES = {
-    "a step": "recurcli.training.fit:_take_step",
+    "a step": "recurcli.training.fit:take_step",
     "a save": "recurcli.training.session:save_checkpoint",
-    "an evaluation": "recurcli.commands.finetune:predict_logits",
-    "the last evaluation": "recurcli.commands.finetune:_DevScoring.finish",
+    "an evaluation": "recurcli.commands.training.dev_evaluation:predict_logits",
+    "the last evaluation": "recurcli.commands.training.dev_evaluation:DevEvaluation.write_report",
 }
 FIRST = dict(zip(PHASES, [*ENDINGS, signal.SIGTERM], strict=True))
 """Of the twelve pairs those that are tried by default."""

@@ -7,7 +7,7 @@ import pytest
 from recurcli.errors import UsageError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset import compose, preset_folder, preset_names
-from recurcli.preset.strict_yaml import read_mapping
+from recurcli.strict_yaml import read_mapping
 
 
 def write(path: Path, text: str) -> str:
@@ -51,7 +51,7 @@ def test_set_changes_the_encoder_and_its_own_file_is_read() -> None:
 
 
 def test_a_resolved_preset_repeats_itself(tmp_path: Path) -> None:
-    from recurcli.preset.strict_yaml import dump
+    from recurcli.strict_yaml import dump
 
     first = compose("starsaber-afqmc", settings=["finetuning.learning_rate=1e-4", "tokenizer.vocab_size=77"])
     path = write(tmp_path / "preset.yaml", dump(first.preset.to_dict()))

@@ -27,15 +27,15 @@ def model_config(words: Tokenizer, labels: tuple[str, ...] = ()) -> ModelConfig:
 
 
 def test_hinge_is_the_largest_violation_of_the_margin() -> None:
-    scores = torch.tensor([[3.0, 1.0, 2.5], [0.0, 5.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    logits = torch.tensor([[3.0, 1.0, 2.5], [0.0, 5.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
     targets = torch.tensor([0, 1, 2])
     expected = []
-    for row, right in zip(scores.tolist(), targets.tolist(), strict=True):
+    for row, right in zip(logits.tolist(), targets.tolist(), strict=True):
         worst = max(value for index, value in enumerate(row) if index != right)
         expected.append(max(0.0, 1 + worst - row[right]))
-    losses = multiclass_hinge(scores, targets)
+    losses = multiclass_hinge(logits, targets)
     assert losses.tolist() == expected == [0.5, 0.0, 1.0]
-    assert torch.autograd.gradcheck(multiclass_hinge, (scores[:1], targets[:1]))
+    assert torch.autograd.gradcheck(multiclass_hinge, (logits[:1], targets[:1]))
 
 
 @pytest.mark.parametrize("loss", ["hinge", "cross_entropy"])
@@ -49,11 +49,11 @@ def test_the_gradient_does_not_depend_on_accumulation(loss: str, weights: str) -
     for count in (1, 2, 5):
         torch.manual_seed(0)
         model = Classifier(model_config(words, ("x", "y"))).double().eval()
-        parts = objective.parts(np.arange(5), count, torch.Generator())
-        assert len(parts) == count
-        weight = sum(part.weight for part in parts)
-        for part in parts:
-            (objective.loss(model, part, torch.device("cpu"))[0] / weight).backward()  # type: ignore[no-untyped-call]
+        batches = objective.micro_batches(np.arange(5), count, torch.Generator())
+        assert len(batches) == count
+        weight = sum(batch.weight for batch in batches)
+        for batch in batches:
+            (objective.loss(model, batch, torch.device("cpu"))[0] / weight).backward()  # type: ignore[no-untyped-call]
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     for other in gradients[1:]:
         torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=1e-5)
@@ -64,9 +64,9 @@ def test_balanced_weights_give_each_class_the_same_say() -> None:
     config = FinetuningConfig(class_weights="balanced")
     tokens = words.encode([(text, None) for text in TEXTS], 16)
     objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words.pad_id)
-    (part,) = objective.parts(np.arange(5), 1, torch.Generator())
-    shares = objective.class_weights[part.targets]
-    assert shares[part.targets == 0].sum().item() == pytest.approx(shares[part.targets == 1].sum().item())
+    (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator())
+    shares = objective.class_weights[batch.targets]
+    assert shares[batch.targets == 0].sum().item() == pytest.approx(shares[batch.targets == 1].sum().item())
 
 
 def test_weights_by_label_count_a_row_that_many_times() -> None:
@@ -80,22 +80,22 @@ def test_weights_by_label_count_a_row_that_many_times() -> None:
 
 
 @pytest.mark.parametrize("loss_on", ["all", "masked"])
-def test_masked_token_loss_is_the_mean_over_the_asked_positions(loss_on: str) -> None:
+def test_masked_token_loss_is_the_mean_over_the_predicted_positions(loss_on: str) -> None:
     words = tokenizer()
     config = PretrainingConfig(loss_on=loss_on, mlm_probability=0.5)  # type: ignore[arg-type]
     tokens = words.encode([(text, None) for text in TEXTS], 16)
     objective = MaskedTokenObjective(tokens, words, config)
-    (part,) = objective.parts(np.arange(5), 1, torch.Generator().manual_seed(3))
-    assert part.positions is not None
-    asked = int((part.targets != IGNORED).sum())
-    assert part.weight == asked
+    (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator().manual_seed(3))
+    assert batch.positions is not None
+    predicted = int((batch.targets != IGNORED).sum())
+    assert batch.weight == predicted
     if loss_on == "all":
-        assert asked == tokens.lengths.sum()
+        assert predicted == tokens.lengths.sum()
     model = MaskedTokenModel(model_config(words)).eval()
-    total, _ = objective.loss(model, part, torch.device("cpu"))
-    scores, _ = model(part.ids, part.mask, part.positions)
+    total, _ = objective.loss(model, batch, torch.device("cpu"))
+    logits, _ = model(batch.ids, batch.mask, batch.positions)
     expected = 0.0
-    for row, target in zip(scores.tolist(), part.targets.tolist(), strict=True):
+    for row, target in zip(logits.tolist(), batch.targets.tolist(), strict=True):
         if target != IGNORED:
             expected += math.log(sum(math.exp(value) for value in row)) - row[target]
     assert total.item() == pytest.approx(expected, rel=1e-5)
@@ -106,7 +106,7 @@ def test_a_batch_with_nothing_masked_has_the_loss_zero() -> None:
     config = PretrainingConfig(loss_on="masked", mlm_probability=1e-9)
     tokens = words.encode([("a", None)], 16)
     objective = MaskedTokenObjective(tokens, words, config)
-    (part,) = objective.parts(np.arange(1), 1, torch.Generator())
-    assert part.weight == 0
-    total, _ = objective.loss(MaskedTokenModel(model_config(words)), part, torch.device("cpu"))
+    (batch,) = objective.micro_batches(np.arange(1), 1, torch.Generator())
+    assert batch.weight == 0
+    total, _ = objective.loss(MaskedTokenModel(model_config(words)), batch, torch.device("cpu"))
     assert total.item() == 0

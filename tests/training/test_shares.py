@@ -16,7 +16,7 @@ from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 from recurcli.training.objectives import ClassificationObjective, MaskedTokenObjective, Objective
-from recurcli.training.signals import stop_requests
+from recurcli.training.signals import StopRequest
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def gradient(objective: Objective, model: Any, rows: int, count: int, size: int)
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     model.zero_grad()
-    parts = objective.parts(np.arange(rows), count, torch.Generator().manual_seed(3))
+    parts = objective.micro_batches(np.arange(rows), count, torch.Generator().manual_seed(3))
     weight = sum(part.weight for part in parts)
     for share in (part.share(rank, size) for rank in range(size) for part in parts):
         if len(share.ids):
@@ -105,7 +105,8 @@ class Distracted(Ranks):
 
 
 def test_a_signal_that_comes_during_a_question_is_there_at_the_next() -> None:
-    with stop_requests(Distracted()) as stop:
+    stop = StopRequest(Distracted())
+    with stop.listening():
         assert not stop.agreed()
         assert stop.agreed()
         assert stop.signal == signal.SIGTERM

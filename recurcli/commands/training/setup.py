@@ -1,24 +1,30 @@
-"""What `recur pretrain` and `recur finetune` are prepared from: rows, tokens, and a model with fresh weights."""
+"""What `recur pretrain` and `recur finetune` build a training from: rows, tokens, a fresh model, and a training loop."""
 
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
 
+from recurcli.commands.training.dev_evaluation import DevEvaluation
 from recurcli.data.examples import Split
-from recurcli.errors import ModelError, UsageError
+from recurcli.distributed.group import current
+from recurcli.errors import UsageError
 from recurcli.events import Note
 from recurcli.model.config import ModelConfig
+from recurcli.model.device import autocast
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.preset import Preset, ResolvedPreset
-from recurcli.preset.strict_yaml import read_mapping
+from recurcli.runs.run_directory import RunStatus
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.tokens.vectors import read_vectors
+from recurcli.training.config import OptimizationConfig
+from recurcli.training.fit import TrainingLoop
 from recurcli.training.objectives import Objective
+from recurcli.training.optimizer import build_optimizer
 from recurcli.training.seeding import seed_weights
-from recurcli.training.session import StopTraining
 from recurcli.training.signals import StopRequest
 
 Model = TypeVar("Model", Classifier, MaskedTokenModel)
@@ -32,48 +38,61 @@ class TrainingRequest:
     resolved: ResolvedPreset
     output: Path
     init: Path | None = None
+    """The pretrained run to start from; None: fresh weights."""
     resume: bool = False
     overwrite: bool = False
     dry_run: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """A training that is ready to run: everything that had to be read has been read."""
+    """A training that is ready to run: all data are read, the model is built."""
 
-    model: Classifier | MaskedTokenModel
-    objective: Objective
-    tokenizer: Tokenizer
+    request: TrainingRequest
+    section: Section
+    status: RunStatus
+    loop: TrainingLoop
     config: ModelConfig
+    tokenizer: Tokenizer
     data: dict[str, dict[str, Any]]
-    """For each split: path, rows, sha256, and what was dropped or truncated."""
-    evaluate: Callable[[StopRequest], float] | None = None
-    """The dev score of `model` as it is; asks the StopRequest between two batches."""
+    """For each split: path, rows, sha256, and the numbers of rows dropped, bad and truncated."""
+    stop: StopRequest
+    dev: DevEvaluation | None = None
+    """The dev rows; None in pre-training."""
     init_sha256: str | None = None
-    """Of the weights that training starts from, if those are not fresh ones."""
-    finish: Callable[[Path, StopRequest], dict[str, Any]] = field(default=lambda folder, stop: {})
-    """Writes what belongs beside the final model, and returns its scores; asks the StopRequest between two batches."""
+    """sha256 of the weights that training starts from; None for fresh weights."""
 
 
-Prepare = Callable[[TrainingRequest, torch.device], Iterator[Note | TrainingSetup]]
-
-
-def stored_preset(run: Path) -> dict[str, Any]:
-    """The preset that a run directory keeps; ModelError if it is damaged or gone."""
-    try:
-        return read_mapping(run / "preset.yaml")[0]
-    except UsageError as error:
-        raise ModelError(str(error)) from None
-
-
-def ask_to_stop(stop: StopRequest) -> None:
-    """Leave an evaluation when a signal has come to any of the processes."""
-    if stop.agreed():
-        raise StopTraining
+def build_loop(
+    preset: Preset,
+    section: Section,
+    model: Classifier | MaskedTokenModel,
+    objective: Objective,
+    device: torch.device,
+    dev: DevEvaluation | None = None,
+) -> TrainingLoop:
+    """Move `model` to `device` and build the loop that trains it."""
+    config: OptimizationConfig = getattr(preset, section)
+    model.to(device)
+    if preset.runtime.compile:
+        model.encoder.compile(dynamic=True)  # one graph for all lengths
+    return TrainingLoop(
+        model=model,
+        optimizer=build_optimizer(model, config),
+        objective=objective,
+        config=config,
+        seed=preset.runtime.seed,
+        device=device,
+        autocast=partial(autocast, device, preset.runtime.precision),
+        evaluate=None if dev is None else dev.metric,
+        evaluate_every=getattr(config, "evaluate_every", None),
+        patience=getattr(config, "patience", None),
+        ranks=current(),
+    )
 
 
 def texts_of(*splits: Split) -> Iterator[str]:
-    """Every text of the splits, the second ones of pairs too: what a vocabulary is made from."""
+    """Every text of the splits, second texts of pairs included; a vocabulary is learned from them."""
     for split in splits:
         for example in split.examples:
             yield example.text
@@ -82,12 +101,12 @@ def texts_of(*splits: Split) -> Iterator[str]:
 
 
 def encode_split(split: Split, tokenizer: Tokenizer, max_length: int) -> Tokens:
-    """The rows of `split` as ids."""
+    """The token ids of the rows of `split`."""
     return tokenizer.encode([(example.text, example.pair) for example in split.examples], max_length)
 
 
 def describe_split(split: Split, tokens: Tokens) -> dict[str, Any]:
-    """What a result says of the rows that were read."""
+    """The facts about a split that result.json keeps."""
     return {
         "path": None if split.path is None else str(split.path),
         "rows": len(split.examples),
@@ -99,7 +118,7 @@ def describe_split(split: Split, tokens: Tokens) -> dict[str, Any]:
 
 
 def notes_on(name: str, split: Split, tokens: Tokens, max_length: int) -> Iterator[Note]:
-    """Rows that were not used as they stand: none of them is lost in silence."""
+    """Notes on the rows that were skipped, dropped or cut."""
     if split.bad:
         yield Note(f"{name}: {len(split.bad):,} bad rows skipped, the first: {split.bad[0]}", "warning")
     if split.dropped:
@@ -110,7 +129,7 @@ def notes_on(name: str, split: Split, tokens: Tokens, max_length: int) -> Iterat
 
 
 def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
-    """How many rows lost their end, if any did."""
+    """A note on the number of rows that were cut to `max_length` tokens, if any were."""
     if cut:
         yield Note(f"{name}: {cut:,} rows ({cut / rows:.1%}) cut to data.max_length {max_length}")
 
@@ -118,7 +137,7 @@ def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[No
 def model_config(
     preset: Preset, tokenizer: Tokenizer, labels: tuple[str, ...], columns: dict[str, list[str]]
 ) -> ModelConfig:
-    """The architecture that a preset and a vocabulary make."""
+    """The configuration of the model that `preset` and the vocabulary of `tokenizer` define."""
     return ModelConfig(
         encoder=preset.encoder,
         vocab_size=tokenizer.vocab_size,
@@ -133,20 +152,25 @@ def model_config(
     )
 
 
-def build_model(
-    kind: type[Model], config: ModelConfig, preset: Preset, tokenizer: Tokenizer
-) -> Generator[Note, None, Model]:
-    """A model with fresh weights from the run's seed, and with the pre-trained word vectors that the preset names."""
-    seed_weights(preset.runtime.seed)
-    model = kind(config)
-    if preset.embedding.vectors is not None:
-        path = Path(preset.embedding.vectors)
-        vectors = read_vectors(path, tokenizer.tokens)
-        width = vectors.matrix.shape[1]
-        if width != (wanted := model.embedding.weight.shape[1]):
-            half = ", half of it beside positions" if wanted < config.hidden_size else ""
-            raise UsageError(f"{path}: has vectors of {width} numbers; encoder.hidden_size asks for {wanted}{half}")
-        model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known))
-        yield Note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
-        model.embedding.weight.requires_grad_(not preset.embedding.freeze)
-    return model
+def build_model(kind: type[Model], config: ModelConfig, seed: int) -> Model:
+    """A model with fresh weights, drawn from `seed`."""
+    seed_weights(seed)
+    return kind(config)
+
+
+def use_vectors(model: Classifier | MaskedTokenModel, preset: Preset, tokenizer: Tokenizer) -> Iterator[Note]:
+    """Put the word vectors of `embedding.vectors`, if any, into the embedding; yields how many tokens have one.
+
+    Raises UsageError if they are not as long as the model's.
+    """
+    if preset.embedding.vectors is None:
+        return
+    path = Path(preset.embedding.vectors)
+    vectors = read_vectors(path, tokenizer.tokens)
+    width, wanted = vectors.matrix.shape[1], model.embedding.weight.shape[1]
+    if width != wanted:
+        half = ", half of it beside positions" if wanted < model.config.hidden_size else ""
+        raise UsageError(f"{path}: has vectors of {width} numbers; encoder.hidden_size asks for {wanted}{half}")
+    model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known))
+    yield Note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
+    model.embedding.weight.requires_grad_(not preset.embedding.freeze)
