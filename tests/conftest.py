@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
-from small_runs import COMMANDS, fingerprint, options
+from small_runs import fingerprint, options
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run
@@ -78,13 +78,19 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     server.close()
 
 
+class _Untouched(dict[str, dict[str, object]]):
+    def __init__(self, forks: ForkServer, data: Path, folder: Path) -> None:
+        self._forks, self._data, self._folder = forks, data, folder
+
+    def __missing__(self, command: str) -> dict[str, object]:
+        assert self._forks.run(command, *options(self._data, self._folder / command)).code == 0
+        self[command] = fingerprint(self._folder / command)
+        return self[command]
+
+
 @pytest.fixture(scope="session")
 def untouched(
     forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, object]]:
-    """Fingerprints of a pretraining and a finetuning that nothing disturbed."""
-    folder, prints = tmp_path_factory.mktemp("untouched"), {}
-    for command in COMMANDS:
-        assert forks.run(command, *options(tiny_tnews, folder / command)).code == 0
-        prints[command] = fingerprint(folder / command)
-    return prints
+    """Fingerprints of a pretraining and a finetuning that nothing disturbed; each is trained when it is first asked for."""
+    return _Untouched(forks, tiny_tnews, tmp_path_factory.mktemp("untouched"))

@@ -1,15 +1,11 @@
 """TransJect and Random-TransJect equal the plain loop, and have the properties that their paper claims."""
 
-import os
-import subprocess
-import sys
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from allocations import elements_made
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
@@ -313,27 +309,11 @@ def test_values_that_do_not_fit_are_refused(key: str, value: Any) -> None:
         build("transject", **{key: value})
 
 
-MEMORY = r"""
-import re, sys, torch
-from pathlib import Path
-from recurcli.encoders import build_encoder
-torch.set_num_threads(1)
-torch.manual_seed(0)
-encoder = build_encoder({"name": sys.argv[1], "hidden_size": 128, "num_layers": 2})
-def peak(length):
-    encoder(torch.randn(1, length, 128)).square().sum().backward()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
-before = peak(64)
-print(*(peak(length) - before for length in (2048, 4096, 8192)))
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the greatest memory in use is read from /proc")
 @BOTH
-def test_memory_grows_with_the_length_and_not_with_its_square(name: str) -> None:
-    malloc = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed goes back, and does not hide what comes next
-    command = [sys.executable, "-c", MEMORY, name]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **malloc})
-    peaks = [int(number) for number in done.stdout.split()]
-    assert all(longer <= 2.1 * shorter for shorter, longer in pairwise(peaks)), peaks
-    assert peaks[-1] > 20_000, "KiB, so that something was measured"
+def test_a_text_twice_as_long_makes_twice_the_elements(name: str) -> None:
+    encoder = build(name, dtype=torch.float32)
+
+    def compute(length: int) -> Tensor:
+        return encoder(torch.randn(1, length, SIZE))
+
+    assert elements_made(compute, 2048) / elements_made(compute, 1024) < 2.1
