@@ -126,7 +126,7 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         ".".join(path): value
         for path, value in flatten(values)
-        if (path[0] in ("tokenizer", "encoder") and path[-1] != "dropout")
+        if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout"))
         or (path == ("embedding", "orthonormal") and value)
     }
 

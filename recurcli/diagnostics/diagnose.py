@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from recurcli.diagnostics.distances import activation_factor, distance_preservation, movement
 from recurcli.diagnostics.entropy import differential_entropy
 from recurcli.diagnostics.gradients import gradient_norm_by_distance
-from recurcli.diagnostics.layer_stats import Reading, readings
+from recurcli.diagnostics.layer_stats import Reading, layer_stats
 from recurcli.model.models import Backbone
 
 
@@ -45,11 +45,11 @@ class Diagnosis:
 def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
     """Run `ids`, `mask` (B, T) through a model in fp32 and measure. Rows of a single token have no pairs to measure."""
     model.eval()
-    calls: list[tuple[nn.Module, tuple[Any, ...], Tensor]] = []
+    calls: list[tuple[Tensor | None, Tensor, dict[str, Reading]]] = []  # input, output and stats of each layer
 
     def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        kept = tuple(value.detach() if isinstance(value, Tensor) else value for value in given)
-        calls.append((module, kept, _as_states(output, ids.shape[1]).detach()))
+        before = given[0].detach() if isinstance(given[0], Tensor) else None
+        calls.append((before, _as_states(output, ids.shape[1]).detach(), layer_stats(module, given, mask)))
 
     hooks = [layer.register_forward_hook(note) for layer in model.encoder.layers]
     try:
@@ -60,8 +60,8 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
             hook.remove()
     x = x.detach()
     layers = []
-    for number, (layer, given, after) in enumerate(calls, 1):
-        before = calls[number - 2][2] if number > 1 else _first_states(given, x)
+    for number, (given, after, stats) in enumerate(calls, 1):
+        before = calls[number - 2][1] if number > 1 else _first_states(given, x)
         layers.append(
             LayerDiagnosis(
                 layer=number,
@@ -69,7 +69,7 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
                 distance_preservation=distance_preservation(x, after, mask),
                 movement=movement(before, after, mask),
                 entropy=differential_entropy(after, mask),
-                readings=readings(layer, given, mask),
+                readings=stats,
             )
         )
     return Diagnosis(len(ids), differential_entropy(x, mask), layers, _gradient_norms(model, ids, mask))
@@ -83,9 +83,9 @@ def _as_states(output: Any, length: int) -> Tensor:
     return first
 
 
-def _first_states(given: tuple[Any, ...], x: Tensor) -> Tensor:
-    """What the first layer was given: with positions added, it is not the embedding itself."""
-    return given[0] if isinstance(given[0], Tensor) and given[0].shape == x.shape else x
+def _first_states(given: Tensor | None, x: Tensor) -> Tensor:
+    """The first layer's input: with positions added, it is not the embedding itself."""
+    return x if given is None or given.shape != x.shape else given
 
 
 def _gradient_norms(model: Backbone, ids: Tensor, mask: Tensor) -> list[float]:

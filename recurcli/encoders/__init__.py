@@ -1,53 +1,72 @@
-"""The encoders by name. Packages add their own through entry points of the group `recurcli.encoders`."""
+"""The encoders by name, none of them imported before it is asked for: the table needs no torch.
+
+Packages add their own through entry points of the group `recurcli.encoders`.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recurcli.encoders.bilstm import BiLSTM
-from recurcli.encoders.encoder import Encoder
-from recurcli.encoders.gated_starsaber import GatedStarSaber
-from recurcli.encoders.linear_transformer import LinearTransformer
-from recurcli.encoders.orthogonal_transformer import OrthogonalTransformer
-from recurcli.encoders.rezero import ReZero
-from recurcli.encoders.rsa import RSA
-from recurcli.encoders.starsaber import StarSaber
-from recurcli.encoders.transformer import Transformer
-from recurcli.encoders.transject import RandomTransJect, TransJect
-from recurcli.encoders.truncated import TruncatedLSTM, TruncatedRNN
+from recurcli.encoders import config as keys
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.validation import parse_config
 
+if TYPE_CHECKING:
+    from recurcli.encoders.encoder import Encoder
+
 __all__ = ["ENCODERS", "Encoder", "build_encoder", "encoder_class"]
 
-ENCODERS: dict[str, type[Encoder]] = {
-    "starsaber": StarSaber,
-    "gated-starsaber": GatedStarSaber,
-    "rsa": RSA,
-    "transject": TransJect,
-    "random-transject": RandomTransJect,
-    "transformer": Transformer,
-    "orthogonal-transformer": OrthogonalTransformer,
-    "rezero": ReZero,
-    "bilstm": BiLSTM,
-    "linear-transformer": LinearTransformer,
-    "truncated-rnn": TruncatedRNN,
-    "truncated-lstm": TruncatedLSTM,
+
+class BuiltIn(NamedTuple):
+    """An encoder's `Config`, and the module and class that it configures."""
+
+    config: type[Any]
+    module: str
+    name: str
+
+
+ENCODERS = {
+    "starsaber": BuiltIn(keys.StarSaberConfig, "starsaber", "StarSaber"),
+    "gated-starsaber": BuiltIn(keys.GatedStarSaberConfig, "gated_starsaber", "GatedStarSaber"),
+    "rsa": BuiltIn(keys.RSAConfig, "rsa", "RSA"),
+    "transject": BuiltIn(keys.TransJectConfig, "transject", "TransJect"),
+    "random-transject": BuiltIn(keys.RandomTransJectConfig, "transject", "RandomTransJect"),
+    "transformer": BuiltIn(keys.TransformerConfig, "transformer", "Transformer"),
+    "orthogonal-transformer": BuiltIn(
+        keys.OrthogonalTransformerConfig, "orthogonal_transformer", "OrthogonalTransformer"
+    ),
+    "rezero": BuiltIn(keys.ReZeroConfig, "rezero", "ReZero"),
+    "bilstm": BuiltIn(keys.BiLSTMConfig, "bilstm", "BiLSTM"),
+    "linear-transformer": BuiltIn(keys.LinearTransformerConfig, "linear_transformer", "LinearTransformer"),
+    "truncated-rnn": BuiltIn(keys.TruncatedRNNConfig, "truncated", "TruncatedRNN"),
+    "truncated-lstm": BuiltIn(keys.TruncatedLSTMConfig, "truncated", "TruncatedLSTM"),
 }
 
 
-def encoder_class(name: str) -> type[Encoder]:
-    """The class of the encoder `name`, from here or from an entry point, which is loaded only when asked for.
+def __getattr__(name: str) -> Any:
+    """`Encoder`, imported with torch when it is asked for."""
+    if name == "Encoder":
+        return import_module("recurcli.encoders.encoder").Encoder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    Raises UsageError for a name that nobody has, and for an entry point that is no encoder.
+
+def encoder_class(name: str) -> type[Encoder]:
+    """The class of the encoder `name`, from here or from an entry point.
+
+    Raises UsageError for an unknown name, and for an entry point that is no encoder.
     """
     if name in ENCODERS:
-        return ENCODERS[name]
+        entry = ENCODERS[name]
+        built_in: type[Encoder] = getattr(import_module(f"recurcli.encoders.{entry.module}"), entry.name)
+        return built_in
     offered = {entry.name: entry for entry in entry_points(group="recurcli.encoders")}
     if name not in offered:
         raise UsageError(f"encoder '{escaped(name)}' is unknown{did_you_mean(str(name), ENCODERS.keys() | offered)}")
     found = offered[name].load()
-    if not (isinstance(found, type) and issubclass(found, Encoder)):
+    if not (isinstance(found, type) and issubclass(found, import_module("recurcli.encoders.encoder").Encoder)):
         raise UsageError(f"encoder '{name}': {offered[name].value} is no subclass of recurcli.encoders.Encoder")
     return found
 

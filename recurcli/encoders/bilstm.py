@@ -1,14 +1,13 @@
 """A bidirectional LSTM: two directions of D/2 each, concatenated (Hochreiter & Schmidhuber, 1997; Schuster & Paliwal, 1997)."""
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
-from recurcli.validation import STRICT
+from recurcli.encoders.config import BiLSTMConfig
+from recurcli.encoders.encoder import Encoder
 
 States = TypeVar("States", Tensor, PackedSequence)
 
@@ -19,23 +18,9 @@ class BiLSTM(Encoder):
     6 D² + 8 D parameters a layer. Padded positions give zeros.
     """
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        __pydantic_config__ = STRICT
-        hidden_size: int
-        """D, the size of embeddings and of both directions' states together: an even number."""
-        num_layers: int
-        """L, the number of layers."""
-        dropout: float = 0.0
-        """Probability to drop a hidden state between two layers."""
+    Config = BiLSTMConfig
 
-        def __post_init__(self) -> None:
-            check_sizes(hidden_size=self.hidden_size, num_layers=self.num_layers)
-            check_dropout(self.dropout)
-            if self.hidden_size % 2:
-                raise ValueError(f"hidden_size must be even, half for each direction, not {self.hidden_size}")
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: BiLSTMConfig) -> None:
         super().__init__()
         self.dropout = config.dropout
         self.layers = nn.ModuleList(

@@ -1,4 +1,4 @@
-"""What every encoder is: a module from embeddings to hidden states, one frozen `Config` beside it.
+"""The contract of every encoder: a module from embeddings to hidden states, and its frozen `Config`.
 
 Shapes here and in every encoder: B batch, T positions, D hidden size, L layers, H heads, K head size.
 """
@@ -6,6 +6,9 @@ Shapes here and in every encoder: B batch, T positions, D hidden size, L layers,
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
+
+LayerStats = dict[str, Any]
+"""Numbers and lists of numbers by name; `attention`, weights (B, T, T) or (B, H, T, T) whose rows sum to 1."""
 
 
 class Encoder(nn.Module):
@@ -17,12 +20,14 @@ class Encoder(nn.Module):
     """
 
     Config: ClassVar[type[Any]]
-    """The frozen dataclass that this class is made from."""
+    """The frozen dataclass that `__init__` takes."""
     concatenates_positions: ClassVar[bool] = False
     """Whether the embedding concatenates a position vector instead of leaving positions to the encoder."""
     adds_positions: bool = False
     """Whether `forward` adds sinusoidal positions: the embedding then makes its rows as long as theirs."""
     layers: nn.ModuleList
+    """A layer may have a method `stats` that takes what its `forward` takes and returns `LayerStats`: diagnosis calls it
+    beside each forward pass, without gradients, and shows the numbers and the entropy of `attention`."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Hidden states (B, T, D) of the embeddings `x` (B, T, D)."""
@@ -34,16 +39,3 @@ class Encoder(nn.Module):
 
     def project_(self) -> None:
         """Bring the weights back to where they must be; called without gradients after each optimiser step."""
-
-
-def check_sizes(**sizes: int) -> None:
-    """Raise ValueError for the first size below 1, by its name."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, not {size}")
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise ValueError unless `dropout` is a probability below 1."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")

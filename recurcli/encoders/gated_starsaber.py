@@ -13,19 +13,16 @@ equations below are ours. With A_n of StarSaber's eq. 5, over one softmax G, and
 A^g has past and future matrices of its own and the same G. Shapes: B batch, T positions, D hidden size, g gates.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
-from recurcli.ops.attention import directional_attention
+from recurcli.encoders.config import Gate, GatedStarSaberConfig
+from recurcli.encoders.encoder import Encoder, LayerStats
+from recurcli.layers.initial import normal_
+from recurcli.ops.attention import attention_weights, directional_attention
 from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
-from recurcli.validation import STRICT
 
-Gate = Literal["gru_light", "gru", "lstm"]
 GATES: dict[Gate, int] = {"gru_light": 2, "gru": 2, "lstm": 3}
 """How many gates each form has."""
 
@@ -37,7 +34,7 @@ class GatedStarSaberLayer(nn.Module):
     `input` is ((1 + g) D, D).
     """
 
-    def __init__(self, config: "GatedStarSaber.Config") -> None:
+    def __init__(self, config: GatedStarSaberConfig) -> None:
         super().__init__()
         size, gates = config.hidden_size, GATES[config.gate]
         self.kind = config.gate
@@ -67,32 +64,22 @@ class GatedStarSaberLayer(nn.Module):
         candidate = self.dropout(gru_candidate(content, direct[..., :size], reset))
         return gru_update(h, candidate.to(h.dtype), update.to(h.dtype)), s
 
+    def stats(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:
+        """G."""
+        return {"attention": attention_weights(h, F.linear(h, self.relation), mask)}
+
 
 class GatedStarSaber(Encoder):
     """L untied gated layers. Dropout acts on the new content, before the gates take it in (ours)."""
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        __pydantic_config__ = STRICT
-        hidden_size: int
-        """D, the size of embeddings and hidden states."""
-        num_layers: int
-        """L, the number of layers."""
-        gate: Gate = "gru_light"
-        """gru_light: gates of a position's own state, 8 D² parameters; gru, lstm: gates that attend, 10 D² and 13 D²."""
-        dropout: float = 0.0
-        """Probability to drop a unit of a layer's new content."""
+    Config = GatedStarSaberConfig
 
-        def __post_init__(self) -> None:
-            check_sizes(hidden_size=self.hidden_size, num_layers=self.num_layers)
-            check_dropout(self.dropout)
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: GatedStarSaberConfig) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(GatedStarSaberLayer(config) for _ in range(config.num_layers))
         for parameter in self.parameters():
-            nn.init.normal_(parameter, std=config.hidden_size**-0.5)
+            normal_(parameter, std=config.hidden_size**-0.5)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is not None:

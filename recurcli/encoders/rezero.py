@@ -1,78 +1,47 @@
-"""The ReZero Transformer: h' = h + alpha f(h) with alpha 0 at the start (Bachlechner et al., ReZero is All You Need, 2021).
+"""The ReZero Transformer (Bachlechner et al., ReZero is All You Need, 2021): no LayerNorm.
 
-No LayerNorm and no warm-up. As in the paper's section 4 one alpha serves both sublayers of a layer.
+    a = h + alpha attention(h),   h' = a + alpha feed_forward(a),   h^0 = x + sinusoidal positions
+
+alpha is 0 at the start; as in the paper's section 4 one alpha serves both sublayers of a layer.
 """
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
-from recurcli.layers.attention import MultiHeadAttention, head_size, key_mask
-from recurcli.layers.feed_forward import Activation, FeedForward
-from recurcli.layers.positions import sinusoidal_positions
-from recurcli.validation import STRICT
+from recurcli.encoders.block import BlockEncoder
+from recurcli.encoders.config import ReZeroConfig
+from recurcli.encoders.encoder import LayerStats
+from recurcli.layers.attention import MultiheadAttention
+from recurcli.layers.feed_forward import FeedForward
 
 
 class ReZeroLayer(nn.Module):
-    """a = h + alpha attention(h); h' = a + alpha feed_forward(a): (B, T, D) -> (B, T, D)."""
+    """The two equations above: (B, T, D) -> (B, T, D). Dropout acts on the sublayers' outputs."""
 
-    def __init__(self, config: "ReZero.Config") -> None:
+    def __init__(self, config: ReZeroConfig) -> None:
         super().__init__()
-        size = config.head_size or head_size(config.hidden_size, config.num_heads)
-        inner = config.feed_forward_size or 4 * config.hidden_size
-        self.attention = MultiHeadAttention(config.hidden_size, config.num_heads, size, config.dropout)
-        self.feed_forward = FeedForward(config.hidden_size, inner, config.activation, config.dropout)
+        self.attention = MultiheadAttention(
+            config.hidden_size, config.num_heads, config.size_of_head, config.attention_dropout
+        )
+        self.feed_forward = FeedForward(
+            config.hidden_size, config.inner_size, config.activation, config.feed_forward_dropout
+        )
         self.alpha = nn.Parameter(torch.tensor(config.alpha_init))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, h: Tensor, kept: Tensor | None) -> Tensor:
-        h = h + self.alpha * self.dropout(self.attention(h, kept))
+    def forward(self, h: Tensor, mask: Tensor | None) -> Tensor:
+        h = h + self.alpha * self.dropout(self.attention(h, mask))
         return h + self.alpha * self.dropout(self.feed_forward(h))
 
+    def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:
+        """alpha, and the attention's."""
+        return {"alpha": self.alpha.item(), **self.attention.stats(h, mask)}
 
-class ReZero(Encoder):
-    """L ReZero layers over x + sinusoidal positions; 12 D² + 9 D + 1 parameters a layer at the default sizes."""
 
-    adds_positions = True
+class ReZero(BlockEncoder):
+    """L ReZero layers; 12 D² + 9 D + 1 parameters a layer at the default sizes."""
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        __pydantic_config__ = STRICT
-        hidden_size: int
-        """D, the size of embeddings and hidden states."""
-        num_layers: int
-        """L, the number of layers."""
-        num_heads: int = 8
-        """H, the attention heads of a layer."""
-        head_size: int | None = None
-        """K, the size of a head; null: hidden_size / num_heads, which must then be a whole number."""
-        feed_forward_size: int | None = None
-        """Width of the feed-forward network; null: four times hidden_size."""
-        activation: Activation = "gelu"
-        """Nonlinearity of the feed-forward network: gelu or relu."""
-        alpha_init: float = 0.0
-        """Initial weight of every sublayer beside its residual path; 0 is the paper's."""
-        dropout: float = 0.1
-        """Probability to drop an attention weight, an inner unit of the feed-forward network, a sublayer's output."""
+    Config = ReZeroConfig
 
-        def __post_init__(self) -> None:
-            check_sizes(hidden_size=self.hidden_size, num_layers=self.num_layers, num_heads=self.num_heads)
-            check_sizes(head_size=1 if self.head_size is None else self.head_size)
-            check_sizes(feed_forward_size=1 if self.feed_forward_size is None else self.feed_forward_size)
-            check_dropout(self.dropout)
-            if self.head_size is None:
-                head_size(self.hidden_size, self.num_heads)
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(ReZeroLayer(config) for _ in range(config.num_layers))
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        kept = key_mask(mask)
-        h = self.dropout(x + sinusoidal_positions(x))
-        for layer in self.layers:
-            h = layer(h, kept)
-        return h
+    def __init__(self, config: ReZeroConfig) -> None:
+        super().__init__(config, lambda: ReZeroLayer(config))

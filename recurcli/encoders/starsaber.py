@@ -8,18 +8,18 @@ Shapes: B batch, T positions, D hidden size, L layers. 8 D² + 6 T D FLOPs a tok
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
+from recurcli.encoders.config import StarSaberConfig
+from recurcli.encoders.encoder import Encoder, LayerStats
+from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
 from recurcli.layers.precision import compute_dtype
-from recurcli.ops.attention import directional_attention
-from recurcli.validation import STRICT
+from recurcli.ops.attention import attention_weights, directional_attention_
 
 
 class StarSaberLayer(nn.Module):
@@ -29,7 +29,7 @@ class StarSaberLayer(nn.Module):
     the tied form has no `alpha`.
     """
 
-    def __init__(self, config: "StarSaber.Config") -> None:
+    def __init__(self, config: StarSaberConfig) -> None:
         super().__init__()
         size = config.hidden_size
         self.relation = nn.Parameter(torch.empty(size, size))
@@ -57,60 +57,30 @@ class StarSaberLayer(nn.Module):
         key, past = F.linear(h, self.relation), F.linear(h, self.past)
         future = past if self.one_side else F.linear(h, self.future)
         direct = None if self.input is None else F.linear(x, self.input)
-        update = directional_attention(h, key, past, future, mask, onto=direct)
+        update = directional_attention_(direct, h, key, past, future, mask)
         if self.bias is not None:
             update += self.bias
         return update.tanh_()
+
+    def stats(self, h: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:
+        """alpha where there is one, and G."""
+        stats: LayerStats = {} if self.alpha is None else {"alpha": self.alpha.item()}
+        return {**stats, "attention": attention_weights(h, F.linear(h, self.relation), mask)}
 
 
 class StarSaber(Encoder):
     """L untied layers, or with `tied` one layer iterated to its fixed point; 4 D² + 1 parameters a layer.
 
-    Ours: the initial weights (`_reset`), biases (the paper ignores them: one vector a layer, inside tanh), and
+    Ours: the initial weights (`_reset`), sine positions scaled by sqrt(2/D) to the norm 1 of an embedding (so both kinds
+    of position have embeddings of one scale), biases (the paper ignores them: one vector a layer, inside tanh), and
     dropout, which acts on tanh's output before the residual sum (in the tied form one draw serves all iterations).
     """
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        __pydantic_config__ = STRICT
-        hidden_size: int
-        """D, the size of embeddings and hidden states."""
-        num_layers: int | None = None
-        """L, the number of layers; required, but refused with tied weights."""
-        alpha_init: float = 1.0
-        """Initial weight of a layer's update beside its residual path; 1 is the paper's, 0 is ReZero's."""
-        position: Literal["directional", "sinusoidal"] = "directional"
-        """How order enters: separate matrices for past and future, or one matrix and a sine table added to x."""
-        direct_path: bool = True
-        """Whether every layer sees the embeddings through V."""
-        bias: bool = False
-        """Whether a bias is added inside tanh."""
-        dropout: float = 0.0
-        """Probability to drop a unit of a layer's update, before it is added to the residual path."""
-        tied: bool = False
-        """One set of weights, no residual path, iterated to convergence (the paper's section 3.2)."""
-        tolerance: float = 1e-6
-        """Tied form: a sequence has converged when no position moves further than this, in the 2-norm."""
-        max_iterations: int = 100
-        """Tied form: the most iterations that a sequence may take."""
-        initial: Literal["input", "zero", "linear"] = "input"
-        """The first hidden states: the embeddings, zeros, or a linear map of the embeddings."""
+    Config = StarSaberConfig
 
-        def __post_init__(self) -> None:
-            check_sizes(hidden_size=self.hidden_size, max_iterations=self.max_iterations)
-            check_dropout(self.dropout)
-            if self.tied and self.num_layers is not None:
-                raise ValueError(f"num_layers must be null with tied weights, not {self.num_layers}")
-            if not self.tied and self.num_layers is None:
-                raise ValueError("num_layers is required unless the weights are tied")
-            check_sizes(num_layers=1 if self.num_layers is None else self.num_layers)
-            if not self.tolerance >= 0:
-                raise ValueError(f"tolerance must be at least 0, not {self.tolerance}")
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: StarSaberConfig) -> None:
         super().__init__()
         self.config = config
-        self.adds_positions = config.position == "sinusoidal"
         size = config.hidden_size
         self.layers = nn.ModuleList(StarSaberLayer(config) for _ in range(config.num_layers or 1))
         self.initial = nn.Linear(size, size, bias=False) if config.initial == "linear" else None
@@ -118,7 +88,7 @@ class StarSaber(Encoder):
         """Tied form: how many iterations each row (B,) of the last batch took."""
         self._reset(config)
 
-    def _reset(self, config: Config) -> None:
+    def _reset(self, config: StarSaberConfig) -> None:
         """Draw the matrices; ours, because the paper says nothing of it.
 
         Stack: all N(0, 1 / (D L)). The L updates are then together as large as one of N(0, 1 / D), so that with alpha 1
@@ -131,18 +101,18 @@ class StarSaber(Encoder):
         if config.tied:
             side, relation, direct = 0.2 * size**-0.5, 0.25 / size, size**-0.5
         for layer in cast(Iterable[StarSaberLayer], self.layers):
-            nn.init.normal_(layer.relation, std=relation)
-            nn.init.normal_(layer.past, std=side)
+            normal_(layer.relation, std=relation)
+            normal_(layer.past, std=side)
             if not layer.one_side:
-                nn.init.normal_(layer.future, std=side)
+                normal_(layer.future, std=side)
             if layer.input is not None:
-                nn.init.normal_(layer.input, std=direct)
+                normal_(layer.input, std=direct)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)
         if self.config.position == "sinusoidal":
-            x = x + sinusoidal_positions(x)
+            x = x + sinusoidal_positions(x) * (2 / x.shape[-1]) ** 0.5
         if self.config.tied:
             with torch.autocast(x.device.type, enabled=False):  # no narrower type reaches the tolerance
                 return self._fixed_point(x, mask)
@@ -162,12 +132,12 @@ class StarSaber(Encoder):
     def _fixed_point(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Iterate h' = tanh(A + V x) until every sequence has converged, each frozen at its own convergence."""
         layer = cast(StarSaberLayer, self.layers[0])
-        kept = layer.dropout(torch.ones_like(x))
+        dropout = layer.dropout(torch.ones_like(x))  # one draw for all iterations
         h = self._first(x)
         active = torch.ones(len(x), dtype=torch.bool, device=x.device)  # (B,)
         iterations = torch.zeros_like(active, dtype=torch.int64)
         for _ in range(self.config.max_iterations):
-            updated = kept * layer(h, x, mask)
+            updated = dropout * layer(h, x, mask)
             moved = torch.linalg.vector_norm((updated - h).detach(), dim=-1)  # (B, T)
             if mask is not None:
                 moved = moved.masked_fill(~mask, 0.0)

@@ -9,16 +9,16 @@ stable LSTM, because with torch's usual weights the forget gate comes so near 1 
 the matrices to 0. Shapes: B batch, T positions, D hidden size, S state size of a direction, L layers, k window.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from recurcli.encoders.encoder import Encoder, check_dropout, check_sizes
+from recurcli.encoders.config import TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
+from recurcli.encoders.encoder import Encoder
 from recurcli.ops.stable import clip_singular_values, project_lstm
 from recurcli.ops.windowed import Cell, State, full_recurrence, reversed_sequences, windowed_recurrence
-from recurcli.validation import STRICT
 
 
 class RNNCell(nn.Module):
@@ -57,6 +57,16 @@ def _plus(projected: Tensor, state: State | None, recurrent: Tensor) -> Tensor:
     return projected if state is None else torch.addmm(projected, state[0], recurrent.T)
 
 
+def build_layers(config: TruncatedConfig, cell: Callable[[int, int], nn.Module]) -> nn.ModuleList:
+    """L layers of one cell a direction; `cell` takes its input size and its state size."""
+    directions = 2 if config.bidirectional else 1
+    size = config.hidden_size // directions
+    return nn.ModuleList(
+        nn.ModuleList(cell(size if depth else config.hidden_size, size) for _ in range(directions))
+        for depth in range(config.num_layers)
+    )
+
+
 def stacked(cells: Sequence[nn.Module]) -> Cell:
     """The layers of one direction as one cell, from the lowest layer's U x + b; the state is the highest layer's first."""
 
@@ -89,50 +99,15 @@ def run(layers: nn.ModuleList, x: Tensor, mask: Tensor | None, window: int | Non
     return torch.cat(outputs, dim=-1)
 
 
-def check(config: "TruncatedRNN.Config | TruncatedLSTM.Config") -> None:
-    """Raise ValueError for a key of both encoders that does not fit."""
-    check_sizes(hidden_size=config.hidden_size, num_layers=config.num_layers)
-    check_sizes(window=1 if config.window is None else config.window)
-    check_dropout(config.dropout)
-    if config.bidirectional and config.hidden_size % 2:
-        raise ValueError(f"hidden_size must be even, half for each direction, not {config.hidden_size}")
-
-
 class TruncatedRNN(Encoder):
     """The RNN; stable where the singular values of every W are at most `spectral_bound`."""
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        __pydantic_config__ = STRICT
-        hidden_size: int
-        """D, the size of embeddings and of both directions' states together."""
-        num_layers: int
-        """L, the number of layers."""
-        window: int | None = 16
-        """k, the positions that a state sees, its own among them; null: all before it, step by step."""
-        bidirectional: bool = True
-        """Whether a second model runs from each text's end; hidden_size is then even, half for each."""
-        stable: bool = True
-        """Whether the recurrent weights are projected after every optimiser step."""
-        spectral_bound: float = 0.95
-        """Largest singular value of stable recurrent weights, above 0 and below 1."""
-        dropout: float = 0.0
-        """Probability to drop a unit of the embeddings or of the output."""
+    Config = TruncatedRNNConfig
 
-        def __post_init__(self) -> None:
-            check(self)
-            if not 0 < self.spectral_bound < 1:
-                raise ValueError(f"spectral_bound must be above 0 and below 1, not {self.spectral_bound}")
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: TruncatedRNNConfig) -> None:
         super().__init__()
         self.config = config
-        directions = 2 if config.bidirectional else 1
-        size = config.hidden_size // directions
-        self.layers = nn.ModuleList(
-            nn.ModuleList(RNNCell(size if depth else config.hidden_size, size) for _ in range(directions))
-            for depth in range(config.num_layers)
-        )
+        self.layers = build_layers(config, RNNCell)
         self.dropout = nn.Dropout(config.dropout)
         self.project_()
 
@@ -141,47 +116,21 @@ class TruncatedRNN(Encoder):
 
     @torch.no_grad()
     def project_(self) -> None:
-        if self.config.stable:
-            for cell in self.modules():
-                if isinstance(cell, RNNCell):
-                    cell.recurrent.copy_(clip_singular_values(cell.recurrent, self.config.spectral_bound))
+        for cell in self.modules():
+            if self.config.stable and isinstance(cell, RNNCell):
+                cell.recurrent.copy_(clip_singular_values(cell.recurrent, self.config.spectral_bound))
 
 
 class TruncatedLSTM(Encoder):
     """The LSTM; stable where f̄ is `forget_bound` and the recurrent weights keep the bounds of `ops.stable.lstm_bounds`."""
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        __pydantic_config__ = STRICT
-        hidden_size: int
-        """D, the size of embeddings and of both directions' states together."""
-        num_layers: int
-        """L, the number of layers."""
-        window: int | None = 16
-        """k, the positions that a state sees, its own among them; null: all before it, step by step."""
-        bidirectional: bool = True
-        """Whether a second model runs from each text's end; hidden_size is then even, half for each."""
-        stable: bool = True
-        """Whether the forget gate is bounded and the recurrent weights are projected after every optimiser step."""
-        forget_bound: float = 0.64
-        """f̄, the largest value of a stable model's forget gate, above 0 and below 1; 1 where it is not stable."""
-        dropout: float = 0.0
-        """Probability to drop a unit of the embeddings or of the output."""
+    Config = TruncatedLSTMConfig
 
-        def __post_init__(self) -> None:
-            check(self)
-            if not 0 < self.forget_bound < 1:
-                raise ValueError(f"forget_bound must be above 0 and below 1, not {self.forget_bound}")
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: TruncatedLSTMConfig) -> None:
         super().__init__()
         self.config = config
-        directions = 2 if config.bidirectional else 1
-        size = config.hidden_size // directions
-        forget = config.forget_bound if config.stable else 1.0
-        self.layers = nn.ModuleList(
-            nn.ModuleList(LSTMCell(size if depth else config.hidden_size, size, forget) for _ in range(directions))
-            for depth in range(config.num_layers)
+        self.layers = build_layers(
+            config, partial(LSTMCell, forget_bound=config.forget_bound if config.stable else 1.0)
         )
         self.dropout = nn.Dropout(config.dropout)
         self.project_()
@@ -191,7 +140,6 @@ class TruncatedLSTM(Encoder):
 
     @torch.no_grad()
     def project_(self) -> None:
-        if self.config.stable:
-            for cell in self.modules():
-                if isinstance(cell, LSTMCell):
-                    cell.recurrent.copy_(project_lstm(cell.recurrent, self.config.forget_bound))
+        for cell in self.modules():
+            if self.config.stable and isinstance(cell, LSTMCell):
+                cell.recurrent.copy_(project_lstm(cell.recurrent, self.config.forget_bound))

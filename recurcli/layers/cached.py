@@ -1,17 +1,32 @@
 """What a model makes of its parameters before it computes, such as orthogonal matrices: once a step, or once for good."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
 
 from recurcli.layers.precision import compute_dtype
 
+_held: ContextVar[dict[int, list[Tensor]] | None] = ContextVar("_held", default=None)
+
+
+@contextmanager
+def computed_once() -> Iterator[None]:
+    """Compute every `CachedMap` at most once inside the block, in training too: for one forward pass and its losses."""
+    token = _held.set({})
+    try:
+        yield
+    finally:
+        _held.reset(token)
+
 
 class CachedMap(nn.Module):
     """A pure function of parameters, whose value evaluation keeps until a parameter changes.
 
-    In training, and wherever gradients are wanted, it is computed at every call, and a kept value is dropped: fused
+    In training, and wherever gradients are wanted, it is computed at every call, or once in a block of
+    `computed_once`, and a kept value is dropped: fused
     optimisers write without a trace, but not without gradients. A change of mode drops it too, and so does a parameter
     that was written to, replaced or moved since, as loading weights does; only writing through `parameter.data` in
     evaluation goes unseen. `torch.export` takes over the value that an evaluation has kept: run one before. A graph of
@@ -30,6 +45,10 @@ class CachedMap(nn.Module):
             self._kept = []
         return super().train(mode)
 
+    def held(self) -> list[Tensor] | None:
+        """The value that the block of `computed_once` holds; None outside of one, and before the first call in it."""
+        return (_held.get() or {}).get(id(self))
+
     def forward(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """function(parameters), perhaps from an earlier call."""
         if torch.compiler.is_exporting():  # an exported model is constant, and its parameters cannot be looked at
@@ -38,7 +57,12 @@ class CachedMap(nn.Module):
             return self.function(parameters)
         if self.training or torch.is_grad_enabled() or any(p.is_inference() for p in parameters):
             self._kept = []
-            return self.function(parameters)
+            held = _held.get()
+            if held is None:
+                return self.function(parameters)
+            if id(self) not in held:
+                held[id(self)] = self.function(parameters)
+            return held[id(self)]
         state = [(p.data_ptr(), p._version, p.shape, p.device, p.dtype, compute_dtype(p)) for p in parameters]
         if not self._kept or state != self._state:
             with torch.inference_mode(False), torch.no_grad():  # an inference tensor can never take part in a backward

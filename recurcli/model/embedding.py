@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.layers.cached import CachedMap
+from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
 from recurcli.ops.orthogonal import orthonormal
 
@@ -37,7 +38,6 @@ class TokenEmbedding(nn.Module):
         vocab_size: int,
         hidden_size: int,
         *,
-        pad_id: int = 0,
         dropout: float = 0.0,
         concatenate_positions: bool = False,
         beside_positions: bool = False,
@@ -47,10 +47,9 @@ class TokenEmbedding(nn.Module):
         self.hidden_size = hidden_size
         self.concatenate_positions = concatenate_positions
         width = hidden_size // 2 if concatenate_positions else hidden_size
-        self.weight = nn.Parameter(torch.randn(vocab_size, width) / math.sqrt(width))
+        self.weight = nn.Parameter(normal_(torch.empty(vocab_size, width), std=width**-0.5))
         self.scale = math.sqrt(width / 2) if concatenate_positions or beside_positions else 1.0
         self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None
-        self.pad_id = pad_id
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:

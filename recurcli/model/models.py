@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.encoder import Encoder
+from recurcli.layers.cached import computed_once
 from recurcli.model.config import ModelConfig
 from recurcli.model.embedding import TokenEmbedding
 from recurcli.model.head import ClassificationHead
@@ -24,7 +25,6 @@ class Backbone(nn.Module):
         self.embedding = TokenEmbedding(
             config.vocab_size,
             config.hidden_size,
-            pad_id=config.pad_id,
             dropout=config.embedding_dropout,
             orthonormal=config.embedding_orthonormal,
             concatenate_positions=self.encoder.concatenates_positions,
@@ -45,9 +45,11 @@ class Classifier(Backbone):
         self.head = ClassificationHead(config.hidden_size, len(config.labels), config.pooling)
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """ids, mask (B, T) -> scores (B, C), and the encoder's auxiliary losses when training."""
-        x, states = self.encode(ids, mask)
-        return self.head(states, mask), self.encoder.auxiliary_losses(x, mask) if self.training else {}
+        """ids, mask (B, T) -> logits (B, C), and the encoder's auxiliary losses when training."""
+        with computed_once():
+            x, states = self.encode(ids, mask)
+            losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
+        return self.head(states, mask), losses
 
 
 class MaskedTokenModel(Backbone):
@@ -61,9 +63,10 @@ class MaskedTokenModel(Backbone):
         self.token_bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """ids, mask (B, T), positions (N,) into the flattened (B·T,) -> scores (N, V), and auxiliary losses."""
-        x, states = self.encode(ids, mask)
+        """ids, mask (B, T), positions (N,) into the flattened (B·T,) -> logits (N, V), and auxiliary losses."""
+        with computed_once():
+            x, states = self.encode(ids, mask)
+            weight = self.embedding.output_weight()
+            losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
         chosen = states.flatten(0, 1)[positions]  # (N, D)
-        weight = self.embedding.output_weight()
-        scores = F.linear(chosen[:, : weight.shape[1]], weight, self.token_bias)
-        return scores, self.encoder.auxiliary_losses(x, mask) if self.training else {}
+        return F.linear(chosen[:, : weight.shape[1]], weight, self.token_bias), losses

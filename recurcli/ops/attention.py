@@ -11,22 +11,28 @@ from recurcli.ops.long_attention import directional_attention_long, long_attenti
 
 
 def directional_attention(
-    query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None, *, onto: Tensor | None = None
+    query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None
 ) -> Tensor:
     """A_n = sum_{i<n} G_ni past_i + sum_{i>=n} G_ni future_i with G = softmax(query · key / sqrt(D)).
 
     (B, T, D) x 4 -> (B, T, D), all of one type. The position itself belongs to the future. StarSaber has query h,
-    key W h, past U h and future Q h. Where `onto` (B, T, D) is given, A is added to it in place and it is returned:
-    the sum costs no pass of its own. Time O(T² D), memory O(T²); on a CPU O(T) for long texts.
+    key W h, past U h and future Q h. Time O(T² D), memory O(T²); on a CPU O(T) for long texts.
     """
+    return directional_attention_(None, query, key, past, future, mask)
+
+
+def directional_attention_(
+    total: Tensor | None, query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """`total` (B, T, D) + A of `directional_attention`, in place: the sum costs no pass of its own. None: A alone."""
     if _is_long(query, future) and long_attention_available(query):
         attended = directional_attention_long(query, key, past, future, mask)
-        return attended if onto is None else onto.add_(attended)
+        return attended if total is None else total.add_(attended)
     weights = attention_weights(query, key, mask).to(past.dtype)  # (B, T, T)
     if past is not future:
-        onto = _plus_product(onto, weights.tril(-1), past)
+        total = _add_product_(total, weights.tril(-1), past)
         weights = weights.triu()
-    return _plus_product(onto, weights, future)
+    return _add_product_(total, weights, future)
 
 
 def _is_long(query: Tensor, value: Tensor) -> bool:
@@ -36,7 +42,7 @@ def _is_long(query: Tensor, value: Tensor) -> bool:
     return query.shape == value.shape and query.shape[1] >= (4096 if query.dtype == torch.bfloat16 else 2048)
 
 
-def _plus_product(total: Tensor | None, weights: Tensor, values: Tensor) -> Tensor:
+def _add_product_(total: Tensor | None, weights: Tensor, values: Tensor) -> Tensor:
     """`total` + weights @ values, in place where there is a total."""
     return torch.bmm(weights, values) if total is None else total.baddbmm_(weights, values)
 

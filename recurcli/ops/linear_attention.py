@@ -52,10 +52,15 @@ def linear_attention_loop(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
     """The definition of `linear_attention`: every query's weights over all keys, a (T, T) matrix (eq. 4)."""
+    return linear_attention_weights(query, key, mask, causal=causal) @ value
+
+
+def linear_attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+    """φ(q_i) · φ(k_j), divided by its sum over j: (…, T, K) x 2 -> (…, T, T), rows that sum to 1."""
     weights = feature_map(query) @ _real(feature_map(key), mask).mT
     if causal:
         weights = weights.tril()
-    return weights @ value / (weights.sum(dim=-1, keepdim=True) + EPSILON)
+    return weights / (weights.sum(dim=-1, keepdim=True) + EPSILON)
 
 
 def _real(key: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,9 +1,11 @@
 """From a preset's name to one value: later layers win, and every value remembers where it came from.
 
-base.yaml < tasks/<task>.yaml < encoders/<encoder>.yaml < the `extends:` chain < the file's own keys < --data < --set.
+the encoder's Config < base.yaml < tasks/<task>.yaml < encoders/<encoder>.yaml < the `extends:` chain < the file's own keys <
+--data < --set.
 Mappings merge, lists and scalars replace.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recurcli.encoders import ENCODERS
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.schema import Preset
 from recurcli.strict_yaml import KeyPath, flatten, parse_value, read_mapping
@@ -82,7 +85,10 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
     options += [_setting_layer(setting) for setting in settings]
     task, encoder = _choices([*chain, *options], name)
     folder = preset_folder()
+    config = ENCODERS[encoder].config if encoder in ENCODERS else None  # of other packages: known when it is built
+    defaults = {} if config is None else {field.name: field.default for field in dataclasses.fields(config)}
     layers = [
+        _Layer({"encoder": {"name": encoder, **defaults}}, {}),
         _file_layer(folder / "base.yaml"),
         _file_layer(folder / "tasks" / f"{task}.yaml"),
         _encoder_layer(encoder),
@@ -90,11 +96,9 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
         *options,
     ]
     merged, origins = _merge(layers)
-    known = layers[2].values.get("encoder", {})
-    for key in merged["encoder"]:
-        if known and key not in known:
-            fault = InvalidConfig(("encoder", key), f"the encoder {encoder} has no such key" + did_you_mean(key, known))
-            raise _located(fault, origins)
+    for key in merged["encoder"].keys() - defaults.keys() - {"name"} if config is not None else ():
+        reason = f"the encoder {encoder} has no such key" + did_you_mean(key, defaults)
+        raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
         preset = parse_config(Preset, merged)
     except InvalidConfig as fault:

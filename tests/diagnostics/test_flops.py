@@ -6,7 +6,7 @@ from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.encoders import ENCODERS
 from recurcli.model.config import ModelConfig
 
-TIED = {"name": "starsaber", "hidden_size": 16, "tied": True, "max_iterations": 3}
+TIED = {"name": "starsaber", "hidden_size": 16, "num_layers": None, "tied": True, "max_iterations": 3}
 
 
 def config(**encoder: object) -> ModelConfig:

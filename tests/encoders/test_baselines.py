@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.bilstm import BiLSTM
+from recurcli.encoders.block import PostNormLayer
 from recurcli.encoders.rezero import ReZero, ReZeroLayer
-from recurcli.encoders.transformer import Transformer, TransformerLayer
+from recurcli.encoders.transformer import Transformer
 from recurcli.errors import UsageError
 from recurcli.layers.positions import sinusoidal_positions
 
@@ -31,7 +32,7 @@ def batch() -> tuple[Tensor, Tensor]:
     return x, torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
 
 
-def torch_layer(layer: TransformerLayer, activation: str) -> nn.TransformerEncoderLayer:
+def torch_layer(layer: PostNormLayer, activation: str) -> nn.TransformerEncoderLayer:
     """Torch's encoder layer with the weights of ours."""
     theirs = nn.TransformerEncoderLayer(SIZE, 3, 4 * SIZE, 0.1, activation, batch_first=True).double()
     attention, feed_forward = layer.attention, layer.feed_forward
@@ -59,7 +60,7 @@ def test_the_transformer_is_torchs_encoder_after_sine_positions(activation: str)
     encoder, (x, mask) = cast(Transformer, build("transformer", num_heads=3, activation=activation)), batch()
     h = x + sinusoidal_positions(x)
     for layer in encoder.layers:
-        h = torch_layer(cast(TransformerLayer, layer), activation)(h, src_key_padding_mask=~mask)
+        h = torch_layer(cast(PostNormLayer, layer), activation)(h, src_key_padding_mask=~mask)
     torch.testing.assert_close(encoder(x, mask)[mask], h[mask], atol=1e-12, rtol=0)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recurcli.encoders import ENCODERS, Encoder, build_encoder
+from recurcli.encoders import ENCODERS, Encoder, build_encoder, encoder_class
 from recurcli.errors import UsageError
 
 SIZE = 16
@@ -197,10 +197,10 @@ def test_has_a_layer_for_each_that_was_asked_for(name: str) -> None:
 
 
 @ENCODER
-def test_every_key_but_the_sizes_has_a_default(name: str) -> None:
-    fields = dataclasses.fields(ENCODERS[name].Config)
-    required = {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
-    assert required <= {"hidden_size", "num_layers"}
+def test_every_key_has_a_default_and_the_class_has_the_config_of_the_table(name: str) -> None:
+    config = ENCODERS[name].config
+    assert dataclasses.is_dataclass(config())
+    assert encoder_class(name).Config is config
 
 
 @ENCODER

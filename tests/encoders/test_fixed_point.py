@@ -17,7 +17,10 @@ SIZE = 8
 def tied(contraction: float = 0.8, **keys: Any) -> StarSaber:
     """A tied encoder in float64 with K (1 + 2 sqrt(D) |W|) = `contraction`, where K = max(|U|, |Q|) in the 2-norm."""
     torch.manual_seed(2)
-    encoder = cast(StarSaber, build_encoder({"name": "starsaber", "hidden_size": SIZE, "tied": True, **keys}).double())
+    encoder = cast(
+        StarSaber,
+        build_encoder({"name": "starsaber", "hidden_size": SIZE, "num_layers": None, "tied": True, **keys}).double(),
+    )
     layer = layer_of(encoder)
     with torch.no_grad():
         for matrix, norm in ((layer.relation, 1 / (2 * SIZE**0.5)), (layer.past, 0.5), (layer.future, 0.5)):
@@ -120,7 +123,9 @@ def test_gradients_are_those_of_the_unrolled_iterations() -> None:
 
 def test_starts_as_a_contraction_and_converges_in_float32() -> None:
     torch.manual_seed(0)
-    encoder = cast(StarSaber, build_encoder({"name": "starsaber", "hidden_size": 256, "tied": True}))
+    encoder = cast(
+        StarSaber, build_encoder({"name": "starsaber", "hidden_size": 256, "num_layers": None, "tied": True})
+    )
     layer = layer_of(encoder)
     relation, past, future = (
         torch.linalg.matrix_norm(w.detach(), 2) for w in (layer.relation, layer.past, layer.future)

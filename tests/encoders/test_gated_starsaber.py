@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
-from recurcli.encoders.gated_starsaber import GATES, Gate, GatedStarSaber, GatedStarSaberLayer
+from recurcli.encoders.config import Gate
+from recurcli.encoders.gated_starsaber import GATES, GatedStarSaber, GatedStarSaberLayer
 from recurcli.ops.attention import directional_attention_loop
 from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
 

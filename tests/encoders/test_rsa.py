@@ -10,7 +10,7 @@ from torch import Tensor
 from recurcli.encoders import build_encoder
 from recurcli.encoders.rsa import RSA, RecurrentAttention, softmax_attention
 from recurcli.errors import UsageError
-from recurcli.layers.attention import MultiHeadAttention, key_mask
+from recurcli.layers.attention import MultiheadAttention
 from recurcli.ops import recurrence_matrix_loop
 
 SIZE, HEADS, K = 24, 8, 3
@@ -71,7 +71,7 @@ def test_a_layer_is_its_equation_head_by_head(causal: bool, lengths: tuple[int, 
     assert {head.dilation for head in layer.heads} == {1, 2, 3, 4}
     assert len(layer.heads) == 7 < HEADS
     x, mask = batch(*lengths)
-    found = layer(torch.where(mask[..., None], x, 1e4), mask, key_mask(mask))
+    found = layer(torch.where(mask[..., None], x, 1e4), mask)
     for row, length in enumerate(lengths):
         close(found[row, :length], slow(layer, x[row, :length]))
 
@@ -84,7 +84,7 @@ def test_adds_a_gate_a_rate_a_regular_head_and_two_numbers_a_pair(
     heads: list[int], dilations: list[int], count: int
 ) -> None:
     layer = attention_of(rem_heads=heads, dilations=dilations)
-    plain = MultiHeadAttention(SIZE, HEADS, K, 0.0)
+    plain = MultiheadAttention(SIZE, HEADS, K, 0.0)
     assert sum(p.numel() for p in layer.parameters()) - sum(p.numel() for p in plain.parameters()) == count
     assert count == 1 + heads[0] + heads[3] + 2 * (heads[1] + heads[4])
 
@@ -113,22 +113,22 @@ def test_starts_where_the_paper_starts() -> None:
 
 
 def test_a_closed_gate_is_plain_attention() -> None:
-    layer, plain = attention_of(), MultiHeadAttention(SIZE, HEADS, K, 0.0).double()
+    layer, plain = attention_of(), MultiheadAttention(SIZE, HEADS, K, 0.0).double()
     plain.load_state_dict({key: value for key, value in layer.state_dict().items() if "." in key})
     torch.nn.init.constant_(layer.mu, -1e4)
     x, mask = batch(9, 5)
-    close(layer(x, mask, key_mask(mask))[mask], plain(x, key_mask(mask))[mask])
+    close(layer(x, mask)[mask], plain(x, mask)[mask])
 
 
 def test_an_open_gate_is_recurrence_whatever_queries_and_keys_are() -> None:
     layer = attention_of(rem_heads=[2, 1, 1, 0, 2, 2], dilations=[2, 3])
     torch.nn.init.constant_(layer.mu, 1e4)
     x, mask = batch(9, 5)
-    before = layer(x, mask, key_mask(mask))
+    before = layer(x, mask)
     with torch.no_grad():
         layer.query_key_value.weight[: 2 * SIZE].normal_()
         layer.query_key_value.bias[: 2 * SIZE].normal_()
-    close(layer(x, mask, key_mask(mask)), before)
+    close(layer(x, mask), before)
     close(before[0], slow(layer, x[0]))
 
 
@@ -145,7 +145,7 @@ def test_the_causal_form_has_no_gradient_from_the_future() -> None:
 @pytest.mark.parametrize("length", [6, 200])
 def test_gradients_reach_rates_angles_and_gate(length: int) -> None:
     layer = attention_of(rem_heads=[1, 1, 1, 1, 1, 1], dilations=[2, 3])
-    (layer(batch(length)[0], None, None) ** 2).sum().backward()
+    (layer(batch(length)[0], None) ** 2).sum().backward()
     for parameter in (layer.eta, layer.nu, layer.theta, layer.mu):
         assert parameter is not None and parameter.grad is not None
         assert (parameter.grad != 0).all()
@@ -156,16 +156,16 @@ def test_a_rate_of_exactly_0_has_finite_gradients() -> None:
     assert layer.eta is not None and layer.nu is not None
     torch.nn.init.zeros_(layer.eta)
     torch.nn.init.constant_(layer.nu, -1e4)
-    layer(batch(100)[0], None, None).sum().backward()
+    layer(batch(100)[0], None).sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_short_rows_of_16_bits_take_another_way_to_the_same_softmax(causal: bool) -> None:
     query, key, value = torch.randn(3, 2, HEADS, 20, 16, generator=torch.Generator().manual_seed(1)).bfloat16()
-    kept = key_mask(batch(20, 7)[1])
-    exact = softmax_attention(query.float(), key.float(), value.float(), kept, causal=causal)
-    rounded = softmax_attention(query, key, value, kept, causal=causal).float()
+    mask = batch(20, 7)[1]
+    exact = softmax_attention(query.float(), key.float(), value.float(), mask, causal=causal)
+    rounded = softmax_attention(query, key, value, mask, causal=causal).float()
     real = slice(None) if not causal else slice(0, 7)
     assert (rounded - exact)[:, :, real].norm() < 0.01 * exact[:, :, real].norm()
 

@@ -176,7 +176,7 @@ def test_sinusoidal_positions_have_one_matrix_for_both_sides() -> None:
         for ours, theirs in zip(layers_of(directional), layers_of(encoder), strict=True):
             for name in ("relation", "past", "future", "input", "alpha"):
                 getattr(ours, name).copy_(getattr(theirs, name))
-    shifted = x + sinusoidal_positions(x)
+    shifted = x + sinusoidal_positions(x) * (2 / SIZE) ** 0.5
     torch.testing.assert_close(encoder(x, mask)[mask], directional(shifted, mask)[mask], atol=1e-12, rtol=0)
 
 
@@ -236,4 +236,4 @@ def test_a_deep_stack_starts_with_states_and_gradients_of_one_size(num_layers: i
 
 def test_a_stack_needs_a_number_of_layers() -> None:
     with pytest.raises(UsageError, match="num_layers: is required unless"):
-        build_encoder({"name": "starsaber", "hidden_size": SIZE})
+        build_encoder({"name": "starsaber", "hidden_size": SIZE, "num_layers": None})

@@ -9,9 +9,8 @@ from allocations import elements_made
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
-from recurcli.encoders.transject import eigenvalues
+from recurcli.encoders.transject import TransJectLayer, eigenvalues, expert_outputs
 from recurcli.errors import UsageError
-from recurcli.layers.injective import TransJectLayer, expert_outputs
 from recurcli.ops import orthogonal, orthogonal_loop
 
 SIZE, EXPERTS = 6, 3
@@ -98,7 +97,7 @@ def test_inference_of_a_few_samples_at_a_time_changes_nothing(
     with torch.no_grad():
         together = encoder(x, given)
         for numbers in (1, 2 * EXPERTS * 5 * SIZE):
-            monkeypatch.setattr("recurcli.layers.injective.CACHED", numbers)
+            monkeypatch.setattr("recurcli.encoders.transject.CACHED", numbers)
             torch.testing.assert_close(encoder(x, given), together, rtol=0, atol=1e-12)
 
 

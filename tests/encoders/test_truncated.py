@@ -4,13 +4,14 @@ from typing import Any, cast
 
 import pytest
 import torch
+from contraction import lstm_contraction
 from torch import Tensor, nn
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.truncated import LSTMCell, RNNCell, TruncatedLSTM, TruncatedRNN
 from recurcli.errors import UsageError
 from recurcli.ops import full_recurrence, windowed_recurrence
-from recurcli.ops.stable import lstm_bounds, lstm_contraction
+from recurcli.ops.stable import lstm_bounds
 from recurcli.ops.windowed import State
 
 NAMES = pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm"])

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from recurcli.ops import attention_weights, directional_attention, directional_attention_loop
+from recurcli.ops.attention import directional_attention_
 
 LENGTHS = [5, 3, 1]
 MASK = torch.arange(5) < torch.tensor(LENGTHS)[:, None]
@@ -42,7 +43,7 @@ def test_attention_adds_itself_to_what_it_is_given() -> None:
     query, key, past, future = random()
     for before in (past, future):
         expected = key + directional_attention(query, key, before, future)
-        result = directional_attention(query, key, before, future, onto=key.clone())
+        result = directional_attention_(key.clone(), query, key, before, future)
         torch.testing.assert_close(result, expected, atol=1e-12, rtol=0)
 
 

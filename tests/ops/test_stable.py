@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from contraction import lstm_contraction
 from torch import Tensor
 
 from recurcli.ops import clip_singular_values, project_lstm, scale_rows
-from recurcli.ops.stable import lstm_bounds, lstm_contraction
+from recurcli.ops.stable import lstm_bounds
 
 SIZE = 6
 

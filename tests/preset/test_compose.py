@@ -69,15 +69,16 @@ def test_exponents_are_numbers_and_no_is_a_word(tmp_path: Path) -> None:
     assert lines[("d", "e")] == 5
 
 
-def test_every_key_of_an_encoder_stands_in_its_file() -> None:
+def test_an_encoder_has_every_key_of_its_config_and_its_file_only_what_differs() -> None:
     import dataclasses
 
     from recurcli.encoders import ENCODERS
 
-    for name, kind in ENCODERS.items():
+    for name, entry in ENCODERS.items():
         values, _ = read_mapping(preset_folder() / "encoders" / f"{name}.yaml")
-        fields = {field.name for field in dataclasses.fields(kind.Config)}
-        assert set(values["encoder"]) == fields | {"name"}, name
+        defaults = {field.name: field.default for field in dataclasses.fields(entry.config)}
+        assert set(compose(f"{name}-tnews").preset.encoder) == defaults.keys() | {"name"}, name
+        assert not [key for key, value in values["encoder"].items() if defaults.get(key, "none") == value], name
 
 
 def test_the_schema_knows_every_key_and_describes_it() -> None:
