@@ -1,4 +1,10 @@
-"""Words on the screen: the signatures and help of the commands. What they do stands in `commands/`."""
+"""The signatures and help of the commands. The work of the commands is in `commands/`."""
+
+import sys
+
+if sys.platform == "win32":
+    print("recur: error: recur runs on Linux and macOS; on Windows use WSL", file=sys.stderr)
+    sys.exit(2)
 
 # The order of the imports is that of the commands in the help.
 from recurcli.cli import pretrain, finetune, evaluate, predict, export, check, presets  # isort: skip

@@ -50,6 +50,11 @@ def test_help_and_usage_errors_need_no_torch() -> None:
     assert process(["-c", script]).stderr.splitlines()[-1] == "set()"
 
 
+def test_windows_is_refused_in_one_line() -> None:
+    done = process(["-c", "import sys; sys.platform = 'win32'; import recurcli.cli"])
+    assert (done.returncode, done.stderr) == (2, "recur: error: recur runs on Linux and macOS; on Windows use WSL\n")
+
+
 def test_without_a_command_there_is_help(recur: Recur) -> None:
     code, out, err = recur()
     assert (code, err) == (0, "")
