@@ -1,7 +1,7 @@
 """The `recur export` command: its options and help."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -17,7 +17,9 @@ def export(
         list[Path], typer.Argument(help="Run directories; one zip holds the files of all.", metavar="RUN...")
     ],
     output: Annotated[Path, typer.Option(help="File to write.", metavar="PATH")],
-    format: Annotated[Literal["clue"], typer.Option(help="What to make: a CLUE leaderboard zip.")] = "clue",
+    format: Annotated[
+        str, typer.Option(help="Format to write: clue, a zip for CLUE's leaderboard.", metavar="NAME")
+    ] = "clue",
     data: Data = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -36,6 +38,7 @@ def export(
 
     events = command(
         runs,
+        format=format,
         output=output,
         data=data,
         overwrite=overwrite,

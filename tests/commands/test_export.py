@@ -2,15 +2,21 @@
 
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_evaluate import copy_of
 from tiny_task import rows, tiny, write_rows
 
+import recurcli
 from recurcli.cli import run
+from recurcli.events import RowsDone
 from recurcli.export.clue import validate
+from recurcli.export.formats import FORMATS, ExportFormat
+from recurcli.export.trained_run import TrainedRun
+from recurcli.files import write_atomically
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -154,3 +160,31 @@ def test_a_damaged_model_among_several_ends_it_before_anything(
         f"recur: error: {damaged / 'model.safetensors'}: is damaged (its size or sha256 is not what manifest.json says)\n"
     )
     assert not (tmp_path / "clue.zip").exists()
+
+
+def export_vocabulary(runs: Sequence[TrainedRun], output: Path) -> Generator[RowsDone, None, list[dict[str, Any]]]:
+    """A format of the test: the label of a text, and the tokens of the vocabulary, a line each."""
+    [run] = runs
+    [label] = yield from run.predict([("鼠", None)], 1, 0)
+    write_atomically(output, "".join(f"{line}\n" for line in (label, *run.tokenizer.tokens)))
+    return [{"name": output.name, "rows": len(run.tokenizer.tokens), "from": run.task.name, "run": str(run.path)}]
+
+
+def test_a_format_is_a_function_and_a_row(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FORMATS, "vocabulary", ExportFormat(export_vocabulary, ".txt", "a vocabulary is a text file"))
+    options = ["--format", "vocabulary", "--output"]
+    code, out, err = recur("export", trained, *options, tmp_path / "x.txt", "--json")
+    assert code == 0, err
+    label, *tokens = (tmp_path / "x.txt").read_text().split("\n")
+    assert label in recurcli.load(trained).labels
+    assert tokens[:4] == ["[PAD]", "[UNK]", "[SEP]", "[MASK]"]
+    assert json.loads(out)["files"][0]["rows"] == len(tokens) - 1
+    code, _, err = recur("export", trained, *options, tmp_path / "x.zip")
+    assert (code, err) == (2, f"recur: error: {tmp_path / 'x.zip'}: a vocabulary is a text file; name it x.zip.txt\n")
+
+
+def test_a_format_that_is_unknown_is_refused_with_those_there_are(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    code, _, err = recur("export", trained, "--format", "pickle", "--output", tmp_path / "x.zip")
+    assert (code, err) == (2, "recur: error: --format: there is no format 'pickle'; there are: clue\n")

@@ -1,0 +1,99 @@
+"""The format `clue`: predictions of CLUE's test rows as one zip for its leaderboard."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import Split, load_split
+from recurcli.data.sources.find import find_source
+from recurcli.data.tasks import Submission, Task
+from recurcli.errors import DataError, UsageError
+from recurcli.events import Note, RowsDone
+from recurcli.export.clue import validate, write_submission
+from recurcli.export.trained_run import TrainedRun
+
+
+class _Answer(NamedTuple):
+    """A file of the zip: its name, the run that predicts it, and the rows."""
+
+    submission: Submission
+    run: TrainedRun
+    rows: Split
+
+
+def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | RowsDone, None, list[dict[str, Any]]]:
+    """Predict every test file that CLUE takes of each run's task and write one zip; return the files in it.
+
+    All test files are read before the first row is predicted. Raises UsageError for a task that is not CLUE's and for
+    two runs of one task, DataError for a test file that is missing, has bad rows or is of another length.
+    """
+    answers: list[_Answer] = []
+    for run in runs:
+        if not run.task.submissions:
+            raise UsageError(f"{run.path}: {run.task.name} is no task of CLUE's leaderboard")
+        if earlier := next((answer.run for answer in answers if answer.submission in run.task.submissions), None):
+            raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run a task")
+        for submission in run.task.submissions:
+            if (rows := _test_rows(run.task, submission, run.data)) is None:
+                yield Note(f"{submission.name} is left out: there is no {submission.test_file}", "warning")
+            else:
+                answers.append(_Answer(submission, run, rows))
+    labels: dict[str, list[str]] = {}
+    done, total = 0, sum(len(answer.rows.examples) for answer in answers)
+    for submission, run, rows in answers:
+        texts = [(example.text, example.pair) for example in rows.examples]
+        labels[submission.name] = yield from run.predict(texts, total, done)
+        done += len(texts)
+    write_submission(output, labels)
+    for finding in validate(output):
+        yield Note(finding.message, "warning" if finding.level == "warning" else "info")
+    return [
+        {
+            "name": submission.name,
+            "rows": len(rows.examples),
+            "from": submission.test_file if rows.path is None else rows.path.name,
+            "run": str(run.path),
+        }
+        for submission, run, rows in sorted(answers, key=lambda answer: answer.submission.name)
+    ]
+
+
+def _test_rows(task: Task, submission: Submission, config: DataConfig) -> Split | None:
+    """The rows that `submission` answers; None if the data lack its file."""
+    split = next(name for name, file in task.files.items() if file == submission.test_file)
+    if not _is_there(task, submission, split, config):
+        return None
+    rows = load_split(task, split, replace(config, skip_bad_rows=False))
+    if len(rows.examples) != submission.rows:
+        raise DataError(
+            f"{rows.path or task.name}: has {len(rows.examples):,} rows; {submission.test_file} of CLUE has "
+            f"{submission.rows:,}, and each needs its line in {submission.name}"
+        )
+    return rows
+
+
+def _is_there(task: Task, submission: Submission, split: str, config: DataConfig) -> bool:
+    """Whether the data have the test file of `submission`. Raises DataError if the task's first one is missing.
+
+    A single file is the test file whose name it has, or else the task's first one.
+    """
+    first = submission is task.submissions[0]
+    if config.path is None:
+        return first  # the Hub has one test set a task
+    path = Path(config.path)
+    if not path.is_dir():
+        name = path.name.removesuffix(".gz")
+        if name in (task.files["train"], task.files["dev"]):
+            raise UsageError(
+                f"{path}: holds labelled rows, no test rows; {submission.name} answers {submission.test_file}"
+            )
+        return name == submission.test_file or (first and name not in [other.test_file for other in task.submissions])
+    try:
+        find_source(task, split, config)
+    except DataError:
+        if first:
+            raise
+        return False
+    return True
