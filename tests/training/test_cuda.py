@@ -1,13 +1,17 @@
 """The same commands on a GPU; skipped where there is none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_task import tiny
 
+from recurcli.commands.finetune import finetune
+from recurcli.commands.training.setup import TrainingRequest
+from recurcli.events import Progress
 from recurcli.files import sha256_of
+from recurcli.preset import compose
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -27,9 +31,16 @@ def test_a_model_trained_on_cuda_predicts_the_same_on_the_cpu(
     assert abs(scores[0] - scores[1]).max() < 1e-4
 
 
-def test_a_run_on_cuda_resumes(recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path) -> None:
-    options = ["--preset", "starsaber-tnews", "--data", tiny_tnews, *tiny(), "--device", "cuda", "--quiet"]
-    for name in ("a", "b"):
-        code, _, err = recur("finetune", *options, "--output", tmp_path / name)
-        assert code == 0, err
-    assert sha256_of(tmp_path / "a" / "model.safetensors") == sha256_of(tmp_path / "b" / "model.safetensors")
+def test_a_run_on_cuda_resumes(tiny_tnews: Path, tmp_path: Path) -> None:
+    settings = [
+        setting for setting in tiny("encoder.dropout=0.2", "finetuning.checkpoint_every=3") if setting != "--set"
+    ]
+    resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=[*settings, "runtime.device=cuda"])
+    list(finetune(TrainingRequest(resolved, tmp_path / "whole")))
+    events = finetune(TrainingRequest(resolved, tmp_path / "x"))
+    next(event for event in events if isinstance(event, Progress) and event.step == 5)
+    assert isinstance(events, Generator)
+    events.close()
+    notes = list(finetune(TrainingRequest(resolved, tmp_path / "x", resume=True)))
+    assert any("resumed at step 3" in str(note) for note in notes)
+    assert sha256_of(tmp_path / "x" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")

@@ -8,7 +8,7 @@ import torch
 
 from recurcli.errors import UsageError
 from recurcli.model.config import ModelConfig
-from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.model.models import MaskedTokenModel
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
@@ -36,27 +36,6 @@ def test_hinge_is_the_largest_violation_of_the_margin() -> None:
     losses = multiclass_hinge(logits, targets)
     assert losses.tolist() == expected == [0.5, 0.0, 1.0]
     assert torch.autograd.gradcheck(multiclass_hinge, (logits[:1], targets[:1]))
-
-
-@pytest.mark.parametrize("loss", ["hinge", "cross_entropy"])
-@pytest.mark.parametrize("weights", ["none", "balanced"])
-def test_the_gradient_does_not_depend_on_accumulation(loss: str, weights: str) -> None:
-    words = tokenizer()
-    config = FinetuningConfig(loss=loss, class_weights=weights, batch_size=5)  # type: ignore[arg-type]
-    tokens = words.encode([(text, None) for text in TEXTS], 16)
-    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 0], ("x", "y"), config, words.pad_id)
-    gradients = []
-    for count in (1, 2, 5):
-        torch.manual_seed(0)
-        model = Classifier(model_config(words, ("x", "y"))).double().eval()
-        batches = objective.micro_batches(np.arange(5), count, torch.Generator())
-        assert len(batches) == count
-        weight = sum(batch.weight for batch in batches)
-        for batch in batches:
-            (objective.loss(model, batch, torch.device("cpu"))[0] / weight).backward()  # type: ignore[no-untyped-call]
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
-    for other in gradients[1:]:
-        torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=1e-5)
 
 
 def test_balanced_weights_give_each_class_the_same_say() -> None:

@@ -1,0 +1,79 @@
+"""Runs in the format of an older recur are refused in one line that names the version."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recurcli.files import write_manifest
+from recurcli.runs.model_files import MODEL_FILES
+from recurcli.runs.run_directory import RunDirectory
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+def set_version(path: Path, names: tuple[str, ...]) -> None:
+    """Make the JSON file at `path` one of format version 1, with a manifest of `names` that fits."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 1}))
+    write_manifest(path.parent, names)
+
+
+def old(run: Path, target: Path) -> Path:
+    """A copy of a run whose files are of format version 1: preset.yaml did not say its version then."""
+    shutil.copytree(run, target)
+    preset = target / "preset.yaml"
+    text = preset.read_text()
+    assert text.startswith("# format_version: 2\n")
+    preset.write_text(text.partition("\n")[2].replace("gradient_accumulation_steps", "accumulation"))
+    set_version(target / "config.json", MODEL_FILES)
+    return target
+
+
+@pytest.fixture
+def old_run(trained: Path, tmp_path: Path) -> Path:
+    return old(trained, tmp_path / "old")
+
+
+@pytest.mark.parametrize("command", ["eval", "predict", "export", "finetune --init"])
+def test_a_model_of_an_older_format_is_refused_by_name(
+    command: str, recur: Recur, old_run: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    arguments = {
+        "eval": ["eval", old_run],
+        "predict": ["predict", old_run, tiny_tnews / "test.json"],
+        "export": ["export", old_run, "--output", tmp_path / "out.zip"],
+        "finetune --init": [
+            *("finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews),
+            *("--init", old_run, "--output", tmp_path / "new"),
+        ],
+    }
+    code, out, err = recur(*arguments[command])
+    assert (code, out, err.count("\n")) == (4, "", 1), err
+    assert f"{old_run / 'config.json'}: has format version 1; this recur reads 2" in err
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_an_older_run_is_not_resumed(finished: bool, recur: Recur, trained: Path, old_run: Path) -> None:
+    if not finished:
+        (old_run / "result.json").unlink()
+    again = ["finetune", "--preset", trained / "preset.yaml", "--output", old_run]
+    code, out, err = recur(*again, "--resume")
+    assert (code, out, err.count("\n")) == (4, "", 1), err
+    assert f"{old_run / 'preset.yaml'}: has format version 1; this recur reads 2" in err
+
+
+def test_checkpoints_of_an_older_format_are_refused_by_name(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    (run / "result.json").unlink()
+    for state in (run / "checkpoints").glob("step-*/state.json"):
+        names = tuple(path.name for path in state.parent.iterdir() if path.name != "manifest.json")
+        set_version(state, names)
+    code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume")
+    assert (code, err.splitlines()[-1].count("format version 1; this recur reads 2")) == (4, 1), err
+
+
+def test_a_run_says_whether_it_is_finished(trained: Path, tmp_path: Path) -> None:
+    assert RunDirectory(trained).is_finished
+    assert not RunDirectory(tmp_path).is_finished

@@ -1,0 +1,80 @@
+"""Trainings of a moment, to test `fit` and `Session` themselves."""
+
+from typing import Any
+
+import torch
+
+from recurcli.distributed.group import SINGLE_PROCESS, Ranks
+from recurcli.model.config import ModelConfig
+from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.tokenizer import Tokenizer
+from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig
+from recurcli.training.fit import TrainingLoop
+from recurcli.training.objectives import ClassificationObjective, MaskedTokenObjective, Objective
+from recurcli.training.seeding import seed_weights
+
+TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]
+LABELS = [0, 1, 1, 1, 0, 0, 1]
+WINDOW_OF_ONE = {"name": "truncated-rnn", "window": 1}
+"""An encoder whose recurrent matrices never have a gradient."""
+
+
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(TEXTS, TokenizerConfig(kind="char", min_frequency=1))
+
+
+def training_loop(
+    kind: str = "classification",
+    encoder: str | dict[str, Any] = "starsaber",
+    *,
+    optimizer: type[torch.optim.Optimizer] = torch.optim.SGD,
+    ranks: Ranks = SINGLE_PROCESS,
+    evaluate: Any = None,
+    evaluate_every: int | None = None,
+    patience: int | None = None,
+    **settings: Any,
+) -> TrainingLoop:
+    """A loop over TEXTS with fresh weights of one seed: plain gradient descent in double precision, if not said otherwise."""
+    words = tokenizer()
+    tokens = words.encode([(text, None) for text in TEXTS], 16)
+    plain: dict[str, Any] = {"learning_rate": 0.1, "warmup_ratio": 0.0, "lr_scheduler": "constant"}
+    settings = {**plain, "max_grad_norm": None, **settings}
+    named = {"name": encoder} if isinstance(encoder, str) else encoder
+    labels = ("x", "y") if kind == "classification" else ()
+    config = ModelConfig(
+        encoder={"hidden_size": 8, "num_layers": 2, **named},
+        vocab_size=words.vocab_size,
+        pad_id=words.pad_id,
+        max_length=16,
+        labels=labels,
+    )
+    seed_weights(0)
+    model: Classifier | MaskedTokenModel
+    objective: Objective
+    optimization: OptimizationConfig
+    if kind == "classification":
+        optimization = finetuning = FinetuningConfig(class_weights="balanced", loss="hinge", **settings)
+        objective = ClassificationObjective(tokens, LABELS, labels, finetuning, words.pad_id)
+        model = Classifier(config)
+    else:
+        optimization = pretraining = PretrainingConfig(**{"loss_on": "masked", "mlm_probability": 0.5, **settings})
+        objective = MaskedTokenObjective(tokens, words, pretraining)
+        model = MaskedTokenModel(config)
+    model.double()
+    return TrainingLoop(
+        model=model,
+        optimizer=optimizer(model.parameters(), lr=1.0, weight_decay=0.1),  # type: ignore[call-arg]
+        objective=objective,
+        config=optimization,
+        seed=3,
+        evaluate=evaluate,
+        evaluate_every=evaluate_every,
+        patience=patience,
+        ranks=ranks,
+    )
+
+
+def weights(loop: TrainingLoop) -> dict[str, torch.Tensor]:
+    """A copy of the weights."""
+    return {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}

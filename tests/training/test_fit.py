@@ -1,0 +1,179 @@
+"""`fit` itself: one gradient however a batch is divided, evaluations when they are due, and resumes from a state."""
+
+import copy
+import threading
+from typing import Any
+
+import pytest
+import torch
+from loops import LABELS, WINDOW_OF_ONE, training_loop, weights
+
+from recurcli.distributed.group import Ranks
+from recurcli.errors import NumericError
+from recurcli.training.fit import TrainingLoop, TrainingState, fit
+from recurcli.training.optimizer import optimizer_tensors
+
+WITHOUT_DROPOUT = {"name": "starsaber", "dropout": 0.0}
+ENCODERS = [WITHOUT_DROPOUT, {"name": "transject", "dropout": 0.0}, WINDOW_OF_ONE]
+KINDS = ["classification", "masked tokens"]
+
+
+class Threads(Ranks):
+    """Ranks that are threads of this process."""
+
+    def __init__(self, rank: int, values: list[Any], barrier: threading.Barrier) -> None:
+        super().__init__(rank, len(values))
+        self._values, self._barrier = values, barrier
+
+    def all_gather(self, value: Any) -> list[Any]:
+        self._values[self.rank] = value
+        self._barrier.wait()
+        values = list(self._values)
+        self._barrier.wait()
+        return values
+
+    def all_reduce_(self, tensors: Any) -> None:
+        for tensor, *values in zip(tensors, *self.all_gather([tensor.clone() for tensor in tensors]), strict=True):
+            tensor.copy_(sum(values))
+
+
+def trained(loop: TrainingLoop) -> TrainingState:
+    state = TrainingState()
+    for _ in fit(loop, state):
+        pass
+    return state
+
+
+def trained_by_ranks(size: int, *arguments: Any, **settings: Any) -> list[tuple[TrainingLoop, TrainingState]]:
+    """The loops and states of `size` ranks that train together."""
+    values, barrier = [None] * size, threading.Barrier(size, timeout=60)
+    loops = [training_loop(*arguments, ranks=Threads(rank, values, barrier), **settings) for rank in range(size)]
+    done: dict[int, TrainingState] = {}
+
+    def train(rank: int) -> None:
+        try:
+            done[rank] = trained(loops[rank])
+        finally:
+            if rank not in done:
+                barrier.abort()
+
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [(loop, done[rank]) for rank, loop in enumerate(loops)]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder["name"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("rows", "count"), [(7, 2), (7, 7), (3, 2)])
+def test_accumulation_changes_neither_gradient_nor_weights(
+    encoder: dict[str, Any], kind: str, rows: int, count: int
+) -> None:
+    # Masking draws batch by batch: only one micro-batch of all rows has the masks of the whole batch.
+    settings: dict[str, Any] = {"batch_size": rows, "max_steps": 3}
+    if kind == "masked tokens":
+        settings["loss_on"] = "all"
+        settings["mlm_probability"] = 1e-9
+    whole, cut = (training_loop(kind, encoder, **settings, gradient_accumulation_steps=some) for some in (1, count))
+    before = weights(whole)
+    measures = [trained(loop).measures for loop in (whole, cut)]
+    assert measures[0] == pytest.approx(measures[1], abs=1e-6)
+    torch.testing.assert_close(weights(cut), weights(whole), atol=1e-6, rtol=1e-5)
+    assert max((before[name] - tensor).abs().max() for name, tensor in weights(whole).items()) > 1e-3
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder["name"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("rows", "count", "size"), [(7, 1, 2), (7, 2, 2), (7, 3, 3), (2, 1, 3)])
+def test_the_shares_of_several_ranks_sum_to_the_gradient_of_one(
+    encoder: dict[str, Any], kind: str, rows: int, count: int, size: int
+) -> None:
+    settings: dict[str, Any] = {"batch_size": rows, "gradient_accumulation_steps": count, "max_steps": 3}
+    alone = training_loop(kind, encoder, **settings)
+    measures = trained(alone).measures
+    for loop, state in trained_by_ranks(size, kind, encoder, **settings):
+        torch.testing.assert_close(weights(loop), weights(alone), atol=1e-6, rtol=1e-5)
+        assert state.measures == pytest.approx(measures, abs=1e-5)
+
+
+def test_a_parameter_without_a_gradient_has_no_state_and_no_decay_in_any_rank() -> None:
+    for size in (1, 2):
+        for loop, _ in trained_by_ranks(
+            size, "classification", WINDOW_OF_ONE, max_steps=2, optimizer=torch.optim.AdamW
+        ):
+            unused = [name for name, p in loop.model.named_parameters() if p not in loop.optimizer.state]
+            assert unused
+            assert all(name.endswith("recurrent") for name in unused)
+
+
+@pytest.mark.parametrize(("every", "due"), [(3, [3, 6, 8]), (None, [4, 8]), (100, [8])])
+def test_the_model_is_evaluated_when_it_is_due_and_after_the_last_step(every: int | None, due: list[int]) -> None:
+    loop = training_loop(batch_size=2, max_steps=8, evaluate=lambda: 0.5, evaluate_every=every)
+    steps = [progress.step for progress in fit(loop, TrainingState()) if progress.dev_metric is not None]
+    assert steps == due
+
+
+def test_training_stops_when_patience_runs_out_and_remembers_the_best_step() -> None:
+    metrics = iter([0.1, 0.3, 0.3, 0.2, 0.9])
+    loop = training_loop(max_steps=50, evaluate=lambda: next(metrics), evaluate_every=2, patience=2)
+    state = TrainingState()
+    improved = [progress.step for progress in fit(loop, state) if progress.improved]
+    assert improved == [2, 4]
+    assert (state.step, state.best_step, state.best_dev_metric, state.stale_evaluations) == (8, 4, 0.3, 2)
+    assert next(metrics) == 0.9
+
+
+def test_an_evaluation_that_a_stop_prevented_comes_first_in_the_resume() -> None:
+    loop = training_loop(batch_size=len(LABELS), max_steps=2, evaluate=lambda: 0.5, evaluate_every=1)
+    state = TrainingState(step=1)
+    first = next(fit(loop, state))
+    assert (first.step, first.dev_metric) == (1, 0.5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", [1, 3, 4])
+def test_a_training_resumes_from_its_state_bit_for_bit(kind: str, step: int) -> None:
+    settings: dict[str, Any] = {"batch_size": 2, "max_steps": 6, "gradient_accumulation_steps": 2}
+    encoder = {"name": "starsaber", "dropout": 0.3}
+    whole = training_loop(kind, encoder, optimizer=torch.optim.AdamW, **settings)
+    final = trained(whole)
+    first = training_loop(kind, encoder, optimizer=torch.optim.AdamW, **settings)
+    state = TrainingState()
+    next(progress for progress in fit(first, state) if progress.step == step)
+    second = training_loop(kind, encoder, optimizer=torch.optim.AdamW, **settings)
+    second.model.load_state_dict(weights(first))
+    second.optimizer.load_state_dict(copy.deepcopy(first.optimizer.state_dict()))
+    state = TrainingState(**copy.deepcopy(vars(state)))
+    torch.manual_seed(99)
+    for _ in fit(second, state):
+        pass
+    assert (state.step, state.loss_sum, state.measures) == (final.step, final.loss_sum, final.measures)
+    torch.testing.assert_close(weights(second), weights(whole), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_step_whose_numbers_are_not_finite_changes_nothing(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = training_loop(max_steps=5, optimizer=torch.optim.AdamW)
+    state = TrainingState()
+    steps = fit(loop, state)
+    next(steps)
+    next(steps)
+    before = weights(loop), copy.deepcopy(optimizer_tensors(loop.model, loop.optimizer)), copy.deepcopy(state)
+    honest = loop.objective.loss
+
+    def poisoned(*arguments: Any) -> Any:
+        total, auxiliary = honest(*arguments)
+        if where == "loss":
+            return total * torch.nan, auxiliary
+        total.register_hook(lambda gradient: gradient * torch.inf)  # type: ignore[no-untyped-call]
+        return total, auxiliary
+
+    monkeypatch.setattr(loop.objective, "loss", poisoned)
+    with pytest.raises(NumericError, match="step 3: loss"):
+        next(steps)
+    torch.testing.assert_close(weights(loop), before[0], atol=0, rtol=0)
+    torch.testing.assert_close(optimizer_tensors(loop.model, loop.optimizer), before[1], atol=0, rtol=0)
+    assert vars(state) | {"seconds": 0} == vars(before[2]) | {"seconds": 0}
+    assert all(parameter.grad is None for parameter in loop.model.parameters())

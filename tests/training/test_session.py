@@ -1,0 +1,92 @@
+"""`Session`: what a training leaves on the disk, and what it resumes from."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from loops import training_loop, weights
+from torch import Tensor
+
+from recurcli.errors import Interrupted, UsageError
+from recurcli.events import Note
+from recurcli.runs.run_directory import RunDirectory
+from recurcli.training.session import Session
+from recurcli.training.signals import StopRequest
+
+
+def session(folder: Path, published: list[Any] | None = None, **more: Any) -> Session:
+    """Eight steps with an evaluation after every second, the second one the best."""
+    folder.mkdir(exist_ok=True)
+    metrics = iter([0.2, 0.8, 0.5, 0.6])
+    facts = {"must_match": {"seed": 3}, "should_match": {"threads": 1}} | more
+    return Session(
+        run=RunDirectory(folder),
+        loop=training_loop(
+            optimizer=torch.optim.AdamW,
+            batch_size=4,
+            max_steps=8,
+            checkpoint_every=3,
+            log_every=4,
+            evaluate=lambda: next(metrics),
+            evaluate_every=2,
+        ),
+        publish=lambda tensors: None if published is None else published.append(dict(tensors)),
+        stop=StopRequest(),
+        **facts,
+    )
+
+
+def run(training: Session) -> list[Any]:
+    return [*training.restore(), *training.train()]
+
+
+def test_a_training_logs_saves_and_publishes_the_best_weights(tmp_path: Path) -> None:
+    published: list[dict[str, Tensor]] = []
+    training = session(tmp_path / "run", published)
+    run(training)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 6, 8]
+    assert [line["dev_metric"] for line in lines] == [0.2, 0.8, 0.5, 0.6]
+    assert [line["best_dev_metric"] for line in lines] == [0.2, 0.8, 0.8, 0.8]
+    assert sorted(path.name for path in training.run.checkpoints.iterdir()) == ["step-00000006", "step-00000008"]
+    assert len(published) == 2
+    assert training.best is not None
+    torch.testing.assert_close(published[-1], training.best, atol=0, rtol=0)
+
+
+def test_a_stop_saves_a_checkpoint_from_which_the_weights_and_the_best_ones_come_back(tmp_path: Path) -> None:
+    whole = session(tmp_path / "whole")
+    run(whole)
+    first = session(tmp_path / "run")
+    with pytest.raises(Interrupted):
+        for progress in run_slowly(first):
+            if progress.step == 4:
+                first.stop.signal = signal.SIGTERM
+    assert (first.state.step, (tmp_path / "run" / "checkpoints" / "step-00000005").is_dir()) == (5, True)
+    published: list[dict[str, Tensor]] = []
+    second = session(tmp_path / "run", published)
+    second.loop = training_loop(
+        optimizer=torch.optim.AdamW, batch_size=4, max_steps=8, evaluate=iter([0.5, 0.6]).__next__, evaluate_every=2
+    )
+    notes = [event.text for event in run(second) if isinstance(event, Note)]
+    assert notes == ["resumed at step 5 of 8"]
+    torch.testing.assert_close(weights(second.loop), weights(whole.loop), atol=0, rtol=0)
+    torch.testing.assert_close(published[0], whole.best, atol=0, rtol=0)
+
+
+def run_slowly(training: Session) -> Any:
+    yield from training.restore()
+    yield from training.train()
+
+
+def test_a_resume_must_match_and_should_match(tmp_path: Path) -> None:
+    run(session(tmp_path / "run"))
+    with pytest.raises(UsageError, match="seed was 3 and is now 4"):
+        list(session(tmp_path / "run", must_match={"seed": 4}).restore())
+    warning, _ = session(tmp_path / "run", should_match={"threads": 2}).restore()
+    assert warning.level == "warning"
+    assert warning.text.startswith("threads was 1 and is now 2")
+    assert list(session(tmp_path / "run", must_match={"seed": 3}).restore())
