@@ -66,3 +66,55 @@ def test_attention_that_looks_at_all_alike_has_the_entropy_of_the_length() -> No
             parameter.zero_()
     expected = sum(length * math.log(length) for length in (9, 9, 7, 4, 2, 9)) / MASK.sum().item()
     assert diagnose(backbone, IDS, MASK).layers[0].readings["attention_entropy"] == pytest.approx(expected, rel=1e-5)
+
+
+def with_encoder(**keys: object) -> Backbone:
+    torch.manual_seed(0)
+    encoder = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, **keys}
+    return Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16))
+
+
+def test_orthogonal_attention_is_read_from_the_orthogonal_weights() -> None:
+    orthogonal, plain = with_encoder(name="orthogonal-transformer"), with_encoder(name="transformer")
+    state = orthogonal.state_dict()
+    with torch.no_grad():
+        for key in state:
+            if key.endswith("query_key_value.weight"):
+                state[key] *= 6  # raw parameters say nothing of the sizes of orthogonal weights
+    orthogonal.load_state_dict(state)
+    for number, weights in enumerate(orthogonal.encoder.orthogonal_weights()):  # type: ignore[operator]
+        state.update({f"encoder.layers.{number}.{name}": weight.detach() for name, weight in weights.items()})
+    plain.load_state_dict(state)
+    for one, other in zip(diagnose(orthogonal, IDS, MASK).layers, diagnose(plain, IDS, MASK).layers, strict=True):
+        assert one.readings["attention_entropy"] == pytest.approx(other.readings["attention_entropy"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rsa", "linear-transformer"])
+def test_causal_attention_has_the_entropy_of_the_past_alone(name: str) -> None:
+    backbone = with_encoder(name=name, causal=True)
+    with torch.no_grad():
+        for layer in backbone.encoder.layers:
+            layer.attention.query_key_value.weight.zero_()  # type: ignore[operator, union-attr]
+    logs = [math.log(t + 1) for length in (9, 9, 7, 4, 2, 9) for t in range(length)]
+    entropy = diagnose(backbone, IDS, MASK).layers[0].readings["attention_entropy"]
+    assert entropy == pytest.approx(sum(logs) / len(logs), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["starsaber", "gated-starsaber", "transformer", "rezero", "rsa", "linear-transformer", "orthogonal-transformer"],
+)
+def test_every_attention_has_an_entropy_between_zero_and_the_log_of_the_length(name: str) -> None:
+    for layer in diagnose(model(name), IDS, MASK).layers:
+        entropy = layer.readings["attention_entropy"]
+        assert isinstance(entropy, float)
+        assert 0 < entropy <= math.log(9) + 1e-6
+    alphas = {"starsaber": 1.0, "rezero": 0.0}
+    if name in alphas:
+        assert layer.readings["alpha"] == alphas[name]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_bilstm_is_diagnosed_on_cuda() -> None:
+    found = diagnose(model("bilstm").cuda(), IDS.cuda(), MASK.cuda())
+    assert all(math.isfinite(norm) for norm in found.gradient_norm_by_distance)
