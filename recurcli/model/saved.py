@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import read_limited
@@ -80,6 +81,16 @@ def require_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Pat
             raise ModelError(f"{source}: {name} holds numbers that are not finite")
 
 
+class _WithoutDraws(TorchFunctionMode):
+    """Leave tensors as they are where torch.nn.init would fill them: on the meta device that imports torch._dynamo."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor], source: Path) -> Model:
     """Return the module that `build` makes, with `tensors` as its state.
 
@@ -89,7 +100,7 @@ def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor]
     file `source` where the tensors do not fit, and whatever `build` raises.
     """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _WithoutDraws():
             model = build()
     except (NotImplementedError, RuntimeError) as error:
         if "meta" not in str(error):
