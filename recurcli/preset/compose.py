@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recurcli.data.tasks import TASKS
 from recurcli.encoders import ENCODERS
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.schema import Preset
@@ -64,11 +65,11 @@ def preset_folder() -> Path:
 
 
 def preset_names() -> dict[str, list[str]]:
-    """Names of the `encoders`, the `tasks` and the `presets` that are files of their own."""
+    """Names of the encoders, the tasks, and the presets that are one file."""
     folder = preset_folder()
     return {
         "encoders": sorted({path.stem for path in folder.glob("encoders/*.yaml")} | _foreign_encoders()),
-        "tasks": sorted(path.stem for path in folder.glob("tasks/*.yaml")),
+        "tasks": sorted(TASKS),
         "presets": sorted(path.stem for path in folder.glob("*.yaml") if path.stem != "base"),
     }
 
@@ -90,7 +91,7 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
     layers = [
         _Layer({"encoder": {"name": encoder, **defaults}}, {}),
         _file_layer(folder / "base.yaml"),
-        _file_layer(folder / "tasks" / f"{task}.yaml"),
+        _file_layer(task_file) if (task_file := folder / "tasks" / f"{task}.yaml").is_file() else _Layer({}, {}),
         _encoder_layer(encoder),
         *chain,
         *options,
@@ -160,7 +161,7 @@ def _split_name(name: str) -> _Layer:
 
 
 def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:
-    """The task and the encoder that the layers settle on, checked to have files of their own."""
+    """The task and the encoder that the layers settle on, checked to be known."""
     merged, origins = _merge(layers)
     chosen = []
     for path, kind in ((("task",), "tasks"), (("encoder", "name"), "encoders")):

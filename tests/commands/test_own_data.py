@@ -12,6 +12,8 @@ from predicting import Recur, jsonl
 from pyarrow import parquet
 from tiny_task import LABELS, tiny
 
+from recurcli.data.tasks import TASKS, Layout, Task
+
 PRESET = """
 task: custom
 encoder: {name: starsaber, hidden_size: 16, num_layers: 1}
@@ -154,3 +156,22 @@ def test_data_that_nobody_names_are_asked_for(recur: Recur, tmp_path: Path) -> N
         code, _, err = recur(command, "--preset", "starsaber-custom", "--output", tmp_path / "run")
         assert code == 2
         assert "--data" in err
+
+
+def test_a_task_is_one_row(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    row = Task(name="rodents", labels=tuple(sorted(NAMES.values())), layouts=(Layout(files=files),), text=("words",))
+    monkeypatch.setitem(TASKS, "rodents", row)
+    for number, (split, count) in enumerate((("train", 40), ("dev", 12), ("test", 9))):
+        lines = (f"{text}\t{label}\n" for text, label in rows(count, seed=number))
+        (tmp_path / f"{split}.tsv").write_text("words\tlabel\n" + "".join(lines))
+    run = tmp_path / "run"
+    options = ["--preset", "starsaber-rodents", "--data", tmp_path, "--output", run, "--json"]
+    result = report(recur("finetune", *options, *tiny("tokenizer.kind=char", "finetuning.max_steps=3")))
+    assert (result["task"], result["data"]["dev"]["rows"]) == ("rodents", 12)
+    for split, count in (("dev", 12), ("test", 9)):
+        scored = report(recur("eval", run, "--split", split, "--json"))
+        assert (scored["task"], scored["rows"]) == ("rodents", count)
+    code, out, err = recur("predict", run, tmp_path / "test.tsv")
+    assert code == 0, err
+    assert {line.split("\t")[2] for line in out.splitlines()[1:]} <= set(row.labels)
