@@ -12,7 +12,7 @@ Column = str | int
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where the rows are and which columns of them matter; what is not given is the task's own."""
+    """Where the rows are and which columns are read; null: the task's setting."""
 
     __pydantic_config__ = STRICT
 
@@ -39,7 +39,7 @@ class DataConfig:
     id: Column | None = None
     """Column (or JSON key) of the row's id; without one a row is known by its number, from 0."""
     labels: tuple[str | int, ...] | None = None
-    """The labels in the order of the classes; null = the task's own, or those of the training rows."""
+    """The labels in the order of the classes; null: those of the task, or of the training rows."""
     drop_label: str | int | None = None
     """A label that marks rows to be left out of train and dev, such as the - of NLI rows without a majority."""
     dev_seed: int = 0

@@ -91,7 +91,7 @@ def load_split(
         found = _split_of(hub.records, name, task, columns, config)
         source = Source(Path(name), PLAIN, hub.divided)
     elif task.name == CUSTOM:
-        raise UsageError("rows of one's own come from --data (data.path), a file or folder, or from the Hub (data.hub)")
+        raise UsageError("your own rows come from --data (data.path), a file or folder, or from the Hub (data.hub)")
     else:
         rows = listops_rows(task, split)
         generated = (Record(line, row._asdict()) for line, row in enumerate(rows, 1))
@@ -160,7 +160,7 @@ def opened(
     """
     path, layout = source.path, source.layout
     format: Format | None = "folders" if path.is_dir() else None
-    folders = task.labels if task.name != CUSTOM or config.labels else ()  # of one's own folders all are labels
+    folders = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
     with read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=folders) as records:
         yield (
             records,

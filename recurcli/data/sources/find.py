@@ -11,7 +11,7 @@ from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 
 _STEMS = {"train": ("train", "training"), "dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
-"""What the files of one's own data are called, before their ending."""
+"""Names of the files of task `custom`, without their endings."""
 _ENDINGS = [*FORMATS, *(f"{ending}.gz" for ending in FORMATS if ending != ".parquet"), ""]
 
 
@@ -157,7 +157,7 @@ def _candidates(task: Task, split: str, path: Path) -> Iterator[tuple[Path, Layo
 
 
 def _own(folder: Path, split: str) -> Iterator[Path]:
-    """The files of one's own data for a split that are there."""
+    """The files of task `custom` that exist for a split."""
     for stem in _STEMS[split]:
         for ending in _ENDINGS:
             if (place := folder / f"{stem}{ending}").exists():

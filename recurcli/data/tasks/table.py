@@ -7,7 +7,7 @@ from recurcli.data.tasks.task import Layout, Submission, Task
 from recurcli.errors import UsageError, did_you_mean, escaped
 
 CUSTOM = "custom"
-"""The task of one's own rows: labels from the data, files and columns as the preset says or as they are usually called."""
+"""The task of your own rows: labels come from the data, files and columns from the preset or their usual names."""
 
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
 _CLUE_FILES = {"train": "train.json", "dev": "dev.json", "test": "test.json"}
