@@ -14,7 +14,8 @@ import yaml
 from recurcli.errors import UsageError, escaped
 
 KeyPath = tuple[str, ...]
-MAX_BYTES = 1 << 16
+MAX_BYTES = 1 << 19
+"""Largest preset file: 10,000 labels of 50 bytes."""
 MAX_DEPTH = 16
 
 _SCALARS = {
@@ -80,8 +81,13 @@ def parse_value(text: str, source: str) -> Any:
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """`values` as YAML that `parse_mapping` reads back as they are."""
-    return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    """Return `values` as YAML that `read_mapping` reads back unchanged; UsageError if it is longer than MAX_BYTES."""
+    text = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    if (size := len(text.encode())) > MAX_BYTES:
+        raise UsageError(
+            f"the preset takes {size:,} bytes as YAML, and at most {MAX_BYTES:,} are read; shorten its lists"
+        )
+    return text
 
 
 def flatten(values: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

@@ -17,7 +17,7 @@ from recurcli.data.tasks import TASKS
 from recurcli.encoders import ENCODERS
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.schema import Preset
-from recurcli.strict_yaml import KeyPath, flatten, parse_value, read_mapping
+from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, parse_config
 
 PRESET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -91,8 +91,8 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
     layers = [
         _Layer({"encoder": {"name": encoder, **defaults}}, {}),
         _file_layer(folder / "base.yaml"),
-        _file_layer(task_file) if (task_file := folder / "tasks" / f"{task}.yaml").is_file() else _Layer({}, {}),
-        _encoder_layer(encoder),
+        _optional_layer(folder / "tasks" / f"{task}.yaml"),
+        _optional_layer(folder / "encoders" / f"{encoder}.yaml"),
         *chain,
         *options,
     ]
@@ -104,6 +104,7 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
         preset = parse_config(Preset, merged)
     except InvalidConfig as fault:
         raise _located(fault, origins) from None
+    dump(preset.to_dict())  # refuses a preset that a run could not store
     return ResolvedPreset(name=_plain_name(name), preset=preset, origins=origins)
 
 
@@ -190,9 +191,8 @@ def _file_layer(path: Path, own: bool = False) -> _Layer:
     return _Layer(values, {key: Origin(shown, line) for key, line in lines.items()})
 
 
-def _encoder_layer(encoder: str) -> _Layer:
-    """The encoder's own file; an encoder of another package may have none, then its Config's defaults hold."""
-    path = preset_folder() / "encoders" / f"{encoder}.yaml"
+def _optional_layer(path: Path) -> _Layer:
+    """The file of a task or an encoder; an empty layer if it has none, so that the defaults hold."""
     return _file_layer(path) if path.is_file() else _Layer({}, {})
 
 

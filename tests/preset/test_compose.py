@@ -7,7 +7,7 @@ import pytest
 from recurcli.errors import UsageError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset import compose, preset_folder, preset_names
-from recurcli.strict_yaml import read_mapping
+from recurcli.strict_yaml import MAX_BYTES, dump, read_mapping
 
 
 def write(path: Path, text: str) -> str:
@@ -145,3 +145,18 @@ def test_a_name_that_nobody_has(name: str, message: str) -> None:
 def test_a_setting_that_is_none(setting: str) -> None:
     with pytest.raises(UsageError, match="is not KEY=VALUE"):
         compose("starsaber-tnews", settings=[setting])
+
+
+def test_ten_thousand_labels_are_written_and_read_back(tmp_path: Path) -> None:
+    labels = [f"label number {number:>20}" for number in range(10_000)]
+    own = {"extends": "starsaber-custom", "data": {"labels": labels}}
+    resolved = compose(write(tmp_path / "x.yaml", dump(own)))
+    assert compose(write(tmp_path / "y.yaml", dump(resolved.preset.to_dict()))).preset == resolved.preset
+
+
+def test_a_preset_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None:
+    labels = ", ".join(f"label{number}" for number in range(43_000))  # two bytes beside a label; four in a block
+    path = write(tmp_path / "x.yaml", f"extends: starsaber-custom\ndata: {{labels: [{labels}]}}\n")
+    assert Path(path).stat().st_size < MAX_BYTES
+    with pytest.raises(UsageError, match="and at most 524,288 are read"):
+        compose(path)
