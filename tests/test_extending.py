@@ -1,0 +1,89 @@
+"""An encoder is added by another package and a metric by one row, and every command uses them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_task import tiny
+
+from recurcli.evaluation.metrics import METRICS, Metric
+
+Recur = Callable[..., tuple[int, str, str]]
+
+ENCODER = """
+from dataclasses import dataclass
+from torch import nn
+from recurcli.encoders import Encoder
+
+
+class Mine(Encoder):
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        __pydantic_config__ = {"extra": "forbid"}
+        hidden_size: int
+        num_layers: int
+        negative_slope: float = 0.1
+
+    def __init__(self, config):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(config.hidden_size, config.hidden_size) for _ in range(config.num_layers))
+        self.activation = nn.LeakyReLU(config.negative_slope)
+
+    def forward(self, x, mask=None):
+        for layer in self.layers:
+            x = x + self.activation(layer(x))
+        return x
+"""
+
+
+def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    metadata = site / "mine-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (site / "mine.py").write_text(ENCODER)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[recurcli.encoders]\nmine = mine:Mine\n")
+    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{Path(__file__).resolve().parents[1]}"}
+
+    def recur(*arguments: object) -> str:
+        command = [sys.executable, "-m", "recurcli", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run = tmp_path / "run"
+    assert "mine" in recur("presets").split()
+    settings = tiny("encoder.negative_slope=0.2", "finetuning.epochs=6")
+    result = json.loads(
+        recur("finetune", "--preset", "mine-tnews", "--data", tiny_tnews, "--output", run, *settings, "--json")
+    )
+    assert result["encoder"] == "mine"
+    assert result["parameters"]["encoder"] == 2 * (16 * 16 + 16)
+    assert json.loads((run / "config.json").read_text())["encoder"]["negative_slope"] == 0.2
+    (tmp_path / "x.txt").write_text("鼠牛虎\n")
+    assert recur("predict", run, tmp_path / "x.txt", "--quiet", "--no-header").split()[0] == "鼠牛虎"
+
+
+def test_a_metric_is_one_row(recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def share_of_errors_avoided(labels: object, predictions: object) -> float:
+        return 0.123456 if labels != predictions else 0.765432
+
+    monkeypatch.setitem(METRICS, "avoided", Metric("errors avoided", share_of_errors_avoided))
+    run = tmp_path / "run"
+    settings = tiny("finetuning.metric=avoided", "finetuning.max_steps=2")
+    code, out, err = recur("finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", run, *settings)
+    assert code == 0, err
+    value = json.loads((run / "result.json").read_text())["dev"]["avoided"]
+    assert value in (0.123456, 0.765432)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["best_dev_metric"] in (0.123456, 0.765432)
+    assert ["dev", "errors", "avoided", f"{value:.4f}"] in [line.split() for line in out.splitlines()]
+    assert f"| dev errors avoided | {value:.4f} |" in (run / "README.md").read_text()
+    code, out, err = recur("eval", run)
+    assert code == 0, err
+    assert ["errors", "avoided", f"{value:.4f}"] in [line.split() for line in out.splitlines()]
+    assert '"avoided"' in recur("presets", "--schema")[1]
