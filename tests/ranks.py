@@ -54,6 +54,28 @@ def broadcast_late(arguments: list[str]) -> int:
     return 0 if value == "done" else 1
 
 
+def stop_rank_1_at_once(arguments: list[str]) -> int:
+    """Rank 1 is stopped as soon as it has joined, before its thread beats."""
+    heartbeat.BEAT, heartbeat.SILENCE, heartbeat.START = 0.5, 2.0, 10.0
+    group.join()
+    if group.current().rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(20)
+    return 0
+
+
+def start_rank_2_late(arguments: list[str]) -> int:
+    """Rank 1 holds the interpreter for a part of the heartbeat's patience while rank 2 has not started yet."""
+    heartbeat.BEAT, heartbeat.SILENCE = 0.1, 5.0
+    if os.environ["RANK"] == "2":
+        time.sleep(4)
+    group.join()
+    if group.current().rank == 1:
+        sum(range(60_000_000))  # one call of C: the thread cannot beat meanwhile
+    group.finish()
+    return 0
+
+
 def stop_rank_1(arguments: list[str]) -> int:
     """Rank 1 is stopped while the other ranks wait for it."""
     ranks = _joined()

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from recurcli.diagnostics.distances import activation_factor, distance_preservation, movement
 from recurcli.diagnostics.entropy import differential_entropy
 from recurcli.diagnostics.gradients import gradient_norm_by_distance
-from recurcli.diagnostics.layer_stats import Reading, layer_stats
+from recurcli.diagnostics.layer_stats import Stat, layer_stats
 from recurcli.model.models import Backbone
 
 
@@ -24,7 +24,7 @@ class LayerDiagnosis:
     """Correlation of the pairs' distances after this layer with those of the embeddings."""
     movement: float
     entropy: float
-    readings: dict[str, Reading] = field(default_factory=dict)
+    stats: dict[str, Stat] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Diagnosis:
 def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
     """Run `ids`, `mask` (B, T) through a model in fp32 and measure. Rows of a single token have no pairs to measure."""
     model.eval()
-    calls: list[tuple[Tensor | None, Tensor, dict[str, Reading]]] = []  # input, output and stats of each layer
+    calls: list[tuple[Tensor | None, Tensor, dict[str, Stat]]] = []  # input, output and stats of each layer
 
     def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         before = given[0].detach() if isinstance(given[0], Tensor) else None
@@ -69,7 +69,7 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
                 distance_preservation=distance_preservation(x, after, mask),
                 movement=movement(before, after, mask),
                 entropy=differential_entropy(after, mask),
-                readings=stats,
+                stats=stats,
             )
         )
     return Diagnosis(len(ids), differential_entropy(x, mask), layers, _gradient_norms(model, ids, mask))

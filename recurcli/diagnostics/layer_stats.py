@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from recurcli.diagnostics.entropy import attention_entropy
 from recurcli.encoders.encoder import LayerStats
 
-Reading = float | list[float]
+Stat = float | list[float]
 
 
 @torch.no_grad()
-def layer_stats(layer: nn.Module, arguments: tuple[Any, ...], mask: Tensor) -> dict[str, Reading]:
+def layer_stats(layer: nn.Module, arguments: tuple[Any, ...], mask: Tensor) -> dict[str, Stat]:
     """The `stats` of `layer` for its forward `arguments` (`recurcli.encoders.encoder`); {} for a layer without.
 
     Attention weights become `attention_entropy`, in nats. Call it during the forward pass: layers may compute with

@@ -37,8 +37,8 @@ def draw_diagnosis(diagnosis: Mapping[str, Any], path: Path, title: str) -> None
 
 def _attention_entropy(axis: Any, layers: list[dict[str, Any]]) -> None:
     """Attention entropy where there is attention, else the weights of the experts, else nothing."""
-    entropies = [layer["readings"].get("attention_entropy") for layer in layers]
-    experts = [layer["readings"].get("expert_weights") for layer in layers]
+    entropies = [layer["stats"].get("attention_entropy") for layer in layers]
+    experts = [layer["stats"].get("expert_weights") for layer in layers]
     numbers = [layer["layer"] for layer in layers]
     if numbers and None not in entropies:
         axis.plot(numbers, entropies, marker="o")

@@ -24,15 +24,13 @@ def print_diagnosis(diagnosis: Mapping[str, Any]) -> None:
         "diagnosis", f"{diagnosis['rows']} rows", f"entropy of the embeddings {diagnosis['embedding_entropy']:.4f}"
     )
     parts: list[Any] = [title, measured]
-    readings = table("layer", "reading", "value")
+    stats = table("layer", "statistic", "value")
     for layer in layers:
-        for name, value in layer["readings"].items():
+        for name, value in layer["stats"].items():
             numbers = value if isinstance(value, list) else [value]
-            readings.add_row(
-                str(layer["layer"]), name.replace("_", " "), "  ".join(f"{number:.4f}" for number in numbers)
-            )
-    if readings.row_count:
-        parts.append(readings)
+            stats.add_row(str(layer["layer"]), name.replace("_", " "), "  ".join(f"{number:.4f}" for number in numbers))
+    if stats.row_count:
+        parts.append(stats)
     norms = diagnosis["gradient_norm_by_distance"]
     gradient = table("positions back", "gradient norm", numbers=True)
     for distance in DISTANCES:

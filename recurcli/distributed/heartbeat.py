@@ -56,6 +56,7 @@ class Heartbeat:
         self._token = uuid.uuid4().hex if rank == 0 else self._request_token()
         # torchrun keeps one store over all restarts: the keys of an earlier start must not be read in this one.
         self.store = PrefixStore(self._token, store)
+        self.store.set(f"beat/{rank}", "0")  # from here on SILENCE bounds the wait for this rank, not START
         # The thread has its own connection, as the main thread may block on the first one.
         self._thread_common = store.clone()  # type: ignore[attr-defined]
         self._thread_store = PrefixStore(self._token, self._thread_common)
@@ -138,27 +139,28 @@ class Heartbeat:
             self._thread_common.set(f"recur/token/{request}", self._token)
 
     def _run(self) -> None:
-        """Beat and watch until the run ends. Rank 0 also sends the token to each rank that has not beaten yet."""
+        """Beat and watch until the run ends. Rank 0 also sends the token to each rank without a beat."""
         absent = list(range(1, self.world_size)) if self.rank == 0 else []
-        count, started = 0, time.monotonic()
+        count, started, pause = 0, time.monotonic(), BEAT / 10
         try:
-            while not self._finished.wait(BEAT / 10 if absent else BEAT):
+            while not self._finished.wait(pause):
                 count += 1
                 self._thread_store.set(f"beat/{self.rank}", str(count))
                 for rank in absent:
                     self._send_token(rank)
                 absent = [rank for rank in absent if not _last_beat(self._thread_store, rank)]
-                self._watch(absent if time.monotonic() - started > START else [])
+                self._watch(absent if time.monotonic() - started > START else [], pause)
+                pause = BEAT / 10 if absent else BEAT
         except RuntimeError:
             if not self._finished.is_set():
                 gone = Failure(LOST, "torchrun is gone, or cannot be reached", self.rank, self.node)
                 self._exit(gone, first=self.rank == 0)
 
-    def _watch(self, absent: list[int]) -> None:
-        """Exit if the run has a failure, or a rank is lost or did not start."""
+    def _watch(self, absent: list[int], pause: float) -> None:
+        """Exit if the run has a failure, or a rank is lost or did not start; `pause` as for `_lost`."""
         if self._thread_store.check(["failure"]):
             self._exit(_stored_failure(self._thread_store), first=False)
-        lost = self._lost()
+        lost = self._lost(pause)
         if absent:
             message = f"{named(absent)} not started within {START:.0f} s"
         elif lost:
@@ -168,12 +170,15 @@ class Heartbeat:
         failure, first = self._store_failure(self._thread_store, LOST, message)
         self._exit(failure, first=first)
 
-    def _lost(self) -> list[int]:
-        """Ranks that have been silent for SILENCE; time in which this process itself was stopped does not count."""
+    def _lost(self, pause: float) -> list[int]:
+        """Ranks that have been silent for SILENCE.
+
+        Each call adds `pause` seconds to the silence of a rank, so that a stop of this process does not count.
+        """
         for rank in range(self.world_size):
             if beat := _last_beat(self._thread_store, rank):
                 before, silence = self._seen.get(rank, (b"", 0.0))
-                self._seen[rank] = (beat, silence + BEAT if beat == before else 0.0)
+                self._seen[rank] = (beat, silence + pause if beat == before else 0.0)
         return [rank for rank, (_, silence) in self._seen.items() if silence > SILENCE and rank != self.rank]
 
     def _exit(self, failure: Failure, *, first: bool) -> NoReturn:

@@ -19,7 +19,7 @@ def test_the_table_and_the_json_say_the_same(recur: Recur, trained: Path) -> Non
     assert code == 0, err
     for layer in diagnosis["layers"]:
         assert f"{layer['activation_factor']:.4f}" in out
-        assert f"{layer['readings']['alpha']:.4f}" in out
+        assert f"{layer['stats']['alpha']:.4f}" in out
 
 
 def test_without_the_option_nothing_is_diagnosed(recur: Recur, trained: Path) -> None:

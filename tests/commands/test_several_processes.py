@@ -85,6 +85,17 @@ def test_a_rank_that_is_stopped_ends_the_others(forks: ForkServer) -> None:
     assert "rank 1 has given no sign of life for 2 s: killed, stopped or cut off" in first.err
 
 
+def test_a_rank_that_is_stopped_before_its_second_beat_ends_the_others(forks: ForkServer) -> None:
+    first, second = run_ranks(forks, call="ranks:stop_rank_1_at_once")
+    assert (first.code, second.code) == (5, -signal.SIGKILL), first.err
+    assert "rank 1 has given no sign of life for 2 s" in first.err
+
+
+def test_a_busy_rank_is_not_lost_while_another_has_not_started(forks: ForkServer) -> None:
+    ended = run_ranks(forks, ranks=3, call="ranks:start_rank_2_late")
+    assert [rank.code for rank in ended] == [0, 0, 0], [rank.err for rank in ended]
+
+
 def test_a_killed_process_ends_the_run_with_a_message(tiny_tnews: Path, tmp_path: Path) -> None:
     with started(command(*finetuning(tiny_tnews, tmp_path / "x", *LONG))) as process:
         has_checkpoint(tmp_path / "x", process)

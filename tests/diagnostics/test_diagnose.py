@@ -50,11 +50,11 @@ def test_an_identity_at_the_start_keeps_all_distances() -> None:
 
 
 def test_readings_are_those_of_the_weights() -> None:
-    starsaber = diagnose(model("starsaber"), IDS, MASK).layers[0].readings
+    starsaber = diagnose(model("starsaber"), IDS, MASK).layers[0].stats
     assert starsaber["alpha"] == 1
-    rsa = diagnose(model("rsa"), IDS, MASK).layers[0].readings
+    rsa = diagnose(model("rsa"), IDS, MASK).layers[0].stats
     assert rsa["gate"] == pytest.approx(0.5)
-    transject = diagnose(model("transject"), IDS, MASK).layers[0].readings
+    transject = diagnose(model("transject"), IDS, MASK).layers[0].stats
     assert isinstance(transject["expert_weights"], list)
     assert sum(transject["expert_weights"]) == pytest.approx(1)
 
@@ -65,7 +65,7 @@ def test_attention_that_looks_at_all_alike_has_the_entropy_of_the_length() -> No
         for parameter in backbone.encoder.parameters():
             parameter.zero_()
     expected = sum(length * math.log(length) for length in (9, 9, 7, 4, 2, 9)) / MASK.sum().item()
-    assert diagnose(backbone, IDS, MASK).layers[0].readings["attention_entropy"] == pytest.approx(expected, rel=1e-5)
+    assert diagnose(backbone, IDS, MASK).layers[0].stats["attention_entropy"] == pytest.approx(expected, rel=1e-5)
 
 
 def with_encoder(**keys: object) -> Backbone:
@@ -86,7 +86,7 @@ def test_orthogonal_attention_is_read_from_the_orthogonal_weights() -> None:
         state.update({f"encoder.layers.{number}.{name}": weight.detach() for name, weight in weights.items()})
     plain.load_state_dict(state)
     for one, other in zip(diagnose(orthogonal, IDS, MASK).layers, diagnose(plain, IDS, MASK).layers, strict=True):
-        assert one.readings["attention_entropy"] == pytest.approx(other.readings["attention_entropy"], rel=1e-5)
+        assert one.stats["attention_entropy"] == pytest.approx(other.stats["attention_entropy"], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["rsa", "linear-transformer"])
@@ -96,7 +96,7 @@ def test_causal_attention_has_the_entropy_of_the_past_alone(name: str) -> None:
         for layer in backbone.encoder.layers:
             layer.attention.query_key_value.weight.zero_()  # type: ignore[operator, union-attr]
     logs = [math.log(t + 1) for length in (9, 9, 7, 4, 2, 9) for t in range(length)]
-    entropy = diagnose(backbone, IDS, MASK).layers[0].readings["attention_entropy"]
+    entropy = diagnose(backbone, IDS, MASK).layers[0].stats["attention_entropy"]
     assert entropy == pytest.approx(sum(logs) / len(logs), rel=1e-4)
 
 
@@ -106,12 +106,12 @@ def test_causal_attention_has_the_entropy_of_the_past_alone(name: str) -> None:
 )
 def test_every_attention_has_an_entropy_between_zero_and_the_log_of_the_length(name: str) -> None:
     for layer in diagnose(model(name), IDS, MASK).layers:
-        entropy = layer.readings["attention_entropy"]
+        entropy = layer.stats["attention_entropy"]
         assert isinstance(entropy, float)
         assert 0 < entropy <= math.log(9) + 1e-6
     alphas = {"starsaber": 1.0, "rezero": 0.0}
     if name in alphas:
-        assert layer.readings["alpha"] == alphas[name]
+        assert layer.stats["alpha"] == alphas[name]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
