@@ -20,7 +20,7 @@ ENDINGS = {".tsv": "text\tlabel\n{}\ta\n", ".csv": 'text,label\n"{}",a\n', ".jso
 def put(path: Path, text: str, ending: str = ".tsv") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = ENDINGS[ending].format(text).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     return path
 
 
