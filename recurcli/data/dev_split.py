@@ -1,15 +1,15 @@
-"""Which training rows are dev rows, where a task has no dev rows: one rule for training, `check` and `eval`."""
+"""Draws dev rows from training rows for data without dev rows: one rule for training, `check` and `eval`."""
 
 from collections import Counter
 from hashlib import blake2b
 
 
 class DevSplitter:
-    """Takes one of every `every` rows of a class as a dev row, in one pass over the rows.
+    """Takes one of every `every` rows of a class as a dev row, in one pass over the rows (ours).
 
     The row is drawn by (seed, label, block), where a block is `every` rows of one class in their order. The first row of
-    a class is always a training row, so that training knows every label. Rows with equal texts stay on one side. The
-    rule is ours.
+    a class is always a training row, so that training knows every label. Rows with equal texts stay on one side, except
+    for a class's first row that repeats the text of a dev row with another label: it is a training row.
     """
 
     def __init__(self, every: int, seed: int) -> None:
@@ -20,17 +20,17 @@ class DevSplitter:
         self._dev: set[int] = set()
 
     def is_dev(self, text: str, pair: str | None, label: str | None) -> bool:
-        """Whether the next row is a dev row; call it once for each row, in the order of the file."""
+        """Return whether the next row is a dev row; call it once for each row, in the order of the file."""
         number = self._counts[label]
         self._counts[label] += 1
         digest = row_hash(text, pair)
         if digest in self._train or number == 0:
             self._train.add(digest)
             return False
-        block, place = divmod(number, self.every)
+        block, index = divmod(number, self.every)
         first = 1 if block == 0 else 0  # a class's first row is never drawn
         drawn = first + _number(self.seed, label, block) % (self.every - first)
-        if digest in self._dev or place == drawn:
+        if digest in self._dev or index == drawn:
             self._dev.add(digest)
             return True
         self._train.add(digest)
@@ -38,11 +38,11 @@ class DevSplitter:
 
 
 def row_hash(text: str, pair: str | None) -> int:
-    """A 64-bit hash of the texts of a row, the same on every machine; the label does not enter it."""
+    """Return a 64-bit hash of a row's texts without its label, the same on every machine."""
     return _number(text, pair or "")
 
 
 def _number(*parts: object) -> int:
-    """A 64-bit number that depends on all of `parts`, the same on every machine."""
-    written = "\0".join(map(str, parts)).encode(errors="surrogatepass")
-    return int.from_bytes(blake2b(written, digest_size=8).digest(), "little")
+    """Return a 64-bit hash of `parts`, the same on every machine."""
+    content = "\0".join(map(str, parts)).encode(errors="surrogatepass")
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")

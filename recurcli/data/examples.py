@@ -1,23 +1,23 @@
-"""A task's split as examples: found, read, its labels checked."""
+"""Reads a split of a task as examples, and checks their labels."""
 
-import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.columns.find import OPTION, Columns, find_columns
+from recurcli.data.columns.find import Columns, find_columns
 from recurcli.data.columns.texts import BadRow, TextColumns
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
-from recurcli.data.formats.readers import Format, Record, Records, kind_of, read_records
+from recurcli.data.formats.readers import read_records
+from recurcli.data.formats.records import Format, Record, Records, kind_of
 from recurcli.data.labels import label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.sources.find import Source, adapted, find_source
 from recurcli.data.sources.hub import load_hub_split
-from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
+from recurcli.data.tasks import CUSTOM, PLAIN, Task
 from recurcli.data.tasks.listops import listops_rows
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note
@@ -42,36 +42,36 @@ class Split:
 
     examples: list[Example]
     path: Path | None
-    """The file they are from; None for generated rows and those of the Hub."""
+    """Their file or folder; None for generated rows and those of the Hub."""
     sha256: str
-    """Of the file's bytes, or of the rows where there is no file."""
+    """Hash of the file's bytes; of the rows if `path` is no file."""
     columns: TextColumns = field(default=TextColumns(()))
-    """Where the texts stood."""
+    """Columns of the texts."""
     label: str | None = None
-    """Where the label stood, if labels were asked for."""
+    """Column of the label; None if labels were not read."""
     dropped: int = 0
-    """Rows left out because they have no majority label."""
+    """Number of rows left out because they have no majority label."""
     bad: list[str] = field(default_factory=list)
     """`file:line: reason` of each row that was skipped."""
     dev: "Split | None" = None
-    """Of a train split: the dev rows, where the same file holds both; None where dev rows have a file of their own."""
+    """The dev rows if this is a train split and its file holds both; else None."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The different labels; numbers in their order, else sorted as text."""
+        """The different labels in the order of `ordered_labels`."""
         return ordered_labels({example.label for example in self.examples if example.label is not None})
 
 
 def load_split(
     task: Task, split: str, config: DataConfig, *, labelled: bool | None = None, divided: bool = False
 ) -> Split:
-    """The `split` ("train", "dev", "test", or another test file that `task` names) of a task.
+    """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
-    `config.path` is a folder with the task's files, a parent of folders named by task, or one file, which then is the split.
-    With `divided` one file holds train and dev, as DevSplitter divides them; so do the training rows of a folder or of the
-    Hub without dev rows. Without `config.path` the rows are the Hub's or generated. A task without labels takes those of
-    the rows. `labelled`: whether labels are read; None: the task's setting. An example's id is the row's id where all rows
-    have different ones, else (unless `config.id` is set) the row's number in the file from 0.
+    `config.path` is a folder with the task's files, a parent of folders named by task, or one file, which is the split.
+    With `divided` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
+    without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
+    None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
+    `config.id` is set) the row's number in the file from 0.
 
     Raises UsageError for task `custom` without a path or a Hub name; DataError for a split without rows, for rows that
     cannot be read, lack a text or have an unknown label (`config.skip_bad_rows` allows 1 % of them), and for a file
@@ -79,44 +79,42 @@ def load_split(
     """
     task = adapted(task, config)
     labelled = task.has_labels(split) if labelled is None else labelled
+    source: Source | None = None
     if config.path is not None:
         source = find_source(task, split, config, divided=divided)
+        records, is_divided = open_source(source, task, config), source.divided
         labelled = labelled and split not in source.layout.unlabelled
-        found = _of_source(source, task, config, labelled=labelled)
     elif task.hub is not None:
-        name = f"{task.hub[0]} {task.hub[1] or ''} {split}".replace("  ", " ")
-        hub = load_hub_split(task, split)
+        records, is_divided = load_hub_split(task, split)
         labelled = labelled and not any(split in layout.unlabelled for layout in task.layouts)
-        columns = find_columns(task, hub.columns, config, name, labelled=labelled)
-        found = _split_of(hub.records, name, task, columns, config)
-        source = Source(Path(name), PLAIN, hub.divided)
     elif task.name == CUSTOM:
         raise UsageError("your own rows come from --data (data.path), a file or folder, or from the Hub (data.hub)")
     else:
-        rows = listops_rows(task, split)
-        generated = (Record(line, row._asdict()) for line, row in enumerate(rows, 1))
-        return _split_of(generated, task.name, task, Columns(TextColumns(("text",)), "label", None), config)
-    if not source.divided or split not in ("train", "dev"):
-        return found
-    splitter = DevSplitter(task.dev_every or 10, config.dev_seed)
+        rows = (Record(line, row._asdict()) for line, row in enumerate(listops_rows(task, split), 1))
+        records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
+    with records:
+        everything = _read_split(records, task, config, source, labelled=labelled)
+    if not is_divided:
+        return everything
+    splitter = DevSplitter(task.dev_every, config.dev_seed)
     sides: tuple[list[Example], list[Example]] = ([], [])
-    for example in found.examples:
+    for example in everything.examples:
         sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
-    dev = replace(found, examples=sides[True])
+    dev = replace(everything, examples=sides[True])
     if split == "train":
-        return replace(found, examples=sides[False], dev=dev if dev.examples else None)
+        return replace(everything, examples=sides[False], dev=dev if dev.examples else None)
     if not dev.examples:
         raise DataError(
-            f"{source.path}: none of its {len(found.examples):,} rows is a dev row; one of every {splitter.every} rows of a "
-            "class is one, never the first (data.dev_every); add rows, or a file of dev rows"
+            f"{records.name}: none of its {len(everything.examples):,} rows is a dev row; one of every {splitter.every} "
+            "rows of a class is one, never the first (data.dev_every); add rows, or a file of dev rows"
         )
     return dev
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
-    """`task` as `config` has it, with its own labels or else with those of the training rows.
+    """Return `task` with the settings of `config`, and with the labels of the training rows if it has none.
 
-    Raises DataError where these are too few or too many to be classes.
+    Raises DataError if these are too few or too many to be classes.
     """
     task = adapted(task, config)
     if task.labels:
@@ -127,10 +125,10 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
 
 
 def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[Note]:
-    """How the dev rows were drawn where the training file holds them, and which labels have none for want of rows."""
+    """Yield how the dev rows were drawn if the training file holds them, and which labels have a single row."""
     if train.dev is None:
         return
-    every = task.dev_every or 10 if config.dev_every is None else config.dev_every
+    every = adapted(task, config).dev_every
     drawn = f"every {every}th row of each class, drawn by data.dev_seed {config.dev_seed}"
     name = "the Hub" if train.path is None else train.path.name
     yield Note(f"{name} holds train and dev rows: {len(train.dev.examples):,} rows are dev rows, {drawn}")
@@ -141,100 +139,58 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
         yield Note(f"labels with one row, which is a training row: {shown}", "warning")
 
 
-def _of_source(source: Source, task: Task, config: DataConfig, *, labelled: bool) -> Split:
-    """All rows of a file or folder."""
-    path, layout = source.path, source.layout
-    with opened(source, task, config, labelled=labelled) as (records, columns):
-        sha256 = None if records.format == "folders" else sha256_of(path)
-        found = _split_of(records, str(path), task, columns, config, layout, sha256)
-    return replace(found, path=path)
-
-
-@contextlib.contextmanager
-def opened(
-    source: Source, task: Task, config: DataConfig, *, labelled: bool | None, option: str = OPTION
-) -> Iterator[tuple[Records, Columns]]:
-    """The records of a file or folder, and the columns that matter (see `find_columns`); `task` is adapted to `config`.
-
-    Raises DataError for a file that is something else, or that lacks a column.
-    """
+def open_source(source: Source, task: Task, config: DataConfig) -> Records:
+    """Open a file or folder; `task` is adapted to `config`. Raises DataError as `read_records`."""
     path, layout = source.path, source.layout
     format: Format | None = "folders" if path.is_dir() else None
     folders = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-    with read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=folders) as records:
-        yield (
-            records,
-            find_columns(
-                task,
-                records.columns,
-                config,
-                records.name,
-                labelled=labelled,
-                layout=layout,
-                records=records,
-                option=option,
-            ),
-        )
+    return read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=folders)
 
 
-def _split_of(
-    records: Iterable[Record],
-    name: str,
-    task: Task,
-    columns: Columns,
-    config: DataConfig,
-    layout: Layout = PLAIN,
-    sha256: str | None = None,
-) -> Split:
-    """The examples among `records`; without the `sha256` of their file it is that of the rows."""
-    examples: list[Example] = []
-    numbers: list[int] = []
+def _read_split(records: Records, task: Task, config: DataConfig, source: Source | None, *, labelled: bool) -> Split:
+    """Read the examples of `records`, which are those of the file or folder `source` (None: the Hub or the generator)."""
+    layout = PLAIN if source is None else source.layout
+    columns = find_columns(records, task, config, layout, labelled=labelled)
+    numbered: list[tuple[int, Example]] = []
     bad: list[str] = []
-    dropped = 0
-    number = -1
+    rows = dropped = 0
     for number, record in enumerate(records):
+        rows += 1
         try:
             example = example_of(record, task, columns, layout.label_names)
         except BadRow as reason:
-            bad.append(f"{name}:{record.line}: {reason}")
+            bad.append(f"{records.name}:{record.line}: {reason}")
             continue
         if example.label is not None and example.label == task.dropped_label:
             dropped += 1
-            continue
-        examples.append(example)
-        numbers.append(number)
-    judge_bad_rows(bad, rows=number + 1, name=name, skip=config.skip_bad_rows)
-    if not examples:
-        raise DataError(f"{name}: has no rows" if number < 0 else f"{name}: no row is left of {number + 1}")
+        else:
+            numbered.append((number, example))
+    judge_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows)
+    if not numbered:
+        raise DataError(f"{records.name}: no row is left of {rows}" if rows else f"{records.name}: has no rows")
+    examples = [example for _, example in numbered]
     if len({example.id for example in examples} - {""}) < len(examples):
         if config.id is not None:
-            raise DataError(_about_ids(examples, numbers, name, str(config.id)))
-        examples = [example._replace(id=str(number)) for example, number in zip(examples, numbers, strict=True)]
-    return Split(
-        examples,
-        path=None,
-        sha256=sha256 or _sha256_of_rows(examples),
-        columns=columns.texts,
-        label=columns.label,
-        dropped=dropped,
-        bad=bad,
-    )
+            raise _repeated_id(numbered, records.name, str(config.id))
+        examples = [example._replace(id=str(number)) for number, example in numbered]
+    path = None if source is None else source.path
+    sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
+    return Split(examples, path, sha256, columns.texts, columns.label, dropped, bad)
 
 
-def _about_ids(examples: list[Example], numbers: list[int], name: str, column: str) -> str:
-    """Which row has no id of its own."""
-    counts = Counter(example.id for example in examples)
-    at, row_id = next(
-        (number, example.id)
-        for number, example in zip(numbers, examples, strict=True)
-        if not example.id or counts[example.id] > 1
-    )
-    what = f"the id '{escaped(row_id)}' is that of {counts[row_id]} rows" if row_id else "there is none"
-    return f"{name}: not every row has an id of its own in '{escaped(column)}': {what}, the first is row {at} from 0"
+def _repeated_id(numbered: list[tuple[int, Example]], name: str, column: str) -> DataError:
+    """Return an error that names the first row without an id, or with that of another row."""
+    counts = Counter(example.id for _, example in numbered)
+    row, row_id = next((row, example.id) for row, example in numbered if not example.id or counts[example.id] > 1)
+    what = f"'{escaped(row_id)}' is the id of {counts[row_id]} rows" if row_id else "a row has none"
+    return DataError(f"{name}: the ids in '{escaped(column)}' must differ: {what}; the first is row {row} from 0")
 
 
 def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None) -> None:
-    """Raise DataError with the first of the `bad` rows (`count` in all), unless there are few and they may be skipped."""
+    """Raise DataError with the first `bad` rows, unless `skip` is True and they are at most 1 % of `rows`.
+
+    `count`: number of bad rows; None: the length of `bad`.
+    """
     count = len(bad) if count is None else count
     if not bad or (skip and count <= BAD_ROWS_ALLOWED * rows):
         return
@@ -247,7 +203,10 @@ def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, coun
 
 
 def example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[str, str]) -> Example:
-    """The record as an example, its id "" if it has none; BadRow if it is none. `renamed`: labels as this file has them."""
+    """Return the record as an example, its id "" if it has none; raises BadRow if it cannot be used.
+
+    `renamed`: label in this file to the task's label.
+    """
     text, pair, fault = columns.texts.read(record)
     if fault is not None:
         raise BadRow(fault)

@@ -9,12 +9,12 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns.find import Columns
+from recurcli.data.columns.find import Columns, find_columns
 from recurcli.data.columns.names import is_usual
 from recurcli.data.columns.texts import BadRow
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
-from recurcli.data.examples import Example, example_of, opened
+from recurcli.data.examples import Example, example_of, open_source
 from recurcli.data.formats.records import Record
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError
@@ -177,8 +177,9 @@ def _examples(
     labelled = task.has_labels(split) if split in ("train", "dev", *task.files) else None
     if split in layout.unlabelled:
         labelled = False
-    splitter = DevSplitter(task.dev_every or 10, config.dev_seed) if len(file.splits) > 1 else None
-    with opened(file.source, task, config, labelled=labelled, option=OPTION) as (records, columns):
+    splitter = DevSplitter(task.dev_every, config.dev_seed) if len(file.splits) > 1 else None
+    with open_source(file.source, task, config) as records:
+        columns = find_columns(records, task, config, layout, labelled=labelled, option=OPTION)
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.header = layout.header and records.format in ("tsv", "csv")

@@ -1,4 +1,4 @@
-"""Rows of different lengths to batches of tensors, with little padding.
+"""Builds batches of tensors from rows of different lengths, with little padding.
 
 Shapes: B batch, T positions.
 """
@@ -15,11 +15,11 @@ from recurcli.tokens.tokenizer import Tokens
 
 Rows = NDArray[np.int64]
 WINDOW = 1 << 22
-"""Rows that are shuffled together: more would need memory for every row of a text that is larger than memory."""
+"""Rows that are shuffled together; bounds the memory that a shuffle needs."""
 
 
 class TokenRows(Protocol):
-    """Rows of token ids, in memory or on the disk."""
+    """Rows of token ids, in memory (Tokens) or on the disk (StoredTokens)."""
 
     @property
     def lengths(self) -> NDArray[Any]:
@@ -27,18 +27,18 @@ class TokenRows(Protocol):
         ...
 
     def take(self, rows: Rows) -> Tokens:
-        """Some of the rows, in the order of `rows`."""
+        """Return the given rows, in the order of `rows`."""
         ...
 
 
 def epoch_batches(
     lengths: NDArray[Any], batch_size: int, *, seed: int, epoch: int, first: int = 0, window: int | None = None
 ) -> Iterator[Rows]:
-    """The batches of one training epoch from batch `first` on: every row exactly once, in ceil(rows / batch_size) batches.
+    """Yield ceil(rows / batch_size) batches of one training epoch from batch `first` on; each row is in one batch.
 
-    All rows as in `bucketed`; of more than `window` rows (WINDOW), window after window, the windows in a shuffled order.
+    Up to `window` rows (None: WINDOW) are batched as in `bucketed`, more rows window after window in a shuffled order.
     """
-    window = max(1, (window or WINDOW) // batch_size) * batch_size  # only an epoch's last rows may make a smaller batch
+    window = max(1, (window or WINDOW) // batch_size) * batch_size  # so that only the last batch may be smaller
     starts = range(0, len(lengths), window)
     if len(starts) <= 1:
         yield from bucketed(lengths, batch_size, seed=seed, epoch=epoch)[first:]
@@ -56,10 +56,10 @@ def epoch_batches(
 def bucketed(
     lengths: NDArray[Any], batch_size: int, *, seed: int, epoch: int, window: int | None = None, pool: int = 50
 ) -> list[Rows]:
-    """The batches of one training epoch: indices of rows of similar length, every row exactly once.
+    """Return the batches of one training epoch: indexes of rows of similar length, each row in one batch.
 
-    Shuffle all rows, sort by length inside each pool of `pool` batches, cut into batches, shuffle the batches. The same
-    (seed, epoch, window) gives the same batches; one batch may be smaller than `batch_size`.
+    Shuffles all rows, sorts by length inside each pool of `pool` batches, cuts into batches and shuffles the batches. The
+    same (seed, epoch, window) gives the same batches; one batch may be smaller than `batch_size`.
     """
     numbers = [seed, epoch] if window is None else [seed, epoch, window]
     draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(numbers)))
@@ -72,7 +72,7 @@ def bucketed(
 
 
 def sorted_batches(lengths: Rows, batch_size: int) -> list[Rows]:
-    """Batches for inference: longest rows first, so that a lack of memory shows at once; every row exactly once."""
+    """Return batches for inference, longest rows first, so that a lack of memory shows at once."""
     return _cut(np.argsort(-lengths, kind="stable"), batch_size)
 
 
@@ -81,9 +81,9 @@ def _cut(rows: Rows, batch_size: int) -> list[Rows]:
 
 
 def collate(tokens: TokenRows, rows: Rows, *, pad_id: int, multiple: int = 8) -> tuple[Tensor, Tensor]:
-    """`rows` of `tokens` as ids (B, T) int64 and mask (B, T) bool, True at real tokens; padding on the right.
+    """Return the rows as ids (B, T) int64, padded on the right, and mask (B, T) bool, True at real tokens.
 
-    T is the longest row's length, rounded up to a multiple of `multiple` and at least that.
+    T is the longest row's length, rounded up to a multiple of `multiple` and at least `multiple`.
     """
     taken = tokens.take(rows)
     width = max(1, -(-int(taken.lengths.max(initial=0)) // multiple)) * multiple

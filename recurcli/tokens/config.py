@@ -1,4 +1,4 @@
-"""What a preset says about tokens; importable without torch."""
+"""The keys `tokenizer.*` of a preset; importable without torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,20 +10,20 @@ TokenizerKind = Literal["char", "wordpiece", "bpe", "byte", "whitespace"]
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How texts become tokens."""
+    """How texts are tokenised."""
 
     __pydantic_config__ = STRICT
 
     kind: TokenizerKind = "char"
     """What a token is: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace."""
     vocab_size: int = 8000
-    """Most entries that the trained vocabulary may have, special tokens included; byte has always 259."""
+    """Largest size of the trained vocabulary, special tokens included; byte always has 259."""
     min_frequency: int = 2
-    """How often a token must occur in the training texts to enter the vocabulary."""
+    """Least number of times that a token of the vocabulary occurs in the training texts."""
     lowercase: bool = True
-    """Lower-case texts first; byte and whitespace tokens always keep their case."""
+    """Convert texts to lower case; byte and whitespace tokens keep their case."""
     vocabulary: str | None = None
-    """A text file with one token a line, such as BERT's vocab.txt, to use instead of training one."""
+    """A text file with one token a line, such as BERT's vocab.txt; null: the vocabulary is trained."""
 
     def __post_init__(self) -> None:
         if self.vocab_size < 8:

@@ -1,7 +1,7 @@
-"""Plain text to pre-train on, larger than memory if need be: files of one text a line, tokenised once into Arrow.
+"""Plain text for pre-training: files of one text a line, which may be larger than memory, tokenised once into Arrow.
 
-The tokens lie in recur's cache – in `$RECUR_CACHE`, or else `~/.cache/recurcli` – under a name made of all that they depend
-on, and are mapped into memory by `datasets`: a training reads the rows of its batches and no more.
+The cache is `$RECUR_CACHE`, or else `~/.cache/recurcli`. A file's name there is a hash of everything that its content
+depends on. `datasets` maps the tokens into memory, so that a training reads only the rows of its batches.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import hashlib
 import json
 import lzma
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,40 +23,40 @@ from recurcli.data.formats.rows import open_file, rows_of
 from recurcli.errors import DataError, StorageError
 from recurcli.files import locked, replacing, sha256_of, to_json, write_atomically, writing
 from recurcli.tokens.config import TokenizerConfig
-from recurcli.tokens.tokenizer import ROWS_AT_ONCE, Tokenizer, Tokens
+from recurcli.tokens.tokenizer import ROWS_AT_ONCE, Tokenizer, Tokens, offsets_of
 
 FORMAT = 1
-"""Of the stored tokens; part of their name, so that another one makes them anew."""
+"""Version of the cached files; a part of their names, so that another version writes new ones."""
 
 
 @dataclass
 class Corpus:
-    """Text files, and what was found in them so far."""
+    """Text files, and the counts of the last reading."""
 
     path: Path
     files: list[Path]
     sha256: str
-    """Of the file's bytes, or of the files' names and bytes."""
+    """Hash of the file's bytes, or of the names and bytes of several files."""
     skip_bad_rows: bool = False
     rows: int = 0
-    """Lines of the last reading, those without text among them."""
+    """Number of lines, blank ones included."""
     bad: list[str] = field(default_factory=list)
-    """`file:line: reason` of its first lines that could not be read."""
+    """`file:line: reason` of the first lines that could not be read."""
     bad_rows: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """Size of all files in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
     def texts(self) -> Iterator[str]:
-        """The lines that hold text; blank ones separate and are no rows.
+        """Yield the lines that hold text; blank lines are no rows.
 
-        Raises DataError at the end if lines could not be read (up to 1 % are forgiven with `skip_bad_rows`), or if
-        there were none; earlier for a file that is no UTF-8 text at all.
+        Raises DataError at the end if lines could not be read (`skip_bad_rows` allows 1 % of them) or no line holds text,
+        and at once for a file that is not UTF-8 text at all.
         """
         self.rows, self.bad, self.bad_rows = 0, [], 0
-        found = False
+        has_text = False
         for path in self.files:
             for number, row in enumerate(_rows(path), 1):
                 self.rows += 1
@@ -70,28 +70,28 @@ class Corpus:
                     if len(self.bad) <= BAD_ROWS_SHOWN:
                         self.bad.append(f"{path}:{number}: {fault}")
                 elif text.strip():
-                    found = True
+                    has_text = True
                     yield text
         judge_bad_rows(self.bad, count=self.bad_rows, rows=self.rows, name=str(self.path), skip=self.skip_bad_rows)
-        if not found:
+        if not has_text:
             raise DataError(f"{self.path}: has no lines with text")
 
 
 def is_text_file(path: Path) -> bool:
-    """Whether `path` is named like a plain text file: .txt, .txt.gz or .txt.xz."""
+    """Return whether the name of `path` ends in .txt, .txt.gz or .txt.xz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     return suffixes[-1:] == [".txt"] or suffixes[-2:] in ([".txt", ".gz"], [".txt", ".xz"])
 
 
 def text_files(path: Path) -> list[Path]:
-    """The text file `path`, or all text files of the folder `path` and its folders, by name; [] if it has none."""
+    """Return the text file `path`, or the text files of the folder `path` and its folders by name; [] if there are none."""
     if not path.is_dir():
         return [path] if is_text_file(path) else []
     return sorted(found for found in path.rglob("*") if is_text_file(found) and found.is_file())
 
 
 def read_corpus(path: Path, *, skip_bad_rows: bool = False) -> Corpus:
-    """The text at `path`, a file or a folder of files; DataError if one of them cannot be opened."""
+    """Return the text at `path`, a file or a folder; raises DataError if a file cannot be opened."""
     files = text_files(path) or [path]
     for file in files:
         open_file(file).close()
@@ -112,7 +112,7 @@ def _rows(path: Path) -> Iterator[Any]:
 
 
 class StoredTokens:
-    """Rows of token ids on the disk; what `Tokens` is in memory."""
+    """Rows of token ids in an Arrow file; `Tokens` are the same in memory."""
 
     def __init__(self, path: Path) -> None:
         import datasets
@@ -121,100 +121,97 @@ class StoredTokens:
         self._rows = rows.with_format("arrow")
         chunks = rows.data.column("ids").chunks
         self.lengths = np.concatenate([np.diff(chunk.offsets).astype(np.int32) for chunk in chunks])
-        """Tokens a row, (rows,): the one thing that is held for every row."""
+        """Tokens a row, (rows,); the only values in memory for every row."""
         self.truncated = sum(int(np.count_nonzero(chunk)) for chunk in rows.data.column("cut").chunks)
-        """How many rows were cut."""
+        """Number of rows that were cut."""
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def take(self, rows: np.ndarray) -> Tokens:
-        """Some of the rows, read from the disk."""
-        found = self._rows[rows.tolist()].column("ids").combine_chunks()
-        lengths = self.lengths[rows].astype(np.int64)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        return Tokens(found.flatten().to_numpy().astype(np.int32), offsets)
+        """Read the given rows, in the order of `rows`."""
+        ids = self._rows[rows.tolist()].column("ids").combine_chunks()
+        return Tokens(ids.flatten().to_numpy().astype(np.int32), offsets_of(self.lengths[rows]))
 
 
 def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
-    """The tokenizer that is trained on the texts of `corpus`: from the cache, or trained now.
+    """Return the tokenizer trained on the texts of `corpus`: from the cache, or trained now.
 
-    Raises DataError as `Corpus.texts` and `Tokenizer.train`, StorageError where the cache cannot be written.
+    Raises DataError as `Corpus.texts` and `Tokenizer.train`, StorageError if the cache cannot be written.
     """
     vocabulary = "" if config.vocabulary is None else sha256_of(Path(config.vocabulary))
-    name = _name(corpus.sha256, corpus.skip_bad_rows, dataclasses.astuple(config), vocabulary)
-    with _cached(f"{name}.tokenizer.json") as path:
-        beside = path.with_suffix(".sha256")
-        if not (path.exists() and beside.exists() and beside.read_text(errors="replace") == sha256_of(path)):
-            write_atomically(path, Tokenizer.train(corpus.texts(), config).to_json())
-            write_atomically(beside, sha256_of(path))
+
+    def write(path: Path) -> dict[str, Any]:
+        path.write_text(Tokenizer.train(corpus.texts(), config).to_json(), encoding="utf-8")
+        return {}
+
+    depends_on = (corpus.sha256, corpus.skip_bad_rows, dataclasses.astuple(config), vocabulary)
+    path, _ = _cached(depends_on, ".tokenizer.json", write)
     return Tokenizer.load(path)
 
 
 def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> StoredTokens:
-    """The rows of `corpus` as ids, at most `max_length` each: from the cache, or tokenised into it now.
+    """Return the rows of `corpus` as ids, at most `max_length` each: from the cache, or tokenised now.
 
-    Of several processes one tokenises and the others wait. Raises DataError as `Corpus.texts`, StorageError where the
-    cache cannot be written.
+    One of several processes tokenises and the others wait. Raises DataError as `Corpus.texts`, StorageError if the cache
+    cannot be written.
     """
-    name = _name(corpus.sha256, corpus.skip_bad_rows, max_length, tokenizer.to_json())
-    with _cached(f"{name}.arrow") as path:
-        beside = path.with_suffix(".json")
-        try:
-            facts = json.loads(beside.read_text(encoding="utf-8"))
-            whole = facts["sha256"] == sha256_of(path)
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            whole = False
-        if not whole:
-            with replacing(path) as temporary:
-                _write(temporary, corpus, tokenizer, max_length)
-                facts = {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad}
-                write_atomically(beside, to_json({**facts, "sha256": sha256_of(temporary)}))
-        corpus.rows, corpus.bad_rows, corpus.bad = facts["rows"], facts["bad_rows"], facts["bad"]
+
+    def write(path: Path) -> dict[str, Any]:
+        _write_tokens(path, corpus, tokenizer, max_length)
+        return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad}
+
+    depends_on = (corpus.sha256, corpus.skip_bad_rows, max_length, tokenizer.to_json())
+    path, counts = _cached(depends_on, ".arrow", write)
+    corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
     return StoredTokens(path)
 
 
-def _name(*parts: object) -> str:
-    return hashlib.sha256(repr((FORMAT, *parts)).encode(errors="surrogatepass")).hexdigest()[:32]
+def _cached(
+    depends_on: tuple[object, ...], suffix: str, write: Callable[[Path], dict[str, Any]]
+) -> tuple[Path, dict[str, Any]]:
+    """Return a file of the cache and the facts about it, both from `write` if the file is missing or damaged.
 
-
-@contextlib.contextmanager
-def _cached(name: str) -> Iterator[Path]:
-    """The path of a file in the cache, which no other process makes at the same time."""
-    path = cache_folder() / name
+    The facts and the file's sha256 are in a JSON file beside it. One process at a time writes the file.
+    """
+    name = hashlib.sha256(repr((FORMAT, *depends_on)).encode(errors="surrogatepass")).hexdigest()[:32]
+    path = cache_folder() / f"{name}{suffix}"
+    sidecar = path.with_name(f"{path.name}.json")
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(path.with_name(f"{name}.lock"), wait=True):
-                yield path
+            with locked(path.with_name(f"{path.name}.lock"), wait=True):
+                with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+                    facts = json.loads(sidecar.read_text(encoding="utf-8"))
+                    if facts["sha256"] == sha256_of(path):
+                        return path, facts
+                with replacing(path) as temporary:
+                    facts = write(temporary)
+                    write_atomically(sidecar, to_json({**facts, "sha256": sha256_of(temporary)}))
+                return path, facts
     except StorageError as error:
-        error.add_note("tokenised text is kept there; RECUR_CACHE names another folder")
+        error.add_note("the cache holds tokenised text; RECUR_CACHE names another folder")
         raise
 
 
 def cache_folder() -> Path:
-    """Where tokenised text is kept."""
-    if told := os.environ.get("RECUR_CACHE"):
-        return Path(told).expanduser()
+    """Return the folder of tokenised text."""
+    if folder := os.environ.get("RECUR_CACHE"):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "recurcli"
 
 
-def _write(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> None:
-    """One Arrow batch after the other: memory holds ROWS_AT_ONCE texts."""
+def _write_tokens(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> None:
+    """Write the rows in Arrow batches of ROWS_AT_ONCE, so that memory holds one batch."""
     import pyarrow
 
     kind = pyarrow.uint16() if tokenizer.vocab_size <= 1 << 16 else pyarrow.int32()
     schema = pyarrow.schema({"ids": pyarrow.list_(kind), "cut": pyarrow.bool_()})
     with path.open("wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
-        for texts in _blocks(corpus.texts(), ROWS_AT_ONCE):
+        texts_left = corpus.texts()
+        while texts := list(islice(texts_left, ROWS_AT_ONCE)):
             tokens = tokenizer.encode([(text, None) for text in texts], max_length)
             ids = pyarrow.ListArray.from_arrays(
                 pyarrow.array(tokens.offsets, pyarrow.int32()), pyarrow.array(tokens.ids).cast(kind)
             )
             writer.write_batch(pyarrow.record_batch([ids, pyarrow.array(tokens.cut)], schema=schema))
-
-
-def _blocks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    source = iter(texts)
-    while block := list(islice(source, size)):
-        yield block

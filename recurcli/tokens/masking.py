@@ -1,4 +1,4 @@
-"""Masks tokens for masked-language-model pre-training, anew each time a row is read.
+"""Masks tokens for masked-language-model pre-training, with new draws each time a row is read.
 
 Shapes: B batch, T positions.
 """

@@ -1,8 +1,8 @@
-"""Texts to token ids: `a` alone, or `a [SEP] b` for a pair (a separator between the two, as in Xu et al., StarSaber)."""
+"""Encodes texts as token ids: `a` alone, or `a [SEP] b` for a pair (separator between the texts: Xu et al., StarSaber)."""
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from recurcli.tokens import vocabulary
 from recurcli.tokens.config import TokenizerConfig
 
 CHARACTERS_PER_TOKEN = 64
-"""A text is cut to this many characters a token of `max_length` before it is tokenised: what follows cannot count."""
+"""A text is cut to `max_length` times this many characters before it is tokenised, which bounds the time."""
 ROWS_AT_ONCE = 8192
 LARGEST_FILE = 64 << 20
 LONGEST_COUNTED = 1 << 20
-"""Characters of a text that `Tokenizer.lengths` looks at."""
-SEPARATOR_HERE = -1
+"""Characters of a text that `Tokenizer.lengths` counts."""
+SEPARATOR_HERE = -1  # marks a pair's separator until special ids from texts are replaced
 
 _NO_WORD = re.compile(r"\[(PAD|UNK|SEP|MASK|CLS|unused\d+)\]")
 
@@ -33,7 +33,7 @@ class Tokens:
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     cut: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """Which rows were cut, (rows,); empty where nobody asked."""
+    """Whether each row was cut, (rows,); empty if unknown."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -45,33 +45,37 @@ class Tokens:
 
     @property
     def truncated(self) -> int:
-        """How many rows were cut."""
+        """Number of rows that were cut."""
         return int(np.count_nonzero(self.cut))
 
     def take(self, rows: NDArray[np.int64]) -> "Tokens":
-        """Some of the rows, in the order of `rows`."""
+        """Return the given rows, in the order of `rows`."""
         lengths = self.lengths[rows]
-        ends = np.cumsum(lengths)
-        places = np.arange(int(lengths.sum())) + np.repeat(self.offsets[rows] - (ends - lengths), lengths)
-        return Tokens(self.ids[places], np.concatenate([np.zeros(1, np.int64), ends]))
+        offsets = offsets_of(lengths)
+        indexes = np.arange(int(lengths.sum())) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return Tokens(self.ids[indexes], offsets)
+
+
+def offsets_of(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the offsets of rows with these `lengths`, (rows + 1,)."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def joined(blocks: Iterable[Tokens]) -> Tokens:
-    """The rows of all `blocks`, one block after the other."""
+    """Concatenate the rows of all `blocks`."""
     parts = list(blocks)
-    lengths = np.concatenate([np.zeros(1, np.int64), *(part.lengths for part in parts)])
     return Tokens(
         ids=np.concatenate([np.zeros(0, np.int32), *(part.ids for part in parts)]),
-        offsets=np.cumsum(lengths),
+        offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])),
         cut=np.concatenate([np.zeros(0, np.bool_), *(part.cut for part in parts)]),
     )
 
 
 class Tokenizer:
-    """A vocabulary and the way to split texts into it; `backend` is the `tokenizers.Tokenizer` that does the work.
+    """Encodes texts with a vocabulary; `backend` is the `tokenizers.Tokenizer` that splits them.
 
-    A text in which nothing is left after normalisation gives an empty row. What looks like a special token in a text
-    is text: it becomes characters, pieces or [UNK], never the special token.
+    A text that normalisation leaves empty gives an empty row. A special token's name in a text becomes characters, pieces
+    or [UNK], never the special token.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
@@ -81,7 +85,7 @@ class Tokenizer:
         self.backend = backend
         vocab = backend.get_vocab()
         self.tokens: list[str] = sorted(vocab, key=vocab.__getitem__)
-        """Every token, at its id."""
+        """The tokens in the order of their ids."""
         if sorted(vocab.values()) != list(range(len(vocab))):
             raise ModelError("its ids do not run from 0 without a gap; it is not a tokenizer of recur")
         self.pad_id = self._id_of(vocabulary.PAD)
@@ -91,15 +95,15 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig) -> "Tokenizer":
-        """A tokenizer whose vocabulary comes from `texts` (the same texts give the same bytes), or from `config.vocabulary`.
+        """Train a tokenizer on `texts`, or take its vocabulary from the file `config.vocabulary`.
 
-        Raises DataError if no token occurs often enough, or if the vocabulary file cannot be read.
+        The same texts give the same bytes. Raises DataError if no token occurs often enough or the file cannot be read.
         """
         return cls(vocabulary.trained((encodable(text) for text in texts), config))
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """The tokenizer that `to_json` wrote to `path`; ModelError if the file is anything else."""
+        """Load the tokenizer that `to_json` wrote to `path`; raises ModelError for another file."""
         try:
             content = read_limited(path, LARGEST_FILE).decode()
         except OSError as error:
@@ -108,7 +112,7 @@ class Tokenizer:
             raise ModelError(f"{path}: is damaged (it is not UTF-8)") from None
         try:
             tokenizer = cls(tokenizers.Tokenizer.from_str(content))
-            tokenizer.encode([("\U0002a6a5", "a")], max_length=3)  # a broken model shows itself at an unknown character
+            tokenizer.encode([("\U0002a6a5", "a")], max_length=3)  # an unknown character reveals a broken model
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from None
         except BaseException as error:  # the library raises Exception itself, and panics as a BaseException
@@ -118,27 +122,27 @@ class Tokenizer:
         return tokenizer
 
     def to_json(self) -> str:
-        """The tokenizer as the text of a tokenizer.json, which `load` and the tokenizers library read."""
+        """Return the content of a tokenizer.json, which `load` and the tokenizers library read."""
         return self.backend.to_str(pretty=True) + "\n"
 
     def _id_of(self, token: str) -> int:
-        found = self.backend.token_to_id(token)
-        if found is None:
+        token_id = self.backend.token_to_id(token)
+        if token_id is None:
             raise ModelError(f"its vocabulary has no {token}; it is not a tokenizer of recur")
-        return found
+        return token_id
 
     @property
     def vocab_size(self) -> int:
-        """Entries of the vocabulary, special tokens included: ids are below it."""
+        """Number of tokens, special tokens included."""
         return len(self.tokens)
 
     @functools.cached_property
     def word_ids(self) -> NDArray[np.int64]:
-        """The ids that stand for text: all but the special tokens, BERT's [CLS] and [unused1] … among them."""
+        """Ids of all tokens but the special ones, which include BERT's [CLS], [unused1], …"""
         return np.array([i for i, token in enumerate(self.tokens) if not _NO_WORD.fullmatch(token)], dtype=np.int64)
 
     def encode(self, texts: Sequence[tuple[str, str | None]], max_length: int) -> Tokens:
-        """Ids of (text, None) rows and (text, second text) rows, each at most `max_length` long.
+        """Encode (text, None) and (text, second text) rows as at most `max_length` ids each.
 
         The longer text of a pair is cut first; the separator stays.
         """
@@ -148,16 +152,22 @@ class Tokenizer:
         )
 
     def lengths(self, texts: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
-        """Tokens of each row before any cut, a pair's separator included, (rows,); of a text LONGEST_COUNTED characters."""
-        pieces = [encodable(text[:LONGEST_COUNTED]) for row in texts for text in row if text is not None]
-        counts = map(len, self.backend.encode_batch_fast(pieces, add_special_tokens=False))
-        found = [next(counts) + (0 if pair is None else 1 + next(counts)) for _, pair in texts]
-        return np.array(found, dtype=np.int64)
+        """Count the tokens of each uncut row, a pair's separator included, (rows,).
+
+        The first LONGEST_COUNTED characters of a text count.
+        """
+        counts = map(len, self._encodings(texts, LONGEST_COUNTED))
+        lengths = [next(counts) + (0 if pair is None else 1 + next(counts)) for _, pair in texts]
+        return np.array(lengths, dtype=np.int64)
+
+    def _encodings(self, texts: Sequence[tuple[str, str | None]], limit: int) -> Iterator[tokenizers.Encoding]:
+        """Encode each text, and each second text after its first, cut to `limit` characters."""
+        pieces = [encodable(text[:limit]) for row in texts for text in row if text is not None]
+        return iter(self.backend.encode_batch_fast(pieces, add_special_tokens=False))
 
     def _encode_block(self, texts: Sequence[tuple[str, str | None]], max_length: int) -> Tokens:
         limit = max_length * CHARACTERS_PER_TOKEN
-        pieces = [encodable(text[:limit]) for row in texts for text in row if text is not None]
-        encodings = iter(self.backend.encode_batch_fast(pieces, add_special_tokens=False))
+        encodings = self._encodings(texts, limit)
         ids: list[int] = []
         offsets, cuts = [0], np.zeros(len(texts), np.bool_)
         for row, (text, pair) in enumerate(texts):
@@ -173,20 +183,15 @@ class Tokenizer:
                 cut |= len(pair) > limit or room != (len(first), len(second))
             offsets.append(len(ids))
             cuts[row] = cut
-        return Tokens(
-            self._text_apart_from_special(np.array(ids, dtype=np.int32)), np.array(offsets, dtype=np.int64), cuts
-        )
-
-    def _text_apart_from_special(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """`ids` with every special id that came from a text turned into [UNK], and the separators set."""
-        if self.unknown_id is not None:
-            ids[np.isin(ids, (self.pad_id, self.separator_id, self.mask_id))] = self.unknown_id
-        ids[ids == SEPARATOR_HERE] = self.separator_id
-        return ids
+        row_ids = np.array(ids, dtype=np.int32)
+        if self.unknown_id is not None:  # a special id here comes from a text
+            row_ids[np.isin(row_ids, (self.pad_id, self.separator_id, self.mask_id))] = self.unknown_id
+        row_ids[row_ids == SEPARATOR_HERE] = self.separator_id
+        return Tokens(row_ids, np.array(offsets, dtype=np.int64), cuts)
 
 
 def _room(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of each text stay when together they may have `room`: the longer one is cut first."""
+    """Return the number of tokens kept of each text where both may have `room`; the longer text is cut first."""
     if first + second <= room:
         return first, second
     shorter = min(first, second, room // 2)
@@ -194,5 +199,5 @@ def _room(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def encodable(text: str) -> str:
-    """`text` with each lone surrogate, which no UTF-8 can hold, as a question mark."""
+    """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Pre-trained token vectors in word2vec's text format: `token number number …` a line, perhaps `count size` on the first."""
+"""Reads pre-trained token vectors in word2vec's text format: lines `token number number …` after an optional `count size`."""
 
 import re
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ _NUMBER = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 class Vectors(NamedTuple):
-    """A row of `matrix` (V, size) float32 for each token; `known` (V,) bool is False where the file has no such token."""
+    """`matrix` (V, size) float32 with a row for each token; `known` (V,) bool, False for tokens missing from the file."""
 
     matrix: NDArray[np.float32]
     known: NDArray[np.bool_]
 
 
 def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
-    """The vectors of `tokens` from a word2vec text file; rows of unknown tokens are zeros.
+    """Read the vectors of `tokens` from a word2vec text file; rows of missing tokens are zeros.
 
-    A token that the file has twice keeps its first vector. Raises DataError with the line for one that has not as
-    many finite numbers as the first, and for a file that ends before the count in its header.
+    The first vector of a repeated token counts. Raises DataError with the line for another number of numbers than in the
+    first line or a number that is not finite, and for a file that ends before its header's count.
     """
     wanted = {token.encode(errors="replace"): index for index, token in enumerate(tokens)}
     known = np.zeros(len(tokens), dtype=np.bool_)
@@ -54,23 +54,22 @@ def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
 
 
 def _header(content: bytes) -> tuple[int, int] | None:
-    """(count, size) if the first line is two whole numbers and nothing else."""
+    """Return (count, size) if the first line consists of two whole numbers, else None."""
     parts = content.split(b" ")
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(_DIGITS.fullmatch(p) for p in parts) else None
 
 
 def _parts(content: bytes, size: int, *, where: str) -> tuple[bytes, list[bytes]]:
-    """The token, which may hold spaces, and its `size` numbers."""
+    """Split a line into its token, which may hold spaces, and its `size` numbers."""
     token, *numbers = content.rsplit(b" ", size)
     beyond = token.rpartition(b" ")[2] if b" " in token else b""
     if size == 0 or len(numbers) != size or _NUMBER.fullmatch(beyond):
-        raise DataError(f"{where}: has not {max(size, 1)} numbers after its token")
+        raise DataError(f"{where}: does not have {max(size, 1)} numbers after its token")
     return token, numbers
 
 
 def _vector(numbers: list[bytes], *, where: str) -> NDArray[np.float32]:
-    if not all(_NUMBER.fullmatch(number) for number in numbers):
-        wrong = next(number for number in numbers if not _NUMBER.fullmatch(number))
+    if wrong := next((number for number in numbers if not _NUMBER.fullmatch(number)), None):
         raise DataError(f"{where}: '{escaped(wrong.decode(errors='replace'))}' is no number")
     vector = np.array([float(number) for number in numbers])
     if np.abs(vector).max() > np.finfo(np.float32).max:

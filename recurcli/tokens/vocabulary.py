@@ -1,7 +1,7 @@
-"""Where a tokenizer's vocabulary comes from: training texts, the same bytes for the same texts, or a file of tokens.
+"""Trains a tokenizer's vocabulary on texts, or reads it from a file of tokens; the same texts give the same bytes.
 
 The WordPiece trainer of `tokenizers` iterates over hash maps whose order changes from run to run. Here Python counts and
-sorts the words; `tokenizers` only merges byte pairs, which is deterministic.
+sorts the words, and `tokenizers` merges pairs, which is deterministic.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from recurcli.tokens.config import TokenizerConfig
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
 LONGEST_PIECE = 16
-"""Characters of a merged piece at most, as in SentencePiece."""
+"""Most characters of a merged piece, as in SentencePiece."""
 LONGEST_WORD = 1000
-"""Longer words are cut in parts of so many characters: the time of merging grows with the square of a word's length."""
+"""Longer words are cut into parts of this many characters: merging takes time quadratic in a word's length."""
 Words = Counter[str]
 
 
 def trained(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """A tokenizer with the vocabulary of `texts`, or of the file `config.vocabulary`; DataError if it would be empty."""
+    """Return a tokenizer with the vocabulary of `texts` or of the file `config.vocabulary`; raises DataError if it is empty."""
     backend = Tokenizer(models.BPE())
     if config.kind == "byte":
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -34,9 +34,8 @@ def trained(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
         backend.normalizer = _normalizer(config)
     backend.pre_tokenizer = _pre_tokenizer(config.kind)
     if config.vocabulary is not None:
-        known = read_vocabulary(Path(config.vocabulary))
         model = models.WordPiece if config.kind == "wordpiece" else models.WordLevel
-        backend.model = model(vocab=known, unk_token=UNKNOWN)
+        backend.model = model(vocab=read_vocabulary(Path(config.vocabulary)), unk_token=UNKNOWN)
     else:
         backend.model = _TRAINERS[config.kind](_words(backend, texts, config.kind), config)
     if backend.get_vocab_size() <= len(SPECIAL_TOKENS):
@@ -66,7 +65,7 @@ def _pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
 
 
 def _with_special_tokens(backend: Tokenizer) -> Tokenizer:
-    """`backend` with its special tokens made known, and the pair template for other users of its file."""
+    """Register the special tokens of `backend`, and the pair template for other readers of its file."""
     known = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is not None]
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in known])
     separator = backend.token_to_id(SEPARATOR)
@@ -77,21 +76,22 @@ def _with_special_tokens(backend: Tokenizer) -> Tokenizer:
 
 
 def _words(backend: Tokenizer, texts: Iterable[str], kind: str) -> Words:
-    """How often the pre-tokenizer finds each word in `texts`; what looks like a special token is none of them."""
+    """Count the pre-tokenizer's words in `texts`, without the names of special tokens."""
     words: Words = Counter()
     for text in texts:
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
-        # A character is a word of its own: the pre-tokenizer would say the same, thirty times slower.
-        found = text if kind == "char" else (word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
-        words.update(found)
+        if kind == "char":  # each character is a word; the pre-tokenizer splits alike, thirty times slower
+            words.update(text)
+        else:
+            words.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
     for token in SPECIAL_TOKENS:
         del words[token]
     return words
 
 
 def _most_common(counts: Words, config: TokenizerConfig) -> list[str]:
-    """What occurs often enough, most frequent first, equal ones in code point order, as much as there is room for."""
+    """Return the `vocab_size` most frequent tokens that reach `min_frequency`, ties in code point order."""
     frequent = [token for token, count in counts.items() if count >= config.min_frequency]
     return sorted(frequent, key=lambda token: (-counts[token], token))[: config.vocab_size - len(SPECIAL_TOKENS)]
 
@@ -102,7 +102,7 @@ def _whole_words(words: Words, config: TokenizerConfig) -> models.Model:
 
 
 def _merged_pairs(words: Words, config: TokenizerConfig) -> models.Model:
-    """Byte pair encoding over characters (Sennrich et al. 2016), the rare ones left to [UNK]."""
+    """Train byte pair encoding over characters (Sennrich et al. 2016); rare characters become [UNK]."""
     characters: Words = Counter()
     for word, count in words.items():
         for character in word:
@@ -133,10 +133,9 @@ def _merged_pairs(words: Words, config: TokenizerConfig) -> models.Model:
 
 
 def _word_pieces(words: Words, config: TokenizerConfig) -> models.Model:
-    """WordPiece (a piece inside a word begins with ##), merged by frequency like byte pairs.
+    """Train WordPiece (a piece inside a word begins with ##) with merges by frequency, as in byte pair encoding.
 
-    A character that opens a word and the same one inside a word are two symbols, each written as a code point of its own
-    while the merges are counted.
+    While merges are counted, a character has one code point at the start of a word and another inside a word.
     """
     characters = sorted({character for word in words for character in word})
     opening = {character: chr(0x10000 + 2 * index) for index, character in enumerate(characters)}
@@ -161,7 +160,7 @@ _TRAINERS: dict[str, Callable[[Words, TokenizerConfig], models.Model]] = {
 
 
 def byte_vocabulary() -> dict[str, int]:
-    """Byte b at id b + 1, as the character that the ByteLevel pre-tokenizer writes for it; [PAD] 0, [SEP] 257, [MASK] 258."""
+    """Return ids of bytes: b + 1 for byte b, written as ByteLevel's character; [PAD] 0, [SEP] 257, [MASK] 258."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     written = {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(others)}
@@ -169,13 +168,12 @@ def byte_vocabulary() -> dict[str, int]:
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
-    """Token to id from a file with one token a line.
+    """Read token to id from a file with one token a line.
 
-    The id is the line's number from 0. Special tokens that the file lacks follow the last line; where it has none of the
-    four, they come before the first as ids 0 to 3. Raises DataError for a blank line, a repeated token or bad UTF-8.
+    The id is the line's number from 0. Missing special tokens follow the last line; if all four are missing, they come
+    first as ids 0 to 3. Raises DataError for a blank line, a repeated token or bad UTF-8.
     """
-    tokens: list[str] = []
-    known: set[str] = set()
+    tokens: dict[str, None] = {}
     with open_file(path) as file:
         for line, row in enumerate(rows_of(file, str(path)), 1):
             try:
@@ -184,12 +182,11 @@ def read_vocabulary(path: Path) -> dict[str, int]:
                 raise DataError(f"{path}:{line}: is not UTF-8 at byte {error.start}") from None
             if not token:
                 raise DataError(f"{path}:{line}: is blank; a token is wanted")
-            if token in known:
+            if token in tokens:
                 raise DataError(f"{path}:{line}: repeats the token '{escaped(token)}'")
-            known.add(token)
-            tokens.append(token)
+            tokens[token] = None
     if not tokens:
         raise DataError(f"{path}: is empty; a token a line is wanted")
-    missing = [token for token in SPECIAL_TOKENS if token not in known]
+    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     ordered = [*missing, *tokens] if len(missing) == len(SPECIAL_TOKENS) else [*tokens, *missing]
     return {token: index for index, token in enumerate(ordered)}

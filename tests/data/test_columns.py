@@ -10,7 +10,8 @@ from recurcli.data.columns.input import ColumnOptions, find_input_columns
 from recurcli.data.columns.names import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, ColumnNames
 from recurcli.data.columns.texts import BadRow, TextColumns, marked
 from recurcli.data.config import DataConfig
-from recurcli.data.formats.readers import Record, read_records
+from recurcli.data.formats.readers import read_records
+from recurcli.data.formats.records import Record
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 
@@ -23,7 +24,7 @@ def found(header: str, **told: object) -> Columns:
     config = DataConfig(**told)  # type: ignore[arg-type]
     with read_records(io.BytesIO(f"{header}\n".encode()), "tsv", name="x.tsv") as records:
         task = adapted(CUSTOM, config)
-        return find_columns(task, records.columns, config, "x.tsv", labelled=True, records=records)
+        return find_columns(records, task, config, labelled=True)
 
 
 @pytest.mark.parametrize("name", [*TEXT_NAMES, "Text", " REVIEW "])

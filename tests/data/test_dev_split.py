@@ -36,3 +36,10 @@ def test_rows_with_equal_texts_stay_on_one_side() -> None:
 def test_the_seed_changes_the_draw_and_nothing_else_does() -> None:
     rows = [(f"text {number}", "a") for number in range(100)]
     assert split(rows, seed=1) == split(rows, seed=1) != split(rows, seed=2)
+
+
+def test_only_the_first_row_of_a_class_may_repeat_the_text_of_a_dev_row_of_another_class() -> None:
+    rows = [(f"text {number}", "a") for number in range(10)]
+    drawn = next(text for (text, _), is_dev in zip(rows, split(rows), strict=True) if is_dev)
+    assert split([*rows, (drawn, "b")])[10:] == [False]
+    assert split([*rows, ("other", "b"), (drawn, "b")])[10:] == [False, True]

@@ -170,7 +170,7 @@ def test_ids_are_the_rows_own_or_else_all_are_numbers(tmp_path: Path, ids: list[
     write_json(tmp_path / "dev.json", *(tnews_row(id=value) for value in ids))
     assert [example.id for example in load_split(TNEWS, "dev", config(tmp_path)).examples] == expected
     if expected == ["0", "1"]:
-        with pytest.raises(DataError, match="not every row has an id of its own in 'id'"):
+        with pytest.raises(DataError, match="the ids in 'id' must differ"):
             load_split(TNEWS, "dev", config(tmp_path, id="id"))
 
 

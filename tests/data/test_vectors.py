@@ -48,16 +48,16 @@ def test_a_gzipped_file_is_read(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"", ": is empty"),
-        (b"a 1 2\nb 1\n", ":2: has not 2 numbers after its token"),
-        (b"a 1 2\nb 1 2 3\n", ":2: has not 2 numbers after its token"),
-        (b"a 1 2\n\nb 1 2\n", ":2: has not 2 numbers"),
-        (b"a\n", ":1: has not 1 numbers"),
+        (b"a 1 2\nb 1\n", ":2: does not have 2 numbers after its token"),
+        (b"a 1 2\nb 1 2 3\n", ":2: does not have 2 numbers after its token"),
+        (b"a 1 2\n\nb 1 2\n", ":2: does not have 2 numbers"),
+        (b"a\n", ":1: does not have 1 numbers"),
         (b"a 1 x\n", ":1: 'x' is no number"),
         (b"a 1 nan\n", ":1: 'nan' is no number"),
         (b"a 1 1e39\n", ":1: holds a number too large for float32"),
         (b"a 1 \x1b[31m\n", r":1: '\\x1b\[31m' is no number"),
         (b"3 2\na 1 2\n", ": ends after 1 of the 3 vectors"),
-        (b"2 2\na 1 2 3\n", ":2: has not 2 numbers"),
+        (b"2 2\na 1 2 3\n", ":2: does not have 2 numbers"),
     ],
 )
 def test_a_malformed_file_is_refused_with_its_line(tmp_path: Path, content: bytes, reason: str) -> None:

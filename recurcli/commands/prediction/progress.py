@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recurcli.data.formats.readers import Record
+from recurcli.data.formats.records import Record
 from recurcli.errors import ModelError, escaped
 from recurcli.files import read_limited, write_atomically
 

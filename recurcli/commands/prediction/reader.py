@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 from recurcli.commands.prediction.progress import PredictionProgress
 from recurcli.commands.prediction.writer import JSON_ADDED
 from recurcli.data.columns.input import InputColumns
-from recurcli.data.formats.readers import Record, Records, read_records
+from recurcli.data.formats.readers import read_records
+from recurcli.data.formats.records import Record, Records
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import WINDOW
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from recurcli.data.columns.input import InputColumns
-from recurcli.data.formats.readers import Record
+from recurcli.data.formats.records import Record
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import Prediction
 

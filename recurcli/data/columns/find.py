@@ -11,7 +11,7 @@ from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.errors import DataError
 
 OPTION = "--set data.{}=COLUMN"
-"""How a message says to name a column; {} is what the column holds."""
+"""How a message says to name a column; {} is the column's role."""
 
 
 class Columns(NamedTuple):
@@ -23,36 +23,35 @@ class Columns(NamedTuple):
 
 
 def find_columns(
+    records: Records,
     task: Task,
-    names: tuple[str, ...],
     config: DataConfig,
-    source: str,
+    layout: Layout = PLAIN,
     *,
     labelled: bool | None,
-    layout: Layout = PLAIN,
-    records: Records | None = None,
     option: str = OPTION,
 ) -> Columns:
     """Find the columns of labelled rows: those that `config` and `task` name, else those with a usual name.
 
-    JSON rows may have different keys, so a named column is not looked up there; an id is required only if `config`
-    names it. `labelled` None: the label is optional unless `config` names it. `option`: see OPTION.
+    JSON rows may have different keys, so that named columns are not looked up; an id is required only if `config` names
+    it. `labelled` None: the label is optional unless `config` names it. `option`: see OPTION. Raises DataError for a
+    column that is missing or has no usual name.
     """
-    format = "jsonl" if records is None else records.format
+    names = records.columns
     columns = ColumnNames(
-        source,
+        records.name,
         names,
-        header=source if records is None or records.named else f"{source}:1",
-        numbered=format in ("tsv", "csv"),
-        hint=other_delimiter(names, format),
+        header=records.name if records.named else f"{records.name}:1",
+        numbered=records.format in ("tsv", "csv"),
+        hint=other_delimiter(names, records.format),
     )
 
     def named(name: str) -> str:
-        return name if format == "jsonl" else columns.find(name)
+        return name if records.format == "jsonl" else columns.find(name)
 
     def usual(candidates: Iterable[str], what: str) -> str:
         if not names:
-            raise DataError(f"{source}: has no rows, or none at its start that can be read")
+            raise DataError(f"{records.name}: has no rows, or none at its start that can be read")
         if (name := columns.find_usual(candidates)) is None:
             raise columns.ask(what, f"say {option.format(what)}")
         return name
@@ -71,10 +70,6 @@ def find_columns(
     row_id = task.id
     if config.id is not None:
         row_id = named(str(config.id))
-    elif row_id is None or row_id not in names:
-        row_id = next((name for name in (row_id, *ID_NAMES) if name in names), row_id)
-    return Columns(
-        texts=texts,
-        label=label,
-        id=row_id if (records is not None and format == "jsonl") or row_id in names else None,
-    )
+    elif row_id not in names:
+        row_id = next((name for name in ID_NAMES if name in names), row_id)
+    return Columns(texts, label, row_id if records.format == "jsonl" or row_id in names else None)

@@ -1,7 +1,9 @@
-"""Records of a Parquet file, read a batch at a time by Arrow, the library under `datasets`."""
+"""Reads a Parquet file in batches with Arrow, which `datasets` requires."""
 
+import contextlib
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,64 +13,50 @@ from recurcli.errors import DataError, escaped
 ROWS_AT_ONCE = 1024
 
 
-class ParquetRecords(Records):
-    """The rows of a Parquet file, `line` their number from 1; DataError if it is none, or is damaged.
+def parquet_records(path: Path) -> Records:
+    """Return the rows of a Parquet file, their `line` counted from 1.
 
-    Class numbers of a file that `datasets` wrote are given back as the names that its metadata holds for them.
+    Class numbers of a file that `datasets` wrote become the names in its metadata. Raises DataError if the file is not
+    Parquet or is damaged.
     """
+    import pyarrow
+    from pyarrow import parquet
 
-    format = "parquet"
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow
-        from pyarrow import parquet
-
-        super().__init__(str(path))
-        self._damage = (pyarrow.ArrowException, OSError, UnicodeDecodeError)
+    @contextlib.contextmanager
+    def naming_damage() -> Iterator[None]:
         try:
-            self._file = parquet.ParquetFile(path)
-            self.rows: int = self._file.metadata.num_rows
-            self.columns = tuple(self._file.schema_arrow.names)
-            self._names = _class_names(self._file.schema_arrow.metadata)
-        except self._damage as error:
-            raise self._damaged(error) from None
-        if twice := next((name for name in self.columns if self.columns.count(name) > 1), None):
-            self.close()
-            raise DataError(f"{self.name}: has the column '{escaped(twice)}' twice")
-        self._records = self._read()
+            yield
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: is no Parquet file, or is damaged: {escaped(error, limit=200)}") from None
 
-    def __next__(self) -> Record:
-        return next(self._records)
+    with naming_damage():
+        file = parquet.ParquetFile(path)
+        columns = tuple(file.schema_arrow.names)
+        class_names = _class_names(file.schema_arrow.metadata)
+    if twice := next((name for name in columns if columns.count(name) > 1), None):
+        file.close()
+        raise DataError(f"{path}: has the column '{escaped(twice)}' twice")
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    def read() -> Iterator[Record]:
+        with naming_damage():
+            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(ROWS_AT_ONCE))
+            for line, fields in enumerate(rows, 1):
+                yield Record(line, with_class_names(fields, class_names))
 
-    def _read(self) -> Iterator[Record]:
-        line = 0
-        try:
-            for batch in self._file.iter_batches(ROWS_AT_ONCE):
-                for fields in batch.to_pylist():
-                    line += 1
-                    for column in self._names.keys() & fields.keys():
-                        fields[column] = class_name(fields[column], self._names[column])
-                    yield Record(line, fields)
-        except self._damage as error:
-            raise self._damaged(error) from None
-
-    def _damaged(self, error: Exception) -> DataError:
-        return DataError(f"{self.name}: is no Parquet file, or is damaged: {escaped(error, limit=200)}")
+    return Records(str(path), "parquet", columns, read(), file.close)
 
 
-def class_name(value: Any, names: list[str]) -> Any:
-    """The name of class number `value`; None for -1, which stands for a label that is kept back."""
-    if type(value) is not int or value >= len(names):
-        return value
-    return names[value] if value >= 0 else None
+def with_class_names(fields: dict[str, Any], class_names: dict[str, list[str]]) -> dict[str, Any]:
+    """Replace class numbers by their names (column to names); by None for -1, a hidden label."""
+    for column in class_names.keys() & fields.keys():
+        value, names = fields[column], class_names[column]
+        if type(value) is int and value < len(names):
+            fields[column] = names[value] if value >= 0 else None
+    return fields
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Column to the names of its classes, as `datasets` writes them into a schema."""
+    """Return column to class names from the metadata that `datasets` writes into a schema."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         return {name: feature["names"] for name, feature in features.items() if feature.get("_type") == "ClassLabel"}

@@ -1,8 +1,7 @@
-"""What every kind of data file becomes: records, one for each of its rows and in their order, whatever the row holds."""
+"""The common form of all data files: records, one for each row, in the order of the file."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 from recurcli.errors import escaped
@@ -13,55 +12,54 @@ DELIMITERS = "\t,;|"
 
 
 class Record(NamedTuple):
-    """One row: its number in the file from 1 (a header counts), what it holds, and why it cannot be used."""
+    """One row: its number in the file from 1 (a header counts), its fields, and the reason why it cannot be used."""
 
     line: int
     fields: dict[str, Any]
-    """TSV and CSV: column to string, as far as the row could be read. Else: key to value."""
+    """TSV and CSV: column to string, as far as the row could be read. Other formats: key to value."""
     fault: str | None = None
 
 
-class Records(ABC, Iterator[Record]):
-    """The records of an open file, once; a context manager that closes what was opened for it.
+@dataclass
+class Records(Iterator[Record]):
+    """The records of an open file, which can be read once; a context manager that closes the file."""
 
-    `columns` are the header's names ("1", "2", … without a header), Parquet's, or the keys of the first JSON row.
-    """
-
+    name: str
+    """Name of the file in messages."""
     format: Format
     columns: tuple[str, ...]
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    """The header's names ("1", "2", … without a header), Parquet's columns, or the keys of the first JSON row."""
+    rows: Iterator[Record]
+    close: Callable[[], object] | None = None
+    """Closes the file; None if the caller closes it."""
 
     @property
     def named(self) -> bool:
-        """Whether each row brings its own keys, with values of their own types, as JSON does."""
+        """Whether each row has keys and typed values, as in JSON."""
         return self.format in ("jsonl", "parquet")
 
-    @abstractmethod
-    def close(self) -> None:
-        """Close the file, if it was opened here."""
+    def __next__(self) -> Record:
+        return next(self.rows)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        if self.close is not None:
+            self.close()
 
 
 def other_delimiter(columns: Sequence[str], format: str) -> str:
-    """A hint for the end of a message where one single column looks like several that something else separates."""
+    """Return the end of an error message if the only column seems to hold several fields with another delimiter."""
     if len(columns) != 1 or format not in ("tsv", "csv"):
         return ""
-    own = "TAB" if format == "tsv" else "a comma"
+    expected = "TAB" if format == "tsv" else "a comma"
     mark = next((mark for mark in DELIMITERS if mark in columns[0]), None)
-    return "" if mark is None else f"; its fields seem to be separated by '{escaped(mark)}', not by {own}"
+    return "" if mark is None else f"; its fields seem to be separated by '{escaped(mark)}', not by {expected}"
 
 
 def kind_of(value: Any) -> str:
-    """What a value of JSON or Parquet is, in words."""
+    """Return the type of a JSON or Parquet value in words."""
     if value is None:
         return "null"
     words = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}

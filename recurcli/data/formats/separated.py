@@ -38,14 +38,14 @@ def decoded(row: Row) -> tuple[str, str | None]:
     return text, f"holds a NUL at character {text.index(NUL) + 1}" if NUL in text else None
 
 
-def tab_separated(rows: Iterable[Row], delimiter: str = "\t") -> Iterator[Fields]:
+def tab_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
     """The fields of each row, whatever quotes it holds."""
     for line, row in enumerate(rows, 1):
         text, fault = decoded(row)
         yield Fields(line, text.split(delimiter), fault)
 
 
-def comma_separated(rows: Iterable[Row], delimiter: str = ",") -> Iterator[Fields]:
+def comma_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
     """The fields of each row, quoted ones without their quotes; a row may go on over several lines.
 
     Where a quote is never closed, where text follows the closing one, and where the lines up to the closing one are

@@ -1,29 +1,21 @@
-"""Tasks from the Hugging Face Hub or its cache, through `datasets` (CLUE: repository clue/clue, a configuration a task)."""
+"""Reads tasks from the Hugging Face Hub or its cache with `datasets` (CLUE: repository clue/clue, one configuration a task)."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from recurcli.data.formats.parquet import class_name
-from recurcli.data.formats.records import Record
+from recurcli.data.formats.parquet import with_class_names
+from recurcli.data.formats.records import Record, Records
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, escaped
 
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 
-class HubSplit(NamedTuple):
-    """A split of the Hub."""
+def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
+    """Return the rows of a task's split, and whether they are the rows of both train and dev (no validation split).
 
-    records: Iterator[Record]
-    columns: tuple[str, ...]
-    divided: bool
-    """Whether there are no dev rows of their own, and these are the rows of train and of dev."""
-
-
-def load_hub_split(task: Task, split: str) -> HubSplit:
-    """The rows of a task's split as records, in their order, labels as strings (None where the Hub hides them).
-
-    `HF_HUB_OFFLINE=1` keeps to the cache, as does having no network. Raises DataError if neither has the rows.
+    Labels are strings, None where the Hub hides them. `HF_HUB_OFFLINE=1` restricts the search to the cache, as does a
+    missing network. Raises DataError if neither has the rows.
     """
     if task.hub is None or split not in HUB_SPLITS:
         raise DataError(f"the Hub has no split {split} of {task.name}; name a folder or file with --data")
@@ -31,34 +23,31 @@ def load_hub_split(task: Task, split: str) -> HubSplit:
 
     repository, configuration = task.hub
     try:
-        everything = datasets.load_dataset(repository, configuration)
+        splits = datasets.load_dataset(repository, configuration)
     except Exception as error:  # a dozen types of five libraries, for no network, no cache, no repository
         reason = escaped(str(error).strip().partition("\n")[0] or type(error).__name__, limit=300)
         raise DataError(
             f"{task.name} is neither on the Hub within reach nor in its cache ({repository}, {configuration}: {reason}); "
             "name a folder or file with --data"
         ) from None
-    without_dev = HUB_SPLITS["dev"] not in everything
-    name = "train" if split == "dev" and without_dev else HUB_SPLITS[split]
-    if name not in everything:
-        there = ", ".join(map(escaped, everything))
-        raise DataError(f"{escaped(repository)} has no split '{name}'; there are: {there}")
-    rows = everything[name]
-    return HubSplit(records_of(rows, task), _columns_of(rows, task), without_dev and split in ("train", "dev"))
-
-
-def _columns_of(rows: Any, task: Task) -> tuple[str, ...]:
-    names = [task.id if name == "idx" and task.id is not None else name for name in rows.features]
-    return tuple(dict.fromkeys(names))
+    without_dev = HUB_SPLITS["dev"] not in splits
+    hub_split = "train" if split == "dev" and without_dev else HUB_SPLITS[split]
+    if hub_split not in splits:
+        known = ", ".join(map(escaped, splits))
+        raise DataError(f"{escaped(repository)} has no split '{hub_split}'; known: {known}")
+    rows = splits[hub_split]
+    columns = dict.fromkeys(task.id if name == "idx" and task.id is not None else name for name in rows.features)
+    name = " ".join(part for part in (repository, configuration, split) if part)
+    # Arrow rows share their columns, as those of a Parquet file do.
+    records = Records(name, "parquet", tuple(columns), records_of(rows, task))
+    return records, without_dev and split in ("train", "dev")
 
 
 def records_of(rows: Any, task: Task) -> Iterator[Record]:
-    """Records of a `datasets.Dataset`: class indexes as the names they stand for, the Hub's `idx` as the row's id."""
-    names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
+    """Yield the records of a `datasets.Dataset`: class numbers become names, the Hub's `idx` the row's id."""
+    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
     for line, row in enumerate(rows, 1):
-        fields = dict(row)
-        for column, classes in names.items():
-            fields[column] = class_name(fields[column], classes)
+        fields = with_class_names(dict(row), class_names)
         if "idx" in fields and task.id is not None:
             fields.setdefault(task.id, fields.pop("idx"))
         yield Record(line, fields)

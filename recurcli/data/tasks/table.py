@@ -31,7 +31,6 @@ _IMDB = {  # Maas et al., ACL 2011: 25,000 reviews to train on, 25,000 to test
     "folder": "imdb",
     "rows": {"train": 25_000, "test": 25_000},
     "text": ("text",),
-    "dev_every": 10,
     "hub": ("stanfordnlp/imdb", "plain_text"),
 }
 
@@ -159,7 +158,6 @@ _ROWS = (
         ),
         rows={"train": 120_000, "test": 7_600},
         text=("text",),
-        dev_every=10,
         hub=("fancyzhx/ag_news", "default"),
     ),
     Task(
@@ -178,7 +176,7 @@ _ROWS = (
         id="idx",
         hub=("stanfordnlp/sst2", "default"),
     ),
-    Task(name=CUSTOM, label=None, id=None, dev_every=10),
+    Task(name=CUSTOM, label=None, id=None),
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ROWS}

@@ -61,8 +61,8 @@ class Task:
     id: str | None = "id"
     test_ids_from_zero: bool = True
     """Whether the ids in CLUE's test file are its row numbers; CSL's are shuffled and begin at 1."""
-    dev_every: int | None = None
-    """Where the task has no dev rows: one of so many training rows of a class is a dev row (DevSplitter; ours)."""
+    dev_every: int = 10
+    """One of this many training rows of a class is a dev row if the task has no dev rows (DevSplitter; ours)."""
     dropped_label: str | None = None
     """Marks rows without a majority label: left out of train and dev, never of a test file."""
     hub: tuple[str, str | None] | None = None
