@@ -1,6 +1,6 @@
-"""The encoders by name, none of them imported before it is asked for: the table needs no torch.
+"""The table of encoders by name. An encoder's module, and torch with it, is imported on first use.
 
-Packages add their own through entry points of the group `recurcli.encoders`.
+Other packages register encoders as entry points of the group `recurcli.encoders`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ENCODERS", "Encoder", "build_encoder", "encoder_class"]
 
 
 class BuiltIn(NamedTuple):
-    """An encoder's `Config`, and the module and class that it configures."""
+    """An encoder of this package: its `Config`, and the names of its module and class."""
 
     config: type[Any]
     module: str
@@ -47,16 +47,16 @@ ENCODERS = {
 
 
 def __getattr__(name: str) -> Any:
-    """`Encoder`, imported with torch when it is asked for."""
+    """Import `Encoder`, and torch with it, on first access."""
     if name == "Encoder":
         return import_module("recurcli.encoders.encoder").Encoder
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def encoder_class(name: str) -> type[Encoder]:
-    """The class of the encoder `name`, from here or from an entry point.
+    """Return the class of the encoder `name`, from ENCODERS or from an entry point.
 
-    Raises UsageError for an unknown name, and for an entry point that is no encoder.
+    Raises UsageError if the name is unknown, or if the entry point is not a subclass of Encoder.
     """
     if name in ENCODERS:
         entry = ENCODERS[name]
@@ -67,16 +67,16 @@ def encoder_class(name: str) -> type[Encoder]:
         raise UsageError(f"encoder '{escaped(name)}' is unknown{did_you_mean(str(name), ENCODERS.keys() | offered)}")
     found = offered[name].load()
     if not (isinstance(found, type) and issubclass(found, import_module("recurcli.encoders.encoder").Encoder)):
-        raise UsageError(f"encoder '{name}': {offered[name].value} is no subclass of recurcli.encoders.Encoder")
+        raise UsageError(f"encoder '{name}': {offered[name].value} is not a subclass of recurcli.encoders.Encoder")
     return found
 
 
 def build_encoder(config: Mapping[str, Any]) -> Encoder:
-    """The encoder that `config` describes: its `name` and the keys of that encoder's Config.
+    """Build an encoder. `config` has the encoder's `name` and the keys of its Config.
 
-    Raises UsageError for an unknown name or key, a missing key, or a value that does not fit.
+    Raises UsageError for an unknown name, an unknown or missing key, or an invalid value.
     """
     if not isinstance(config.get("name"), str):
-        raise UsageError(f"an encoder needs a name{did_you_mean('', ENCODERS)}")
+        raise UsageError(f"encoder.name is missing{did_you_mean('', ENCODERS)}")
     kind = encoder_class(config["name"])
     return kind(parse_config(kind.Config, {key: value for key, value in config.items() if key != "name"}))

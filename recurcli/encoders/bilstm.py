@@ -13,9 +13,9 @@ States = TypeVar("States", Tensor, PackedSequence)
 
 
 class BiLSTM(Encoder):
-    """L bidirectional layers; the backward direction begins at each row's last real token.
+    """L bidirectional layers. The backward direction starts at the last real token of each row.
 
-    6 D² + 8 D parameters a layer. Padded positions give zeros.
+    6 D² + 8 D parameters per layer. The output at padded positions is zero.
     """
 
     Config = BiLSTMConfig

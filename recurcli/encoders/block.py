@@ -1,4 +1,4 @@
-"""Encoders of attention and a feed-forward network: an encoder's file brings its attention, this one the rest.
+"""The post-norm block that several encoders share. Each encoder's module adds its attention.
 
     x'  = dropout(x + sinusoidal positions)
     a   = LayerNorm(h + dropout(attention(h)))
@@ -19,7 +19,7 @@ from recurcli.layers.positions import sinusoidal_positions
 
 
 class PostNormLayer(nn.Module):
-    """The two equations above around any attention: (B, T, D) -> (B, T, D); `mask` (B, T) is True at real tokens."""
+    """The last two equations above, for any attention: (B, T, D) -> (B, T, D); `mask` (B, T) is True at real tokens."""
 
     def __init__(self, config: BlockConfig, attention: SelfAttention) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class PostNormLayer(nn.Module):
         return self.feed_forward_norm(h + self.dropout(self.feed_forward(h)))
 
     def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:
-        """The attention's."""
+        """Return the statistics of the attention."""
         return self.attention.stats(h, mask)
 
 
 class BlockEncoder(Encoder):
-    """L layers over x + sinusoidal positions.
+    """Sinusoidal positions, then L layers.
 
-    The embeddings are not scaled here: `adds_positions` has the embedding do it (Vaswani et al., section 3.4).
+    TokenEmbedding scales the embeddings, because `adds_positions` is True (Vaswani et al., section 3.4).
     """
 
     adds_positions = True

@@ -1,6 +1,6 @@
-"""The keys of every encoder and their defaults, without torch: `recur presets` shows them at once.
+"""The keys of every encoder and their defaults. This module does not import torch, so that `recur presets` is fast.
 
-`presets/encoders/NAME.yaml` holds what differs from here, and why.
+`presets/encoders/NAME.yaml` overrides these defaults and gives the reasons.
 """
 
 from dataclasses import dataclass
@@ -14,32 +14,32 @@ OrthogonalMap = Literal["cayley", "householder"]
 
 
 def check_sizes(**sizes: int | None) -> None:
-    """Raise ValueError for the first size below 1, by its name; None passes."""
+    """Raise ValueError with the name of the first size below 1; None is accepted."""
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise ValueError(f"{name} must be at least 1, not {size}")
 
 
 def check_probabilities(**probabilities: float) -> None:
-    """Raise ValueError for the first that is not a probability below 1, by its name."""
+    """Raise ValueError with the name of the first value outside [0, 1)."""
     for name, probability in probabilities.items():
         if not 0 <= probability < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, not {probability}")
 
 
 def head_size(hidden_size: int, num_heads: int) -> int:
-    """hidden_size / num_heads. Raises ValueError where that is no whole number."""
+    """Return hidden_size / num_heads. Raises ValueError if the division has a remainder."""
     if hidden_size % num_heads:
         raise ValueError(
             f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}; "
-            f"give head_size too, such as {-(-hidden_size // num_heads)}"
+            f"change one of them, or set head_size, for example to {-(-hidden_size // num_heads)}"
         )
     return hidden_size // num_heads
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """Keys that every encoder has. The defaults are ours: sizes for a small CPU run."""
+    """Keys that most encoders share. The defaults are ours, for a small run on a CPU."""
 
     __pydantic_config__ = STRICT
     hidden_size: int = 256
@@ -47,7 +47,7 @@ class EncoderConfig:
     num_layers: int = 4
     """L, the number of layers."""
     dropout: float = 0.1
-    """Probability to drop a unit; the encoder's file says of what."""
+    """Dropout probability; each encoder's Config says where it applies."""
 
     def __post_init__(self) -> None:
         check_sizes(hidden_size=self.hidden_size, num_layers=self.num_layers)
@@ -56,20 +56,20 @@ class EncoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig(EncoderConfig):
-    """Keys of encoders whose layer is attention and a feed-forward network (`recurcli.encoders.block`)."""
+    """Keys of the encoders with attention and a feed-forward network in each layer (`recurcli.encoders.block`)."""
 
     num_heads: int = 8
-    """H, the attention heads of a layer."""
+    """H, the number of attention heads per layer."""
     head_size: int | None = None
-    """K, the size of a head; null: hidden_size / num_heads, which must then be a whole number."""
+    """K, the size of a head; null: hidden_size / num_heads, which must be an integer."""
     feed_forward_size: int | None = None
-    """Width of the feed-forward network; null: four times hidden_size."""
+    """Inner size of the feed-forward network; null: 4 · hidden_size."""
     activation: Activation = "gelu"
-    """Nonlinearity of the feed-forward network: gelu (BERT's) or relu (the 2017 paper's)."""
+    """Activation of the feed-forward network: gelu (BERT) or relu (Vaswani et al., 2017)."""
     dropout: float = 0.1
-    """Probability to drop a unit of the embeddings or of a sublayer's output (Vaswani et al., 2017, section 5.4)."""
+    """Dropout probability on the embeddings and on each sublayer's output (Vaswani et al., 2017, section 5.4)."""
     feed_forward_dropout: float = 0.0
-    """Probability to drop an inner unit of the feed-forward network."""
+    """Dropout probability on the inner units of the feed-forward network."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,12 +80,12 @@ class BlockConfig(EncoderConfig):
 
     @property
     def size_of_head(self) -> int:
-        """`head_size`, or what stands for null."""
+        """`head_size`, or its default if it is None."""
         return self.head_size or head_size(self.hidden_size, self.num_heads)
 
     @property
     def inner_size(self) -> int:
-        """`feed_forward_size`, or what stands for null."""
+        """`feed_forward_size`, or its default if it is None."""
         return self.feed_forward_size or 4 * self.hidden_size
 
 
@@ -94,7 +94,7 @@ class TransformerConfig(BlockConfig):
     """Keys of the Transformer."""
 
     attention_dropout: float = 0.0
-    """Probability to drop an attention weight."""
+    """Dropout probability on the attention weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,7 +106,7 @@ class ReZeroConfig(TransformerConfig):
     """Keys of the ReZero Transformer."""
 
     alpha_init: float = 0.0
-    """Initial weight of every sublayer beside its residual path; 0 is the paper's."""
+    """Initial alpha, the weight of every sublayer's output in the residual sum; 0 in the paper."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,40 +114,41 @@ class OrthogonalTransformerConfig(TransformerConfig):
     """Keys of the Orthogonal Transformer."""
 
     orthogonal_weights: Literal["square", "query_key_value"] = "square"
-    """Which weights are orthogonal: every square one, or those of queries, keys and values alone."""
+    """Which weights are orthogonal: all square matrices, or only those of queries, keys and values."""
     orthogonal_map: OrthogonalMap = "cayley"
-    """How parameters become orthogonal matrices: cayley, or householder, which takes three times as long."""
+    """Map from raw parameters to orthogonal matrices: cayley, or householder, which takes three times as long."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.head_size is not None and self.head_size * self.num_heads != self.hidden_size:
             raise ValueError(
-                f"head_size must be hidden_size / num_heads, not {self.head_size}: only a square matrix is orthogonal"
+                f"head_size must be null or hidden_size / num_heads, not {self.head_size}: an orthogonal matrix is square"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearTransformerConfig(BlockConfig):
-    """Keys of the linear Transformer. It has no attention weights that could be dropped."""
+    """Keys of the linear Transformer. It has no attention dropout, because it never computes attention weights."""
 
     causal: bool = False
-    """Whether a position sees itself and the past only, or the whole text."""
+    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RSAConfig(BlockConfig):
-    """Keys of RSA. Attention weights are never dropped, which would need all of them in memory."""
+    """Keys of RSA. It has no attention dropout, which would need the (T, T) weights in memory."""
 
     rem_heads: tuple[int, int, int, int, int, int] | None = None
-    """How many heads are regular, cosine, sine, dilated regular, dilated cosine, dilated sine; the others are
-    ordinary. A cosine and a sine head make a pair. null: num_heads / 4 dilated pairs (ours)."""
+    """Number of heads with a recurrence matrix, by kind: regular, cosine, sine, dilated regular, dilated cosine, dilated
+    sine. The other heads are plain attention. A cosine and a sine head form a pair. null: num_heads / 4 dilated pairs
+    (ours)."""
     dilations: tuple[int, ...] | None = None
-    """Dilation of each dilated head, in the order of rem_heads; the sine heads have their cosine heads' and may be
-    left out. null: 2, 4, 8 … for the regular heads and again for the pairs (ours)."""
+    """Dilation of each dilated head, in the order of rem_heads. A sine head has the dilation of its cosine head, so the
+    sine heads may be omitted. null: 2, 4, 8 … for the regular heads, and again for the pairs (ours)."""
     gate_init: float = 0.0
-    """Initial mu of every layer, from -3 (nearly plain attention) to 3 (nearly recurrence alone); 0 is ours."""
+    """Initial gate parameter mu of every layer, from -3 (mostly attention) to 3 (mostly recurrence); 0 is ours."""
     causal: bool = False
-    """Whether a position sees itself and the past only, or the whole text."""
+    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,9 +156,11 @@ class RSAConfig(BlockConfig):
             raise ValueError(f"gate_init must be from -3 to 3, not {self.gate_init}")
         counts = self.head_counts
         if min(counts) < 0 or not 0 < sum(counts) <= self.num_heads:
-            raise ValueError(f"rem_heads must be 1 to {self.num_heads} heads in all, not {list(counts)}")
+            raise ValueError(f"rem_heads must sum to 1 to {self.num_heads} (num_heads), not {list(counts)}")
         if counts[1] != counts[2] or counts[4] != counts[5]:
-            raise ValueError(f"rem_heads must have as many sine as cosine heads, they make pairs, not {list(counts)}")
+            raise ValueError(
+                f"rem_heads must have as many sine as cosine heads, because they form pairs, not {list(counts)}"
+            )
         if self.dilations is not None:
             self._check_dilations(self.dilations, dilated=counts[3] + counts[4], sines=counts[5])
 
@@ -167,14 +170,14 @@ class RSAConfig(BlockConfig):
             given[dilated - sines : dilated],
         ):
             raise ValueError(
-                f"dilations must be one for each of {dilated} dilated heads, sine heads aside, not {list(given)}"
+                f"dilations must have {dilated} numbers, one per dilated head (sine heads excluded), not {list(given)}"
             )
         if min(given, default=1) < 1:
             raise ValueError(f"dilations must be at least 1, not {list(given)}")
 
     @property
     def head_counts(self) -> tuple[int, int, int, int, int, int]:
-        """`rem_heads`, or what stands for null."""
+        """`rem_heads`, or its default if it is None."""
         if self.rem_heads is not None:
             return self.rem_heads
         pairs = max(1, self.num_heads // 4)
@@ -182,7 +185,7 @@ class RSAConfig(BlockConfig):
 
     @property
     def head_dilations(self) -> tuple[int, ...]:
-        """`dilations`, or what stands for null: one a dilated regular head, then one a dilated pair."""
+        """`dilations`, or its default if it is None: one per dilated regular head, then one per dilated pair."""
         if self.dilations is not None:
             return self.dilations
         _, _, _, regular, pairs, _ = self.head_counts
@@ -197,23 +200,24 @@ class StarSaberConfig:
     hidden_size: int = 256
     """D, the size of embeddings and hidden states."""
     num_layers: int | None = 4
-    """L, the number of layers; null with tied weights."""
+    """L, the number of layers; must be null if `tied`."""
     alpha_init: float = 1.0
-    """Initial weight of a layer's update beside its residual path; 1 is the paper's, 0 is ReZero's."""
+    """Initial alpha, the weight of a layer's update in the residual sum; 1 in the paper, 0 in ReZero."""
     position: Literal["directional", "sinusoidal"] = "directional"
-    """How order enters: separate matrices for past and future, or one matrix and a sine table added to x."""
+    """Encoding of word order. directional: separate matrices for past and future; sinusoidal: one matrix, and sinusoidal
+    positions added to x."""
     direct_path: bool = True
-    """Whether every layer sees the embeddings through V."""
+    """Whether every layer adds V x, a linear map of the embeddings."""
     bias: bool = False
     """Whether a bias is added inside tanh."""
     dropout: float = 0.1
-    """Probability to drop a unit of a layer's update, before it is added to the residual path; ours."""
+    """Dropout probability on a layer's update, before the residual sum; ours."""
     tied: bool = False
-    """One set of weights, no residual path, iterated to convergence (the paper's section 3.2)."""
+    """Tied form: one layer without a residual path, iterated to convergence (the paper, section 3.2)."""
     tolerance: float = 1e-6
-    """Tied form: a sequence has converged when no position moves further than this, in the 2-norm."""
+    """Tied form: a row has converged when no state changes by more than this in one iteration (2-norm)."""
     max_iterations: int = 100
-    """Tied form: the most iterations that a sequence may take."""
+    """Tied form: maximal number of iterations per row."""
     initial: Literal["input", "zero", "linear"] = "input"
     """The first hidden states: the embeddings (eq. 5), zeros, or a linear map of the embeddings."""
 
@@ -223,7 +227,7 @@ class StarSaberConfig:
         if self.tied and self.num_layers is not None:
             raise ValueError(f"num_layers must be null with tied weights, not {self.num_layers}")
         if not self.tied and self.num_layers is None:
-            raise ValueError("num_layers is required unless the weights are tied")
+            raise ValueError("num_layers must be a number unless the weights are tied, not null")
         if not self.tolerance >= 0:
             raise ValueError(f"tolerance must be at least 0, not {self.tolerance}")
 
@@ -233,9 +237,10 @@ class GatedStarSaberConfig(EncoderConfig):
     """Keys of the gated StarSaber."""
 
     gate: Gate = "gru_light"
-    """gru_light: gates of a position's own state, 8 D² parameters; gru, lstm: gates that attend, 10 D² and 13 D²."""
+    """Form of the gates. gru_light: computed from the position's state, 8 D² parameters per layer; gru and lstm: computed by
+    attention, 10 D² and 13 D²."""
     dropout: float = 0.1
-    """Probability to drop a unit of a layer's new content; ours."""
+    """Dropout probability on a layer's candidate state; ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,11 +248,11 @@ class RandomTransJectConfig(EncoderConfig):
     """Keys of Random-TransJect."""
 
     num_experts: int = 4
-    """E, the experts of a layer; 4 is the paper's."""
+    """E, the number of experts per layer; 4 in the paper."""
     orthogonal_map: OrthogonalMap = "cayley"
-    """How parameters become orthogonal matrices: cayley, or householder, which takes three times as long."""
+    """Map from raw parameters to orthogonal matrices: cayley, or householder, which takes three times as long."""
     dropout: float = 0.1
-    """Probability to drop an inner unit of the feed-forward network; ours."""
+    """Dropout probability on the inner units of the feed-forward network; ours."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,8 +264,8 @@ class TransJectConfig(RandomTransJectConfig):
     """Keys of TransJect."""
 
     auxiliary_weight: float = 1.0
-    """Weight of the loss that makes s the eigenvalues of x^T x; 0 leaves it out. Ours: the released code's 0.001 is
-    for a loss that is not divided by the square of the greatest eigenvalue, and here has no effect."""
+    """Weight of the auxiliary loss that makes s the eigenvalues of x^T x; 0 turns it off. 1 is ours. The released code has
+    0.001 for an unnormalised loss; ours is divided by the squared largest eigenvalue, where 0.001 has no effect."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -273,36 +278,36 @@ class BiLSTMConfig(EncoderConfig):
     """Keys of the BiLSTM."""
 
     hidden_size: int = 256
-    """D, the size of embeddings and of both directions' states together: an even number."""
+    """D, the size of embeddings and of the concatenated states of both directions; must be even."""
     dropout: float = 0.1
-    """Probability to drop a hidden state between two layers; ours."""
+    """Dropout probability on the hidden states between layers; ours."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hidden_size % 2:
-            raise ValueError(f"hidden_size must be even, half for each direction, not {self.hidden_size}")
+            raise ValueError(f"hidden_size must be even, because each direction has half of it, not {self.hidden_size}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedConfig(EncoderConfig):
-    """Keys of both truncated recurrent models."""
+    """Keys that the truncated RNN and the truncated LSTM share."""
 
     hidden_size: int = 256
-    """D, the size of embeddings and of both directions' states together."""
+    """D, the size of embeddings and of the concatenated states of all directions."""
     window: int | None = 16
-    """k, the positions that a state sees, itself included (16 is ours); null: all before it, step by step."""
+    """k, the number of positions that a state depends on, including its own; 16 is ours. null: no truncation."""
     bidirectional: bool = True
-    """Whether a second model runs from each text's end (ours); hidden_size is then even, half for each."""
+    """Whether a second direction reads each text from its end (ours); hidden_size must then be even."""
     stable: bool = True
-    """Whether the recurrent weights are projected after every optimiser step, and an LSTM's forget gate is bounded."""
+    """Whether the model is stable: recurrent weights are projected after each optimiser step, and forget gates are bounded."""
     dropout: float = 0.1
-    """Probability to drop a unit of the embeddings or of the output; ours."""
+    """Dropout probability on the embeddings and on the output; ours."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(window=self.window)
         if self.bidirectional and self.hidden_size % 2:
-            raise ValueError(f"hidden_size must be even, half for each direction, not {self.hidden_size}")
+            raise ValueError(f"hidden_size must be even, because each direction has half of it, not {self.hidden_size}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +315,7 @@ class TruncatedRNNConfig(TruncatedConfig):
     """Keys of the truncated RNN."""
 
     spectral_bound: float = 0.95
-    """Largest singular value of stable recurrent weights, above 0 and below 1; 0.95 is ours."""
+    """Upper bound of the singular values of W in the stable model, in (0, 1); 0.95 is ours."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -323,7 +328,7 @@ class TruncatedLSTMConfig(TruncatedConfig):
     """Keys of the truncated LSTM."""
 
     forget_bound: float = 0.64
-    """f̄, the largest value of a stable model's forget gate, above 0 and below 1 (0.64 is ours); 1 where it is not stable."""
+    """f̄, the upper bound of the forget gate in the stable model, in (0, 1); 0.64 is ours. If not `stable`, f̄ is 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

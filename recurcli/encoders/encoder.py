@@ -1,4 +1,4 @@
-"""The contract of every encoder: a module from embeddings to hidden states, and its frozen `Config`.
+"""The base class of every encoder.
 
 Shapes here and in every encoder: B batch, T positions, D hidden size, L layers, H heads, K head size.
 """
@@ -8,34 +8,34 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 LayerStats = dict[str, Any]
-"""Numbers and lists of numbers by name; `attention`, weights (B, T, T) or (B, H, T, T) whose rows sum to 1."""
+"""Numbers and lists of numbers by name. `attention` is a tensor (B, T, T) or (B, H, T, T) whose rows sum to 1."""
 
 
 class Encoder(nn.Module):
-    """Turns embeddings (B, T, D) into hidden states (B, T, D).
+    """Maps embeddings (B, T, D) to hidden states (B, T, D).
 
-    `mask` (B, T) is bool and True at real tokens; None means that all are real; padding is on the right. What padded
-    positions hold never changes a real one, and a row with no real token gives finite numbers. Encoders that add
-    positions do so in `forward`. Initial weights come from torch's global generator, which the caller seeds.
+    `mask` (B, T) is bool and True at real tokens; None: all tokens are real. Padding is on the right. The values at padded
+    positions never change the states of real tokens, and a row without real tokens gives finite numbers. An encoder adds
+    positions in `forward`, if it needs them. Initial weights are drawn from torch's global generator, which the caller seeds.
     """
 
     Config: ClassVar[type[Any]]
     """The frozen dataclass that `__init__` takes."""
     concatenates_positions: ClassVar[bool] = False
-    """Whether the embedding concatenates a position vector instead of leaving positions to the encoder."""
+    """Whether TokenEmbedding concatenates a position vector to each token vector (TransJect)."""
     adds_positions: bool = False
-    """Whether `forward` adds sinusoidal positions: the embedding then makes its rows as long as theirs."""
+    """Whether `forward` adds sinusoidal positions. TokenEmbedding then scales its rows to the norm of the positions."""
     layers: nn.ModuleList
-    """A layer may have a method `stats` that takes what its `forward` takes and returns `LayerStats`: diagnosis calls it
-    beside each forward pass, without gradients, and shows the numbers and the entropy of `attention`."""
+    """A layer may have a method `stats` with the arguments of its `forward`, which returns `LayerStats`. `recur eval
+    --diagnose` calls it without gradients and shows its numbers and the entropy of `attention`."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Hidden states (B, T, D) of the embeddings `x` (B, T, D)."""
+        """Return the hidden states (B, T, D) of the embeddings `x` (B, T, D)."""
         raise NotImplementedError
 
     def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
-        """Weighted scalars that training adds to its loss and logs by name."""
+        """Return weighted scalars by name. Training adds them to its loss and logs them."""
         return {}
 
     def project_(self) -> None:
-        """Bring the weights back to where they must be; called without gradients after each optimiser step."""
+        """Project the weights onto their constraint set; called without gradients after each optimiser step."""

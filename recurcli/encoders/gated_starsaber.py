@@ -1,8 +1,8 @@
 """Gated StarSaber: fixed-point equations of a gated RNN, untied and stacked (Xu, Hu & Tang, 2021, sections 2 and 5.1).
 
-The paper's appendix with the equations is lost. What it says of them: the highway connection is the fixed-point
-generalisation of the GRU (section 2), and a gated layer has as many parameters as two plain ones (section 5.1). The
-equations below are ours. With A_n of StarSaber's eq. 5, over one softmax G, and σ the sigmoid:
+The appendix with the equations is not available. The paper says only that the highway connection is the fixed-point
+generalisation of the GRU (section 2), and that a gated layer has as many parameters as two plain ones (section 5.1). The
+equations below are ours. A and the softmax G are those of StarSaber's eq. 5; σ is the sigmoid:
 
     gru_light   z = σ(W_z h + V_z x)      r = σ(W_r h + V_r x)                                           8 D²
     gru         z = σ(A^z + V_z x)        r = σ(A^r + V_r x)                                            10 D²
@@ -10,7 +10,8 @@ equations below are ours. With A_n of StarSaber's eq. 5, over one softmax G, and
     lstm        f, i, o = σ(A^f + V_f x), σ(A^i + V_i x), σ(A^o + V_o x)      u = tanh(A + V x)          13 D²
                 s' = f ∘ s + i ∘ u        h' = o ∘ tanh(s')        s^0 = h^0 = x
 
-A^g has past and future matrices of its own and the same G. Shapes: B batch, T positions, D hidden size, g gates.
+A^z, A^r, A^f, A^i and A^o have separate past and future matrices and share G. Shapes: B batch, T positions, D hidden
+size, g gates.
 """
 
 import torch
@@ -24,14 +25,14 @@ from recurcli.ops.attention import attention_weights, directional_attention
 from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
 
 GATES: dict[Gate, int] = {"gru_light": 2, "gru": 2, "lstm": 3}
-"""How many gates each form has."""
+"""Number of gates g of each form."""
 
 
 class GatedStarSaberLayer(nn.Module):
-    """One gated update. `relation` (D, D) is W; the first D rows of the others are A's and V, D more a gate follow.
+    """One gated layer. `relation` (D, D) is W. The other matrices stack D rows of A or V and D rows per gate.
 
-    `past` and `future` are (D, D) in gru_light, whose gates have `gate` (2 D, D) instead, and ((1 + g) D, D) otherwise;
-    `input` is ((1 + g) D, D).
+    `input` is ((1 + g) D, D). `past` and `future` are ((1 + g) D, D) for gru and lstm. For gru_light they are (D, D), and
+    `gate` (2 D, D) computes the gates.
     """
 
     def __init__(self, config: GatedStarSaberConfig) -> None:
@@ -47,7 +48,7 @@ class GatedStarSaberLayer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """h', s' of h, s and x, all (B, T, D); s is the LSTM's state, and goes unused through the other forms."""
+        """Return h' and s'. h, s and x are (B, T, D); s is the cell state of lstm, which gru and gru_light do not change."""
         size = h.shape[-1]
         key, past, future = (F.linear(h, weight) for weight in (self.relation, self.past, self.future))
         attended = directional_attention(h.to(key.dtype), key, past, future, mask)  # (B, T, D) or (B, T, (1 + g) D)
@@ -65,12 +66,12 @@ class GatedStarSaberLayer(nn.Module):
         return gru_update(h, candidate.to(h.dtype), update.to(h.dtype)), s
 
     def stats(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """G."""
+        """Return `attention`, the softmax G (B, T, T)."""
         return {"attention": attention_weights(h, F.linear(h, self.relation), mask)}
 
 
 class GatedStarSaber(Encoder):
-    """L untied gated layers. Dropout acts on the new content, before the gates take it in (ours)."""
+    """L untied gated layers. Dropout applies to the candidate state before gating (ours)."""
 
     Config = GatedStarSaberConfig
 

@@ -24,13 +24,13 @@ class LinearAttention(SelfAttention):
         return linear_attention(query, key, value, mask, causal=self.causal)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """attention (B, H, T, T): the normalised φ(q_i) · φ(k_j)."""
+        """Return `attention` (B, H, T, T): φ(q_i) · φ(k_j), normalised to rows that sum to 1."""
         query, key, _ = self.project(x)
         return {"attention": linear_attention_weights(query, key, mask, causal=self.causal)}
 
 
 class LinearTransformer(BlockEncoder):
-    """L post-norm layers; 12 D² + 13 D parameters a layer at the default sizes, the Transformer's."""
+    """L post-norm layers; 12 D² + 13 D parameters per layer at the default sizes, as in the Transformer."""
 
     Config = LinearTransformerConfig
 

@@ -1,7 +1,7 @@
 """The Orthogonal Transformer: the Transformer with orthogonal weights, TransJect's baseline (Sengupta et al., 2023).
 
-The paper makes every weight orthogonal, its authors' older code the query's, key's and value's alone. Only a square
-matrix can be orthogonal: W_Q, W_K, W_V and W_O, and both of the feed-forward network where that is as wide as D.
+In the paper every weight is orthogonal; in the authors' older code only those of queries, keys and values. Only a square
+matrix can be orthogonal: W_Q, W_K, W_V, W_O, and both feed-forward matrices if feed_forward_size is hidden_size.
 
 Shapes: B batch, T positions, D hidden size, H heads, K = D / H head size, L layers.
 """
@@ -18,10 +18,10 @@ from recurcli.layers.positions import sinusoidal_positions
 
 
 class OrthogonalTransformer(BlockEncoder):
-    """L layers of the Transformer, with as many parameters.
+    """L layers of the Transformer, with the same number of parameters.
 
-    A layer's `weight` of an orthogonal map is the map's raw parameter, N(0, 1/D) at the start (ours). Biases and
-    LayerNorms are the Transformer's.
+    The `weight` of an orthogonal layer is the raw parameter of the orthogonal map, initialised as N(0, 1/D) (ours). Biases
+    and LayerNorms are those of the Transformer.
     """
 
     Config = OrthogonalTransformerConfig
@@ -44,7 +44,7 @@ class OrthogonalTransformer(BlockEncoder):
         return h
 
     def orthogonal_weights(self) -> list[dict[str, Tensor]]:
-        """For each layer the weights that it computes with: orthogonal, or D x D blocks that are, one below the other."""
+        """Return the orthogonal weights of each layer by name; each is one orthogonal D x D matrix, or a stack of several."""
         made = iter(self.matrices(self._raw()))
         return [{name: next(made) for name in self.orthogonal_names} for _ in self.layers]
 

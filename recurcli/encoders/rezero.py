@@ -2,7 +2,7 @@
 
     a = h + alpha attention(h),   h' = a + alpha feed_forward(a),   h^0 = x + sinusoidal positions
 
-alpha is 0 at the start; as in the paper's section 4 one alpha serves both sublayers of a layer.
+alpha is initialised with 0. Both sublayers of a layer share one alpha (the paper, section 4).
 """
 
 import torch
@@ -16,7 +16,7 @@ from recurcli.layers.feed_forward import FeedForward
 
 
 class ReZeroLayer(nn.Module):
-    """The two equations above: (B, T, D) -> (B, T, D). Dropout acts on the sublayers' outputs."""
+    """The equations above: (B, T, D) -> (B, T, D). Dropout applies to the outputs of the sublayers."""
 
     def __init__(self, config: ReZeroConfig) -> None:
         super().__init__()
@@ -34,12 +34,12 @@ class ReZeroLayer(nn.Module):
         return h + self.alpha * self.dropout(self.feed_forward(h))
 
     def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:
-        """alpha, and the attention's."""
+        """Return alpha, and the statistics of the attention."""
         return {"alpha": self.alpha.item(), **self.attention.stats(h, mask)}
 
 
 class ReZero(BlockEncoder):
-    """L ReZero layers; 12 D² + 9 D + 1 parameters a layer at the default sizes."""
+    """L ReZero layers; 12 D² + 9 D + 1 parameters per layer at the default sizes."""
 
     Config = ReZeroConfig
 

@@ -1,9 +1,9 @@
 """RSA: self-attention with recurrence (Huang et al., Encoding Recurrence into Transformers, 2023).
 
-    RSA(X) = { [1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P } V              one gate mu a layer, one P a head
+    RSA(X) = { [1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P } V              one mu per layer, one P per head
 
-P is a recurrence encoding matrix (`recurcli.ops.recurrence`); its product takes O(T), the softmax O(T²) time and O(T)
-memory. Shapes: B batch, T positions, D hidden size, H heads, R of them with a P, K head size.
+P is a recurrence encoding matrix (`recurcli.ops.recurrence`). P V takes O(T) time; the softmax takes O(T²) time and O(T)
+memory. Shapes: B batch, T positions, D hidden size, H heads, R heads with a P, K head size.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from recurcli.ops.recurrence import Kind, recurrence_product, recurrence_product
 
 
 class Head(NamedTuple):
-    """One head's P: its kind, its dilation, and its place in eta (regular heads) or in nu and theta (the others)."""
+    """One head's P: its kind, its dilation, and its index in eta (regular heads) or in nu and theta (the others)."""
 
     kind: Kind
     dilation: int
@@ -30,7 +30,7 @@ class Head(NamedTuple):
 
 
 def heads_of(counts: Sequence[int], dilations: Sequence[int]) -> list[Head]:
-    """The heads that have a P, in order of dilation; the cosine and the sine head of a pair have one place."""
+    """Return the heads that have a P, sorted by dilation. The two heads of a cosine-sine pair share one `place`."""
     regular, pairs, _, dilated, dilated_pairs, _ = counts
     heads = [Head("regular", 1, place) for place in range(regular)]
     heads += [Head("regular", dilations[place], regular + place) for place in range(dilated)]
@@ -43,8 +43,8 @@ def heads_of(counts: Sequence[int], dilations: Sequence[int]) -> list[Head]:
 def softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
     """softmax(Q K^T / sqrt(K)) V: (B, H, T, K) x 3 -> (B, H, T, K).
 
-    Causal attention needs no mask: padding on the right is the future of every real token. On a CPU the backward
-    pass of torch's fused attention is slow in 16 bits, so short rows of such numbers go through a (T, T) matrix.
+    Causal attention needs no attn_mask, because padding is on the right, after every real token. On a CPU in bf16 or fp16,
+    rows of up to 256 tokens use an explicit (T, T) matrix, because the backward pass of torch's fused attention is slow.
     """
     short = not torch.compiler.is_compiling() and query.shape[-2] <= 256
     if short and value.device.type == "cpu" and value.element_size() == 2:
@@ -54,11 +54,11 @@ def softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
 
 
 class RecurrentAttention(SelfAttention):
-    """The mixture of the equation above, with biases: (B, T, D) -> (B, T, D).
+    """The equation above, with biases: (B, T, D) -> (B, T, D).
 
-    `eta`, `nu`, `theta` and `mu` are the paper's: 1 + (k1 + k4) + 2 (k2 + k5) parameters more than attention has.
-    Ours: the heads with a P come first, in order of dilation; the other heads are not gated; attention weights are
-    never dropped, which would need all of them in memory.
+    `eta`, `nu`, `theta` and `mu` are the paper's: 1 + (k1 + k4) + 2 (k2 + k5) parameters in addition to those of attention.
+    Ours: the heads with a P come first, sorted by dilation; the other heads have no gate; there is no attention dropout,
+    which would need the (T, T) weights in memory.
     """
 
     def __init__(self, config: RSAConfig) -> None:
@@ -83,7 +83,7 @@ class RecurrentAttention(SelfAttention):
         return torch.cat([torch.lerp(gated, recurrent.to(gated.dtype), gate), plain], dim=1)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """The gate σ(mu), the rates λ or γ and the angles θ of heads with a P, and the softmax before the gate."""
+        """Return the gate σ(mu), the rates λ or γ and angles θ of the heads with a P, and the softmax weights before gating."""
         query, key, _ = self.project(x)
         rates, angles = self.rates_and_angles()
         return {
@@ -95,7 +95,7 @@ class RecurrentAttention(SelfAttention):
 
     def recurrence(self, value: Tensor) -> Tensor:
         """P V of the heads that have a P: (B, R, T, K) -> (B, R, T, K)."""
-        # A graph for every length, exported or compiled, has no number of blocks.
+        # In a compiled or exported graph T is dynamic, so the number of blocks is unknown.
         product = recurrence_product_dense if torch.compiler.is_compiling() else recurrence_product
         rates, angles = self.rates_and_angles()
         parts, start = [], 0
@@ -107,7 +107,10 @@ class RecurrentAttention(SelfAttention):
         return torch.cat(parts, dim=1)
 
     def rates_and_angles(self) -> tuple[Tensor, Tensor]:
-        """λ = tanh(eta) of regular heads, γ = σ(nu) and θ of the others: (R,) each, in the order of `heads`."""
+        """Return rates (R,) and angles (R,), in the order of `heads`.
+
+        Regular heads have λ = tanh(eta) and the angle 0; cosine and sine heads have γ = σ(nu) and θ.
+        """
         zero = torch.zeros_like(self.mu)
         regular = None if self.eta is None else torch.tanh(self.eta)
         paired = None if self.nu is None else torch.sigmoid(self.nu)
@@ -125,7 +128,7 @@ class RecurrentAttention(SelfAttention):
 
 
 class RSA(BlockEncoder):
-    """The Transformer with RSA for attention: post-norm; 12 D² + 13 D parameters a layer, and those of P and gate."""
+    """The Transformer (post-norm) with RSA as its attention; 12 D² + 13 D parameters per layer, plus those of P and mu."""
 
     Config = RSAConfig
 

@@ -1,10 +1,10 @@
-"""StarSaber: an RNN made bidirectional by attention, its fixed-point equations iterated L times (Xu, Hu & Tang, 2021).
+"""StarSaber: the fixed-point equations of an RNN with bidirectional attention, iterated L times (Xu, Hu & Tang, 2021).
 
-    G_ni = softmax_i( h_n^T W h_i / sqrt(D) )                    over all positions i, both directions, one softmax
+    G_ni = softmax_i( h_n^T W h_i / sqrt(D) )                    one softmax over all positions i
     A_n  = sum_{i<n} G_ni U h_i + sum_{i>=n} G_ni Q h_i
     h'_n = h_n + alpha tanh(A_n + V x_n)                         eq. 5;  h^0 = x
 
-Shapes: B batch, T positions, D hidden size, L layers. 8 D² + 6 T D FLOPs a token and layer in matrix products.
+Shapes: B batch, T positions, D hidden size, L layers. Matrix products: 8 D² + 6 T D FLOPs per token and layer.
 """
 
 from collections.abc import Iterable
@@ -23,10 +23,10 @@ from recurcli.ops.attention import attention_weights, directional_attention_
 
 
 class StarSaberLayer(nn.Module):
-    """One application of eq. 5. W, U, Q and V are `relation`, `past`, `future` and `input`: U h_i is past @ h_i.
+    """One layer of eq. 5. W, U, Q and V are `relation`, `past`, `future` and `input`, each (D, D); U h_i is past @ h_i.
 
-    Without the direct path `input` is None. With sinusoidal positions `future` is another name of `past`. A layer of
-    the tied form has no `alpha`.
+    `input` is None without the direct path. With sinusoidal positions, `future` is an alias of `past`. `alpha` is None in
+    the tied form.
     """
 
     def __init__(self, config: StarSaberConfig) -> None:
@@ -43,16 +43,16 @@ class StarSaberLayer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def __getattr__(self, name: str) -> Any:
-        # The parameter is registered once, because a checkpoint refuses two names for one tensor.
+        # The parameter is registered once, because safetensors refuses two names for one tensor.
         return super().__getattr__("past" if name == "future" and self.__dict__.get("one_side") else name)
 
     def forward(self, h: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        """h' of eq. 5, or without `alpha` the update alone: (B, T, D) -> (B, T, D)."""
+        """Return h' of eq. 5, or only the update if `alpha` is None: (B, T, D) -> (B, T, D)."""
         update = self.update(h, x, mask)
         return update if self.alpha is None else torch.addcmul(h, self.alpha, self.dropout(update))
 
     def update(self, h: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        """tanh(A + V x + b): (B, T, D) -> (B, T, D), in the type of matrix products."""
+        """Return tanh(A + V x + b): (B, T, D) -> (B, T, D), in the dtype of autocast."""
         h = h.to(compute_dtype(h))
         key, past = F.linear(h, self.relation), F.linear(h, self.past)
         future = past if self.one_side else F.linear(h, self.future)
@@ -63,17 +63,17 @@ class StarSaberLayer(nn.Module):
         return update.tanh_()
 
     def stats(self, h: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """alpha where there is one, and G."""
+        """Return `attention`, the softmax G (B, T, T), and alpha if there is one."""
         stats: LayerStats = {} if self.alpha is None else {"alpha": self.alpha.item()}
         return {**stats, "attention": attention_weights(h, F.linear(h, self.relation), mask)}
 
 
 class StarSaber(Encoder):
-    """L untied layers, or with `tied` one layer iterated to its fixed point; 4 D² + 1 parameters a layer.
+    """L untied layers, or with `tied` one layer iterated to its fixed point; 4 D² + 1 parameters per layer.
 
-    Ours: the initial weights (`_reset`), sine positions scaled by sqrt(2/D) to the norm 1 of an embedding (so both kinds
-    of position have embeddings of one scale), biases (the paper ignores them: one vector a layer, inside tanh), and
-    dropout, which acts on tanh's output before the residual sum (in the tied form one draw serves all iterations).
+    Ours: the initial weights (`_reset`); sinusoidal positions scaled by sqrt(2/D) to norm 1, the norm of an embedding; one
+    bias vector per layer inside tanh (the paper ignores biases); dropout on the output of tanh before the residual sum, with
+    one dropout mask for all iterations of the tied form.
     """
 
     Config = StarSaberConfig
@@ -85,16 +85,16 @@ class StarSaber(Encoder):
         self.layers = nn.ModuleList(StarSaberLayer(config) for _ in range(config.num_layers or 1))
         self.initial = nn.Linear(size, size, bias=False) if config.initial == "linear" else None
         self.iterations: Tensor | None = None
-        """Tied form: how many iterations each row (B,) of the last batch took."""
+        """Tied form: the number of iterations of each row of the last batch, (B,); None before the first batch."""
         self._reset(config)
 
     def _reset(self, config: StarSaberConfig) -> None:
-        """Draw the matrices; ours, because the paper says nothing of it.
+        """Draw the initial matrices. Ours: the paper does not give an initialisation.
 
-        Stack: all N(0, 1 / (D L)). The L updates are then together as large as one of N(0, 1 / D), so that with alpha 1
-        and inputs of any scale up to 1 a unit, states and gradients keep their size through 24 layers.
-        Tied: U and Q have a 2-norm near 0.4 and W one near 1 / (2 sqrt(D)), so that K (1 + 2 sqrt(D) |W|) is near 0.8
-        with K = max(|U|, |Q|): below 1 the iteration is a contraction from h^1 on, where |h_ni| <= 1.
+        Untied: N(0, 1 / (D L)). The sum of L updates is then as large as one update with N(0, 1 / D). With alpha 1 and inputs
+        of scale up to 1 per unit, states and gradients keep their size through 24 layers.
+        Tied: |U| and |Q| are near 0.4 and |W| is near 1 / (2 sqrt(D)) (2-norms). With K = max(|U|, |Q|), K (1 + 2 sqrt(D) |W|)
+        is near 0.8. Below 1 the iteration is a contraction from h^1 on, where |h_ni| <= 1.
         """
         size = config.hidden_size
         side = relation = direct = (size * len(self.layers)) ** -0.5
@@ -114,25 +114,25 @@ class StarSaber(Encoder):
         if self.config.position == "sinusoidal":
             x = x + sinusoidal_positions(x) * (2 / x.shape[-1]) ** 0.5
         if self.config.tied:
-            with torch.autocast(x.device.type, enabled=False):  # no narrower type reaches the tolerance
+            with torch.autocast(x.device.type, enabled=False):  # bf16 does not reach the tolerance
                 return self._fixed_point(x, mask)
         h = self._first(x)
-        x = x.to(compute_dtype(x))  # here once, not in every layer
+        x = x.to(compute_dtype(x))  # cast once, not in every layer
         for layer in self.layers:
             h = layer(h, x, mask)
         return h
 
     def _first(self, x: Tensor) -> Tensor:
-        """h^0 (B, T, D); under autocast it is float32, and so is the residual path."""
+        """Return h^0 (B, T, D). Under autocast h^0 and the residual sum are float32."""
         dtype = torch.promote_types(x.dtype, torch.float32) if compute_dtype(x) != x.dtype else x.dtype
         if self.initial is not None:
             return self.initial(x).to(dtype)
         return torch.zeros_like(x, dtype=dtype) if self.config.initial == "zero" else x.to(dtype)
 
     def _fixed_point(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Iterate h' = tanh(A + V x) until every sequence has converged, each frozen at its own convergence."""
+        """Iterate h' = tanh(A + V x) until every row has converged. A row is frozen when it has converged."""
         layer = cast(StarSaberLayer, self.layers[0])
-        dropout = layer.dropout(torch.ones_like(x))  # one draw for all iterations
+        dropout = layer.dropout(torch.ones_like(x))  # one dropout mask for all iterations
         h = self._first(x)
         active = torch.ones(len(x), dtype=torch.bool, device=x.device)  # (B,)
         iterations = torch.zeros_like(active, dtype=torch.int64)

@@ -10,7 +10,7 @@ from recurcli.layers.attention import MultiheadAttention
 
 
 class Transformer(BlockEncoder):
-    """L post-norm layers; 12 D² + 13 D parameters a layer at the default sizes."""
+    """L post-norm layers; 12 D² + 13 D parameters per layer at the default sizes."""
 
     Config = TransformerConfig
 
@@ -19,6 +19,6 @@ class Transformer(BlockEncoder):
 
 
 def transformer_layer(config: TransformerConfig) -> PostNormLayer:
-    """A post-norm layer around softmax attention."""
+    """Return a post-norm layer with softmax attention."""
     attention = MultiheadAttention(config.hidden_size, config.num_heads, config.size_of_head, config.attention_dropout)
     return PostNormLayer(config, attention)

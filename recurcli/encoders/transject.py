@@ -1,14 +1,14 @@
 """TransJect: injective layers of orthogonal maps, mixed over experts (Sengupta, Akhtar & Chakraborty, Findings of EMNLP 2023).
 
-    s      = q / max_i q_i,   q = sum_t P_t^2,   P = x Us                 eigenvalues, once, on the embeddings x
+    s      = q / max_i q_i,   q = sum_t P_t^2,   P = x Us                 eigenvalues, computed once from the embeddings x
     Y_e    = ELU( ((h U_e) * s) V_e )                                     expert e of a layer, no bias
-    lambda = softmax_e( w · max_t (h + r Y_e) + b_e )                     r = tanh(alpha) / L (the released code's)
+    lambda = softmax_e( w · max_t (h + r Y_e) + b_e )                     r = tanh(alpha) / L (as in the released code)
     a      = h + r sum_e lambda_e Y_e
     h'     = a + r ELU( W2 dropout(ELU(W1 a)) )                           Us, U, V, W1, W2 orthogonal (D, D)
 
-A token learns of the others through s (D numbers) and lambda (E numbers a layer) and in no other way: there is no
-attention, time and memory are linear in T. There is no LayerNorm either; positions are half of each embedding. As every
-map is orthogonal, s lies in [0, 1] and ELU never stretches, in evaluation two tokens of one sample stay apart:
+Tokens exchange information only through s (D numbers) and lambda (E numbers per layer). There is no attention, so time
+and memory are linear in T. There is no LayerNorm. Half of each embedding encodes the position. All maps are orthogonal, s
+is in [0, 1] and ELU has slope at most 1, so in evaluation the distance of two tokens x, y of a sample is bounded:
 prod (1 - |r|)^2 |x - y| <= |f(x) - f(y)| <= prod (1 + |r|)^2 |x - y| over the layers.
 
 Shapes: B batch, T positions, D hidden size, E experts, L layers.
@@ -27,18 +27,18 @@ from recurcli.layers.initial import normal_
 from recurcli.layers.orthogonal import orthogonal_matrices
 from recurcli.ops.orthogonal import orthogonal
 
-CACHED = 2**20  # numbers that experts put out and that a CPU still has at hand when it weighs them
+CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
 
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
-    """`x` (B, T, D), with zeros where `mask` (B, T) is False."""
+    """Return `x` (B, T, D) with zeros where `mask` (B, T) is False; None: no padding."""
     return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
 
 
 def eigenvalues(x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """s (B, D) of x (B, T, D) and Us (D, D); also P (B, T, D) and the divisor (B, 1) that it is made with.
+    """Return s (B, D), P (B, T, D) and the divisor max q (B, 1), from x (B, T, D) and Us (D, D).
 
-    The paper standardises q in a way that is lost; the released code divides by the greatest entry, after tanh.
+    The paper's standardisation of q is not available. The released code applies tanh and divides by the largest entry.
     """
     projected = x @ eigenvectors
     q = projected.to(torch.promote_types(projected.dtype, torch.float32)).square().sum(dim=1)
@@ -47,16 +47,16 @@ def eigenvalues(x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def greatest(q: Tensor) -> Tensor:
-    """The greatest of the numbers (…, D) that are 0 or more, to divide by: (…, 1), and 1 where all are 0."""
+    """Return the maximum of the non-negative `q` (…, D) as a safe divisor (…, 1): 1 where all entries are 0."""
     largest = q.amax(dim=-1, keepdim=True)
     return torch.where(largest > torch.finfo(q.dtype).tiny, largest, 1.0)
 
 
 def expert_outputs(h: Tensor, s: Tensor, inward: Tensor, outward: Tensor, *, folded: bool | None = None) -> Tensor:
-    """Y_e = ELU( ((h U_e) * s) V_e ) of all experts: h (B, T, D), s (S, D), U and V (E, D, D) -> (E, B, T, D).
+    """Return Y_e = ELU( ((h U_e) * s) V_e ) of all experts: h (B, T, D), s (S, D), U and V (E, D, D) -> (E, B, T, D).
 
-    `folded` multiplies out W_e = U_e diag(s) V_e first, which is less work where more than D tokens share one s (the
-    default); else h U_e is scaled. Both are one batched product over experts, and equal.
+    S is B, or 1 if all samples share s. `folded` computes W_e = U_e diag(s) V_e first, which is faster if more than D tokens
+    share one s. None: choose the faster way. Both ways give the same result.
     """
     experts, size = inward.shape[:2]
     tokens = h.shape[0] * h.shape[1] // s.shape[0]  # N, the tokens of each s
@@ -73,21 +73,24 @@ def expert_outputs(h: Tensor, s: Tensor, inward: Tensor, outward: Tensor, *, fol
 
 
 def max_over_time(h: Tensor, y: Tensor, r: Tensor, real: Tensor | None) -> Tensor:
-    """max over the real t of h + r y: h (B, T, D), y (E, B, T, D), `real` (B, T) with one at least a row -> (E, B, D)."""
+    """Return max over t of h + r y: h (B, T, D), y (E, B, T, D) -> (E, B, D).
+
+    `real` (B, T) selects the positions t, at least one per row; None: all.
+    """
     with torch.no_grad():
         z = torch.addcmul(h, y, r)  # (E, B, T, D)
         if real is not None:
             z.masked_fill_(~real[..., None], torch.finfo(z.dtype).min)
     if not torch.is_grad_enabled():
         return z.amax(dim=2)
-    place = z.max(dim=2, keepdim=True).indices  # a gradient of the chosen entries alone, not of all (E, B, T, D)
+    place = z.max(dim=2, keepdim=True).indices  # so the gradient has the chosen entries only, not all (E, B, T, D)
     return torch.addcmul(h.expand_as(y).gather(2, place), y.gather(2, place), r).squeeze(2)
 
 
 class TransJectLayer(nn.Module):
-    """One layer: experts, their weights, an orthogonal residual feed-forward network. Parameters before the map: `raw`.
+    """One layer: experts, expert weights, and an orthogonal feed-forward network with a residual path.
 
-    `raw` (2 E + 2, D, D) holds U of each expert, V of each expert, W1 and W2.
+    `raw` (2 E + 2, D, D) has the parameters before the orthogonal map: U of each expert, V of each expert, W1 and W2.
     """
 
     def __init__(self, hidden_size: int, num_experts: int, num_layers: int, dropout: float) -> None:
@@ -103,24 +106,24 @@ class TransJectLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, s: Tensor, matrices: Tensor, real: Tensor | None) -> Tensor:
-        """h' (B, T, D) of h (B, T, D), s (S, D) and the orthogonal `matrices` of `raw`."""
+        """Return h' (B, T, D) from h (B, T, D), s (S, D) and `matrices`, the orthogonal matrices of `raw`."""
         inward, outward, feed_forward = torch.split(matrices, [self.num_experts, self.num_experts, 2])
         y = expert_outputs(h, s, inward, outward)
         return self.combine(h, y, self.expert_weights(h, y, real), feed_forward)
 
     @property
     def residual_weight(self) -> Tensor:
-        """r, a scalar between -1/L and 1/L; sigmoid(alpha) / L in the paper's section 3.3, no identity at the start."""
+        """r, a scalar in (-1/L, 1/L), initially 0. The paper (section 3.3) has sigmoid(alpha) / L, initially 1 / (2 L)."""
         return torch.tanh(self.alpha) / self.num_layers
 
     def expert_weights(self, h: Tensor, y: Tensor, real: Tensor | None) -> Tensor:
-        """lambda (E, B) of h (B, T, D) and the experts' y (E, B, T, D): the same at all positions of a sample."""
+        """Return lambda (E, B) from h (B, T, D) and the experts' y (E, B, T, D). All positions of a sample share it."""
         highest = max_over_time(h, y, self.residual_weight, real)  # (E, B, D)
         scores = (highest * self.importance).sum(dim=-1)  # (E, B)
         return (scores + self.bias[:, None]).softmax(dim=0)
 
     def combine(self, h: Tensor, y: Tensor, weights: Tensor, feed_forward: Tensor) -> Tensor:
-        """h' (B, T, D) with the expert weights (E, B) given; `feed_forward` (2, D, D) is W1 and W2."""
+        """Return h' (B, T, D) with the expert weights (E, B); `feed_forward` (2, D, D) is W1 and W2."""
         r = self.residual_weight
         first, second = feed_forward.unbind()
         mixture = torch.bmm((r * weights).to(y.dtype).T[:, None], y.flatten(2).transpose(0, 1))  # (B, 1, T D)
@@ -129,7 +132,7 @@ class TransJectLayer(nn.Module):
         return h + r * F.elu(F.linear(inner, second))
 
     def stats(self, h: Tensor, s: Tensor, matrices: Tensor, real: Tensor | None) -> LayerStats:
-        """r, and the mean over samples of each expert's weight."""
+        """Return r, and the mean weight of each expert over the samples."""
         inward, outward, _ = torch.split(matrices, [self.num_experts, self.num_experts, 2])
         weights = self.expert_weights(h, expert_outputs(h, s, inward, outward), real)
         return {"residual_weight": self.residual_weight.item(), "expert_weights": weights.mean(dim=1).tolist()}
@@ -138,21 +141,21 @@ class TransJectLayer(nn.Module):
 def run_layers(
     layers: Iterable[nn.Module], matrices: Sequence[Tensor], x: Tensor, s: Tensor, mask: Tensor | None
 ) -> Tensor:
-    """All layers, one after the other: (B, T, D) -> (B, T, D); in inference on a CPU a few samples at a time."""
+    """Apply all layers: (B, T, D) -> (B, T, D). Inference on a CPU processes a few samples at a time."""
     few = _samples_at_a_time(x, experts=len(matrices[0]) // 2 - 1)
     if few is not None:
         xs = torch.split(x, few)
         sets = torch.split(s, few) if len(s) == len(x) else [s] * len(xs)
         masks = [None] * len(xs) if mask is None else torch.split(mask, few)
         return torch.cat([run_layers(layers, matrices, *part) for part in zip(xs, sets, masks, strict=True)])
-    real = None if mask is None else mask | ~mask.any(dim=-1, keepdim=True)  # a maximum needs something to choose from
+    real = None if mask is None else mask | ~mask.any(dim=-1, keepdim=True)  # the maximum needs at least one position
     for layer, own in zip(layers, matrices, strict=True):
         x = layer(x, s, own, real)
     return x
 
 
 def _samples_at_a_time(x: Tensor, *, experts: int) -> int | None:
-    """How many samples of `x` (B, T, D) go through the layers together where `CACHED` does not allow all."""
+    """Return the number of samples of `x` (B, T, D) whose expert outputs fit into CACHED; None: no split is needed."""
     if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
         return None
     few = max(1, CACHED // (experts * x[0].numel()))
@@ -160,10 +163,9 @@ def _samples_at_a_time(x: Tensor, *, experts: int) -> int | None:
 
 
 class TransJect(Encoder):
-    """L layers of E experts, eigenvalues of the embeddings; (2 E + 2) D² + D + E + 1 parameters a layer, D² for Us.
+    """L layers of E experts; (2 E + 2) D² + D + E + 1 parameters per layer, and D² for Us.
 
-    Ours: the raw parameters start as N(0, 1/D), the expert weights' vector too; dropout; the mean over samples
-    of the auxiliary loss.
+    Ours: raw parameters and w are initialised as N(0, 1/D); dropout; the auxiliary loss is a mean over the samples.
     """
 
     concatenates_positions: ClassVar[bool] = True
@@ -176,7 +178,7 @@ class TransJect(Encoder):
         self.auxiliary_weight = config.auxiliary_weight
         self.orthogonal_map = config.orthogonal_map
         self.eigenvectors = nn.Parameter(normal_(torch.empty(size, size), std=size**-0.5))
-        """Us (D, D) before the map."""
+        """Parameters (D, D) of Us before the orthogonal map."""
         self.layers = nn.ModuleList(
             TransJectLayer(size, config.num_experts, config.num_layers, config.dropout)
             for _ in range(config.num_layers)
@@ -192,7 +194,7 @@ class TransJect(Encoder):
     def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         """`reconstruction`: weight · |Us^T (x^T x / max q) Us - diag(s)|^2 / D^2, squared Frobenius norm, sample mean.
 
-        Us^T x^T x Us is P^T P, whose diagonal is q: what is left are the entries off the diagonal.
+        Us^T x^T x Us is P^T P with the diagonal q, so only the off-diagonal entries contribute.
         """
         if self.auxiliary_weight == 0:
             return {}
@@ -205,10 +207,10 @@ class TransJect(Encoder):
 
 
 class RandomTransJect(Encoder):
-    """TransJect whose eigenvalues are one learned vector for all samples, s = |theta| / max |theta|; no auxiliary loss.
+    """TransJect with one learned vector of eigenvalues for all samples, s = |theta| / max |theta|; no auxiliary loss.
 
-    The authors' code draws s anew at every forward; a parameter with a random start is what the paper says. Ours: that
-    start is N(0, 1), and as in `TransJect`.
+    In the paper theta is a parameter with random initialisation; the authors' code draws s in every forward pass. Ours:
+    theta is initialised as N(0, 1), and the choices of `TransJect`.
     """
 
     concatenates_positions: ClassVar[bool] = True

@@ -1,12 +1,13 @@
-"""Stable and truncated recurrent models (Miller & Hardt, Stable Recurrent Models, 2019): networks that see k positions.
+"""Stable and truncated recurrent models (Miller & Hardt, Stable Recurrent Models, 2019).
 
     RNN    h_t = tanh(W h_{t-1} + U x_t + b)
     LSTM   f_t = f̄ σ(…),  i_t, o_t = σ(…),  z_t = tanh(…),  c_t = f_t c_{t-1} + i_t z_t,  h_t = o_t tanh(c_t)
 
-The truncated model runs on x_{t-k+1} … x_t alone, from the state zero. Ours: several layers are one model with one
-window (the state is that of all layers), so whatever the depth the output sees k positions a direction; f̄ < 1 in the
-stable LSTM, because with torch's usual weights the forget gate comes so near 1 that the paper's inequalities would send
-the matrices to 0. Shapes: B batch, T positions, D hidden size, S state size of a direction, L layers, k window.
+The truncated model computes h_t from x_{t-k+1} … x_t only, starting with the zero state. Ours: all layers share one window,
+so the output depends on k positions per direction for any L; f̄ < 1 in the stable LSTM, because with torch's default
+initialisation the forget gate is so close to 1 that the paper's inequalities would shrink the matrices to 0.
+
+Shapes: B batch, T positions, D hidden size, S state size of a direction, L layers, k window.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from recurcli.ops.windowed import Cell, State, full_recurrence, reversed_sequenc
 
 
 class RNNCell(nn.Module):
-    """One layer of one direction of the RNN: `input` is U and b, `recurrent` is W (S, S)."""
+    """One RNN layer in one direction: `input` is U and b, `recurrent` is W (S, S)."""
 
     def __init__(self, input_size: int, size: int) -> None:
         super().__init__()
@@ -30,12 +31,12 @@ class RNNCell(nn.Module):
         self.recurrent = nn.Parameter(nn.init.orthogonal_(torch.empty(size, size)))
 
     def forward(self, projected: Tensor, state: State | None) -> State:
-        """(h,) from U x + b (N, S) and the state before."""
+        """Return (h,) from `projected`, U x + b (N, S), and the previous state; None: the zero state."""
         return (torch.tanh(_plus(projected, state, self.recurrent)),)
 
 
 class LSTMCell(nn.Module):
-    """One layer of one direction of the LSTM; rows of `recurrent` (4 S, S): input, forget, candidate, output gate."""
+    """One LSTM layer in one direction. The rows of `recurrent` (4 S, S): input gate, forget gate, candidate, output gate."""
 
     def __init__(self, input_size: int, size: int, forget_bound: float) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class LSTMCell(nn.Module):
         self.recurrent = nn.Parameter(torch.empty(4 * size, size).uniform_(-(size**-0.5), size**-0.5))
 
     def forward(self, projected: Tensor, state: State | None) -> State:
-        """(h, c) from U x + b (N, 4 S) and the state before."""
+        """Return (h, c) from `projected`, U x + b (N, 4 S), and the previous state; None: the zero state."""
         enter, forget, candidate, leave = _plus(projected, state, self.recurrent).chunk(4, dim=-1)
         memory = torch.sigmoid(enter) * torch.tanh(candidate)
         if state is not None:
@@ -53,12 +54,12 @@ class LSTMCell(nn.Module):
 
 
 def _plus(projected: Tensor, state: State | None, recurrent: Tensor) -> Tensor:
-    """`projected` + W h: what a zero state adds is not computed."""
+    """Return `projected` + W h; `projected` alone if the state is None (zero)."""
     return projected if state is None else torch.addmm(projected, state[0], recurrent.T)
 
 
 def build_layers(config: TruncatedConfig, cell: Callable[[int, int], nn.Module]) -> nn.ModuleList:
-    """L layers of one cell a direction; `cell` takes its input size and its state size."""
+    """Return L layers with one cell per direction. `cell(input_size, state_size)` builds a cell."""
     directions = 2 if config.bidirectional else 1
     size = config.hidden_size // directions
     return nn.ModuleList(
@@ -68,7 +69,8 @@ def build_layers(config: TruncatedConfig, cell: Callable[[int, int], nn.Module])
 
 
 def stacked(cells: Sequence[nn.Module]) -> Cell:
-    """The layers of one direction as one cell, from the lowest layer's U x + b; the state is the highest layer's first."""
+    """Combine the layers of one direction into one cell. Its input is U x + b of the first layer; its state lists the last
+    layer's state first."""
 
     def cell(projected: Tensor, state: State | None) -> State:
         width = 0 if state is None else len(state) // len(cells)
@@ -85,7 +87,7 @@ def stacked(cells: Sequence[nn.Module]) -> Cell:
 
 
 def run(layers: nn.ModuleList, x: Tensor, mask: Tensor | None, window: int | None) -> Tensor:
-    """Every direction's highest states, side by side: (B, T, D) -> (B, T, S) or (B, T, 2 S)."""
+    """Return the last layer's states of all directions, concatenated: (B, T, D) -> (B, T, S) or (B, T, 2 S)."""
     outputs = []
     for direction in range(len(layers[0])):  # type: ignore[arg-type]
         cells = [layer[direction] for layer in layers]  # type: ignore[index]
@@ -100,7 +102,7 @@ def run(layers: nn.ModuleList, x: Tensor, mask: Tensor | None, window: int | Non
 
 
 class TruncatedRNN(Encoder):
-    """The RNN; stable where the singular values of every W are at most `spectral_bound`."""
+    """The RNN. If `stable`, the singular values of every W are at most `spectral_bound`."""
 
     Config = TruncatedRNNConfig
 
@@ -122,7 +124,7 @@ class TruncatedRNN(Encoder):
 
 
 class TruncatedLSTM(Encoder):
-    """The LSTM; stable where f̄ is `forget_bound` and the recurrent weights keep the bounds of `ops.stable.lstm_bounds`."""
+    """The LSTM. If `stable`, f̄ is `forget_bound` and the recurrent weights satisfy `ops.stable.lstm_bounds`."""
 
     Config = TruncatedLSTMConfig
 

@@ -1,4 +1,4 @@
-"""The README.md of a run: its origin, its metrics, how to use it."""
+"""The model card of a run (README.md): origin, metrics and usage."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from recurcli.errors import escaped
 def model_card(result: Mapping[str, Any], metrics: Mapping[str, str]) -> str:
     """Return a model card in Markdown with Hugging Face's front matter.
 
-    `result` is the contents of result.json, `metrics` maps the names of its metrics to words.
+    `result` is the content of result.json; `metrics` maps each metric's key to its displayed name.
     """
     pretrained = result["command"] == "pretrain"
     kind = "masked-token model" if pretrained else "text classifier"
@@ -42,7 +42,7 @@ def model_card(result: Mapping[str, Any], metrics: Mapping[str, str]) -> str:
         lines += [f"| dev {words} | {result['dev'][name]:.4f} |" for name, words in metrics.items()]
         lines += [
             "",
-            "The dev rows chose the model among those of the run, so its metrics on them are slightly too high.",
+            "The model was selected on the dev rows, so its dev metrics are slightly too high.",
             "",
             "## Use",
             "",

@@ -1,4 +1,4 @@
-"""A trained model in a run directory: config.json, model.safetensors, tokenizer.json, and a manifest that proves them."""
+"""A trained model in a run directory: config.json, model.safetensors, tokenizer.json, and a manifest of their hashes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ from recurcli.model.saved import build_from_weights, config_from_file, config_to
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
 LAYERS_WITHOUT_TENSORS = 100
-"""Layers that are built even if the weights hold fewer tensors: layers may share weights."""
+"""A config with more layers than this, and than the file has tensors, is refused. Below it, layers may share weights."""
 
 
 class TrainedFiles(NamedTuple):
-    """What a run directory says of its model, verified."""
+    """The verified model files of a run directory."""
 
     config: ModelConfig
     tokenizer: Tokenizer
@@ -32,7 +32,7 @@ class TrainedFiles(NamedTuple):
 
 
 def write_model(folder: Path, config: ModelConfig, tokenizer: Tokenizer, tensors: Mapping[str, Tensor]) -> None:
-    """Make `folder` hold this model. Its manifest is taken away first and written last: in between it holds none."""
+    """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies."""
     (folder / MANIFEST).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())
@@ -43,7 +43,7 @@ def write_model(folder: Path, config: ModelConfig, tokenizer: Tokenizer, tensors
 def write_predictions(
     folder: Path, ids: Sequence[str], labels: Sequence[str], names: Sequence[str], shares: Sequence[Sequence[float]]
 ) -> None:
-    """Write predictions.dev.jsonl beside a model – the right label, the predicted one, all probabilities – and commit it."""
+    """Write predictions.dev.jsonl (label, prediction and probabilities of each row) and add it to the manifest."""
     lines = []
     for row_id, label, row in zip(ids, labels, shares, strict=True):
         ranked = {name: float(share) for name, share in zip(names, row, strict=True)}
@@ -54,31 +54,31 @@ def write_predictions(
 
 
 def read_model(folder: Path) -> TrainedFiles:
-    """Read and verify the model in a run directory; ModelError if there is none, or it is damaged or foreign."""
+    """Read and verify the model files of a run. Raises ModelError if they are missing, damaged or inconsistent."""
     if not folder.is_dir():
-        raise ModelError(f"{folder}: is no run directory" + ("" if folder.exists() else " (it does not exist)"))
+        raise ModelError(f"{folder}: is not a run directory" + ("" if folder.exists() else " (it does not exist)"))
     if not (folder / MANIFEST).is_file() and (folder / "preset.yaml").is_file():
-        raise ModelError(f"{folder}: holds no finished model yet; go on with the same command and --resume")
+        raise ModelError(f"{folder}: has no complete model yet; continue its training with the same command and --resume")
     verify_manifest(folder, MODEL_FILES)
     config = config_from_file(folder / "config.json")
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     if tokenizer.vocab_size != config.vocab_size or tokenizer.pad_id != config.pad_id:
         raise ModelError(
-            f"{folder}: the tokenizer does not fit the model: it has {tokenizer.vocab_size} tokens "
-            f"and padding {tokenizer.pad_id}, the model {config.vocab_size} and {config.pad_id}"
+            f"{folder}: the tokenizer does not fit the model: tokenizer.json has {tokenizer.vocab_size} tokens and pad_id {tokenizer.pad_id}, "
+            f"but config.json has {config.vocab_size} and {config.pad_id}"
         )
     return TrainedFiles(config, tokenizer, load_tensors(folder / "model.safetensors"), folder)
 
 
 def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Classifier:
-    """Return the classifier that `files` describe, in evaluation mode on `device`.
+    """Return the classifier of `files` on `device`, in evaluation mode.
 
-    Raises ModelError if the run has no classes, or config.json and the weights do not fit each other; nothing of the
-    size that config.json claims is allocated before that.
+    Raises ModelError if the model has no labels, or if config.json and the weights are inconsistent. This is checked before
+    any memory is allocated.
     """
     if not files.config.labels:
         raise ModelError(
-            f"{files.path}: is a pretrained run without classes; `recur finetune --init` makes a classifier"
+            f"{files.path}: is a pretrained run without classes; `recur finetune --init` trains a classifier from it"
         )
     config_path, weights_path = files.path / "config.json", files.path / "model.safetensors"
     layers = files.config.encoder.get("num_layers")
@@ -89,6 +89,6 @@ def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Class
         )
     try:
         model = build_from_weights(partial(Classifier, files.config), files.tensors, weights_path)
-    except (UsageError, ArithmeticError, RuntimeError, TypeError, MemoryError) as error:  # sizes that torch refuses
+    except (UsageError, ArithmeticError, RuntimeError, TypeError, MemoryError) as error:  # sizes that torch rejects
         raise ModelError(f"{config_path}: encoder: {escaped(error, limit=1000)}") from None
     return model.to(device).eval()

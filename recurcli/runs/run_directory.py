@@ -1,7 +1,6 @@
-"""The folder of one run: the names of its files, who may write to it, and its preset, result and metrics.
+"""The run directory: file names, lock, preset.yaml, result.json and metrics.jsonl.
 
-The model and its predictions among these files are read and written by `runs/model_files.py`, the checkpoints by
-`training/checkpoint.py`.
+`runs/model_files.py` reads and writes the model and its predictions; `training/checkpoint.py` does so for checkpoints.
 """
 
 import contextlib
@@ -28,22 +27,21 @@ PRESET, METRICS, RESULT, MODEL_CARD, CHECKPOINTS = (
     "checkpoints",
 )
 CONTENTS = (PRESET, *MODEL_FILES, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_CARD, CHECKPOINTS)
-"""All that a run writes, besides its lock."""
+"""All files that a run writes, except its lock."""
 LOCK = ".lock"
 RunStatus = Literal["new", "unfinished", "finished"]
-"""new: the training starts from the beginning, in place of an older run if there is one; unfinished: it resumes;
-finished: nothing is left to do."""
+"""new: train from the beginning and replace an older run, if there is one; unfinished: resume; finished: nothing to do."""
 _VERSION_LINE = re.compile(rb"# format_version: (\d{1,9})\n")
 
 
 def _is_leftover(name: str) -> bool:
-    """Whether `name` is that of a half-written file, ours or of safetensors, which a kill left behind."""
+    """Whether `name` is a temporary file of recur or safetensors that a killed process left behind."""
     ours = name.endswith(".tmp") and name.startswith(tuple(f".{own}." for own in CONTENTS))
     return ours or re.fullmatch(r"\.tmp[A-Za-z0-9]{6}", name) is not None
 
 
 class RunDirectory:
-    """One run's folder at `path`."""
+    """The run directory at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,15 +52,15 @@ class RunDirectory:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the training has ended; a model that an unfinished run holds is the best so far."""
+        """Whether the training has ended. An unfinished run may have a model too: the best one so far."""
         return self.result.is_file()
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder for the block. Makes it if it is missing, and removes it again if it stays empty.
+        """Lock the folder within the block. Creates a missing folder, and removes it again if it is still empty.
 
-        Files that a kill left half-written are removed. Raises StorageError at once when another process holds the
-        lock, or nothing can be written.
+        Temporary files of a killed process are deleted. Raises StorageError without waiting if another process holds the
+        lock, or if the folder is not writable.
         """
         created = not self.path.exists()
         try:
@@ -77,35 +75,35 @@ class RunDirectory:
             try:
                 yield
             finally:
-                # Still under the lock, so no other process writes here. One that comes later makes the folder anew.
+                # Still locked, so no other process writes here. A later process creates the folder again.
                 if created and [entry.name for entry in self.path.iterdir()] == [LOCK]:
                     (self.path / LOCK).unlink()
                     with contextlib.suppress(OSError):
                         self.path.rmdir()
 
     def check_output(self, *, resume: bool, overwrite: bool) -> RunStatus:
-        """Return what a training with these options would do here.
+        """Return the status of the folder for a training run with these options.
 
-        Raises UsageError if the folder holds other files than a run's, or a run and neither option is given.
+        Raises UsageError if the folder has files but no run, if it has a run and neither option is given, or if both are.
         """
         if resume and overwrite:
-            raise UsageError("--resume and --overwrite exclude each other")
+            raise UsageError("--resume and --overwrite exclude each other; leave out one")
         entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         present = [name for name in entries if name != LOCK and not _is_leftover(name)]
         if not present:
             return "new"
         if PRESET not in present:
-            raise UsageError(f"{self.path}: holds other things and no run; choose another --output")
+            raise UsageError(f"{self.path}: is not empty and is not a run directory; choose another --output")
         if overwrite:
             return "new"
         if not resume:
-            raise UsageError(f"{self.path}: a run is here already; go on with --resume, or start anew with --overwrite")
+            raise UsageError(f"{self.path}: already has a run; continue it with --resume, or replace it with --overwrite")
         return "finished" if self.is_finished else "unfinished"
 
     def clear(self) -> None:
-        """Remove the files of an older run but for its preset: a kill in between leaves an unfinished run.
+        """Delete all files of an older run except preset.yaml, so that a kill meanwhile leaves an unfinished run.
 
-        All checkpoints go at once, and first: a resume after that kill must find none.
+        The checkpoints folder is renamed first, in one step, so that a resume after such a kill loads no old checkpoint.
         """
         if self.checkpoints.is_dir() and not self.checkpoints.is_symlink():
             with writing(self.checkpoints):
@@ -118,11 +116,11 @@ class RunDirectory:
                 remove(self.path / name)
 
     def write_preset(self, values: Mapping[str, Any]) -> None:
-        """Write preset.yaml, which makes the folder a run. Its first line is the format version, as a comment."""
+        """Write preset.yaml, which marks the folder as a run. Its first line is a comment with the format version."""
         write_atomically(self.preset, f"# format_version: {FORMAT_VERSION}\n{dump(values)}")
 
     def read_preset(self) -> dict[str, Any]:
-        """The values of preset.yaml; ModelError if it is missing, damaged or of another format version."""
+        """Return the values of preset.yaml. Raises ModelError if it is missing, damaged or of another format version."""
         try:
             values = read_mapping(self.preset)[0]
         except UsageError as error:
@@ -133,19 +131,19 @@ class RunDirectory:
         if version != FORMAT_VERSION:
             raise ModelError(
                 f"{self.preset}: has format version {version}; this recur reads {FORMAT_VERSION}: "
-                "train the run anew, or use the recur that wrote it"
+                "train the run again, or use the recur version that wrote it"
             )
         return values
 
     def read_data_config(self) -> DataConfig:
-        """The `data` section of preset.yaml; ModelError if it does not fit."""
+        """Return the `data` section of preset.yaml. Raises ModelError if it is invalid."""
         try:
             return parse_config(DataConfig, self.read_preset().get("data") or {})
         except UsageError as error:
             raise ModelError(f"{self.preset}: data: {error}") from None
 
     def read_result(self) -> dict[str, Any]:
-        """The contents of result.json; ModelError if it is damaged."""
+        """Return the content of result.json. Raises ModelError if it is damaged."""
         try:
             result = json.loads(self.result.read_bytes())
             if not isinstance(result, dict) or "parameters" not in result:
@@ -155,14 +153,14 @@ class RunDirectory:
         return result
 
     def write_result(self, result: Mapping[str, Any], card: str) -> None:
-        """Write the model card, then result.json, which makes the run finished."""
+        """Write the model card, then result.json, which marks the run as finished."""
         write_atomically(self.path / MODEL_CARD, card)
         write_atomically(self.result, to_json(result))
 
     def cut_metrics(self, last_step: int) -> None:
-        """Drop the lines of metrics.jsonl after `last_step`, which a resume writes again, and a half-written line."""
+        """Delete the lines of metrics.jsonl after `last_step`, which a resume writes again, and incomplete lines."""
         if not self.metrics.is_file():
-            self.metrics.unlink(missing_ok=True)  # a link that leads nowhere
+            self.metrics.unlink(missing_ok=True)  # a dangling symbolic link
             return
         kept = []
         for line in self.metrics.read_bytes().split(b"\n"):
@@ -174,7 +172,7 @@ class RunDirectory:
         write_atomically(self.metrics, b"".join(kept))
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """Append one line to metrics.jsonl, synced before a checkpoint can count on it."""
+        """Append one line to metrics.jsonl and fsync it, so that a later checkpoint can rely on it."""
         with writing(self.metrics), open_no_follow(self.metrics) as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()

@@ -1,4 +1,4 @@
-"""Checkpoints: one folder each, complete or absent; a resume loads the newest one that verifies."""
+"""Checkpoints. Each is a folder that is written atomically; a resume loads the newest one whose manifest verifies."""
 
 import dataclasses
 import json
@@ -24,29 +24,29 @@ _REQUIRED = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training at one step."""
+    """The state of a training run after one optimiser step."""
 
     model: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     best: Mapping[str, Tensor] | None
-    """The weights of the best dev metric; None if there are none yet, or if they are those of `model`."""
+    """The weights with the best dev metric; None before the first evaluation, or if they equal `model`."""
     state: TrainingState
     must_match: Mapping[str, Any]
-    """What a resume must match: another value is refused."""
+    """Facts that a resume must match. A different value raises UsageError."""
     should_match: Mapping[str, Any]
-    """What a resume should match: another value costs bit-identity, and a warning."""
+    """Facts that a resume should match. A different value gives a warning, and the result is not bit-identical."""
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
-    """Write `folder/step-NNNNNNNN`, then delete the oldest checkpoints but `keep`. An existing one is not replaced.
+    """Write `folder/step-NNNNNNNN`, then delete all but the newest `keep` checkpoints.
 
-    Raises NumericError, with nothing written, if a weight is not finite.
+    An existing checkpoint of the same step is not replaced. Raises NumericError before writing if a weight is not finite.
     """
     _refuse_link(folder)
     for name, tensor in checkpoint.model.items():
         if not tensor.isfinite().all():
             raise NumericError(
-                f"step {checkpoint.state.step}: {name} is not finite: no checkpoint is made of it; "
+                f"step {checkpoint.state.step}: {name} is not finite, so no checkpoint is written; "
                 "try a smaller learning rate"
             )
     with writing(folder):
@@ -73,11 +73,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that verifies, None if there is none, and a warning for each damaged newer one.
+    """Return the newest checkpoint whose manifest verifies, and one warning for each newer checkpoint that is damaged.
 
-    Damaged ones are renamed to `*.damaged`.
-
-    Raises ModelError if there are checkpoints and none verifies.
+    Damaged checkpoints are renamed to `*.damaged`. The checkpoint is None if the folder has none. Raises ModelError if all
+    checkpoints are damaged.
     """
     _refuse_link(folder)
     for leftover in folder.glob(".step-*.tmp"):
@@ -94,22 +93,24 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             remove(aside)
             with writing(aside):
                 bad.rename(aside)
-        return found, [f"{reason}; going on from {path.name}" for _, reason in damaged]
+        return found, [f"{reason}; resuming from {path.name}" for _, reason in damaged]
     if damaged:
-        raise ModelError(f"{damaged[0][1]}; no checkpoint is left to resume from: start anew with --overwrite")
+        raise ModelError(f"{damaged[0][1]}; no checkpoint is left to resume from; start anew with --overwrite")
     return None, []
 
 
 def _steps(folder: Path) -> list[Path]:
-    """Checkpoint folders, the newest first, ordered by their step as a number."""
+    """Return the checkpoint folders, sorted by step number, the newest first."""
     found = [(int(match[1]), path) for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name))]
     return [path for _, path in sorted(found, reverse=True)]
 
 
 def _refuse_link(folder: Path) -> None:
-    """Raise ModelError if `folder` is a link or a file: a link would have checkpoints written and deleted elsewhere."""
+    """Raise ModelError if `folder` is a symbolic link or a file. Through a link, files elsewhere would be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ModelError(f"{folder}: is not a plain folder of the run, and no link is followed; put a folder there")
+        raise ModelError(
+            f"{folder}: is a file or a symbolic link, not a folder; links are not followed; put a folder there"
+        )
 
 
 def _load(path: Path) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""What a preset says about pre-training, fine-tuning and the machine."""
+"""The sections `pretraining`, `finetuning` and `runtime` of a preset."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,40 +9,40 @@ from recurcli.validation import STRICT
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizationConfig:
-    """What every training has: AdamW, a learning rate that warms up and decays, batches, checkpoints."""
+    """Keys that pre-training and fine-tuning share: AdamW, learning-rate schedule, batches, checkpoints."""
 
     __pydantic_config__ = STRICT
 
     learning_rate: float = 1e-3
-    """Largest learning rate of the run."""
+    """Peak learning rate, reached at the end of the warm-up."""
     epochs: int = 10
-    """Passes over the training rows; max_steps wins over it."""
+    """Passes over the training rows; ignored if max_steps is set."""
     max_steps: int | None = None
-    """Optimiser steps; null = as many as `epochs` need."""
+    """Number of optimiser steps; null = the steps of `epochs` epochs."""
     batch_size: int = 64
-    """Rows of one optimiser step, over all accumulation parts and processes together."""
+    """Rows per optimiser step, summed over all micro-batches and processes."""
     gradient_accumulation_steps: int = 1
-    """Parts in which a batch goes through the model; more parts, less memory, the same gradient."""
+    """Number of micro-batches per batch. More micro-batches need less memory and give the same gradient."""
     warmup_ratio: float = 0.05
-    """Share of the steps in which the learning rate rises from 0."""
+    """Fraction of the steps in which the learning rate rises from 0 to its peak."""
     lr_scheduler: Literal["linear", "cosine", "constant"] = "linear"
-    """How the learning rate falls after the warm-up: to 0, or not at all."""
+    """Decay of the learning rate after the warm-up: linear or cosine to 0, or constant."""
     weight_decay: float = 0.01
-    """AdamW's decoupled decay of matrices; vectors and scalars are never decayed."""
+    """AdamW's weight decay. It applies to matrices only, not to vectors (biases, LayerNorm) or scalars."""
     beta1: float = 0.9
-    """Adam's decay of the gradient's mean."""
+    """Adam's decay rate of the first moment."""
     beta2: float = 0.999
-    """Adam's decay of the gradient's square."""
+    """Adam's decay rate of the second moment."""
     adam_epsilon: float = 1e-8
-    """Adam's term in the denominator (Kingma & Ba, 2015)."""
+    """Adam's epsilon, added to the denominator (Kingma & Ba, 2015)."""
     max_grad_norm: float | None = 1.0
-    """Largest norm of the gradient; null = no clipping."""
+    """Norm to which larger gradients are clipped; null = no clipping."""
     checkpoint_every: int | None = None
-    """Steps from one checkpoint to the next; null = at each epoch's end."""
+    """Optimiser steps between checkpoints; null = at the end of each epoch."""
     keep_checkpoints: int = 2
-    """How many checkpoints stay on the disk; at least 2."""
+    """Number of newest checkpoints that are kept; at least 2."""
     log_every: int = 50
-    """Steps from one line of metrics.jsonl to the next."""
+    """Optimiser steps between lines of metrics.jsonl."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -81,11 +81,11 @@ class PretrainingConfig(OptimizationConfig):
     """Masked-token prediction on text without labels."""
 
     mlm_probability: float = 0.3
-    """Share of the positions that are masked (StarSaber, section 4: 0.3)."""
+    """Probability that a token is masked (StarSaber, section 4: 0.3)."""
     masking: Literal["random", "bert"] = "random"
-    """random: a masked position gets a random word (StarSaber, section 4); bert: 80 % [MASK], 10 % random, 10 % kept."""
+    """random: a masked token becomes a random word (StarSaber, section 4); bert: 80 % [MASK], 10 % random, 10 % unchanged."""
     loss_on: Literal["all", "masked"] = "all"
-    """Positions whose token is asked for: all (StarSaber, section 4) or only the masked ones (BERT)."""
+    """Positions that enter the loss: all (StarSaber, section 4), or only the masked ones (BERT)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,16 +100,16 @@ class FinetuningConfig(OptimizationConfig):
     loss: Literal["hinge", "cross_entropy"] = "cross_entropy"
     """hinge: the multi-class hinge loss of the StarSaber paper (section 4); cross_entropy."""
     metric: str = "accuracy"
-    """Metric on the dev rows that selects the best model, by its name in `recurcli.evaluation.metrics.METRICS`."""
+    """Dev metric that selects the best model; a name in `recurcli.evaluation.metrics.METRICS`."""
     evaluate_every: int | None = None
-    """Steps from one evaluation to the next; null = at each epoch's end."""
+    """Optimiser steps between evaluations on the dev rows; null = at the end of each epoch."""
     patience: int | None = None
-    """Evaluations without a better dev score after which training stops; null = never."""
+    """Early stopping: training stops after this many evaluations without a better dev metric; null = never."""
     class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
-    """How much a row of each class counts. balanced: by the inverse of the class's share of the training rows; or a weight
-    by label, 1 where a label is not named."""
+    """Weight of each class in the loss. none: 1; balanced: inversely proportional to the number of training rows of the
+    class; a mapping: label to weight, 1 for a label that it omits."""
     label_smoothing: float = 0.0
-    """Share of the target that is spread over all classes; cross-entropy only."""
+    """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,25 +125,25 @@ class FinetuningConfig(OptimizationConfig):
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), not {self.label_smoothing}")
         if self.label_smoothing and self.loss == "hinge":
-            raise ValueError("label_smoothing belongs to cross_entropy; the hinge loss has none")
+            raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig:
-    """The machine, and the seed of all that is random."""
+    """Random seed, device, precision and threads."""
 
     __pydantic_config__ = STRICT
 
     seed: int = 10
-    """Seed of weights, order, masking and dropout (StarSaber's authors used 10)."""
+    """Seed of initial weights, row order, masking and dropout (StarSaber's authors used 10)."""
     device: str = "auto"
-    """auto (CUDA where there is one), cpu, cuda or cuda:N."""
+    """auto (CUDA if it is available, else cpu), cpu, cuda or cuda:N."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of training; auto is bf16 where the machine multiplies it in hardware. Weights stay in fp32."""
+    """Precision of the forward pass in training: bf16 is autocast, with weights in fp32. auto: bf16 if the hardware has it."""
     threads: int | None = None
-    """Threads of one operation on a CPU; null = torch's choice, or OMP_NUM_THREADS."""
+    """torch.set_num_threads; null = torch's default, or OMP_NUM_THREADS if it is set."""
     compile: bool = False
-    """Run the encoder through torch.compile."""
+    """Compile the encoder with torch.compile."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:

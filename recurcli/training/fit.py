@@ -1,7 +1,7 @@
-"""The training loop: a generator of progress that neither prints nor saves.
+"""The training loop: a generator that yields progress. It prints nothing and writes no file.
 
-Everything random in step n comes from seeds made of (seed, n), everything else from the weights, the optimizer and
-`TrainingState`, so a run that is rebuilt from those three continues bit for bit.
+Step n seeds its random numbers with (seed, n). All other state is in the weights, the optimizer and `TrainingState`, so a
+run that restores those three is bit-identical to an uninterrupted run.
 """
 
 import math
@@ -26,7 +26,7 @@ from recurcli.training.seeding import seed_step
 
 @dataclass
 class TrainingState:
-    """All of a training's memory besides weights and optimizer state."""
+    """Everything that a resume needs besides the weights and the optimizer state."""
 
     step: int = 0
     """Optimiser steps taken."""
@@ -37,24 +37,24 @@ class TrainingState:
     best_step: int | None = None
     """The step of `best_dev_metric`."""
     stale_evaluations: int = 0
-    """Evaluations since the best one."""
+    """Number of evaluations since the best dev metric."""
     loss_sum: float = 0.0
     """Sum of the losses of the steps since the last line of metrics.jsonl."""
     loss_steps: int = 0
-    """Number of those steps."""
+    """Number of steps in `loss_sum`."""
     logged_step: int = 0
     """The step of the last line of metrics.jsonl."""
     measures: dict[str, float] = field(default_factory=dict)
     """Learning rate, gradient norm and auxiliary losses of the last step."""
     tokens: int = 0
-    """Real tokens trained on, over the whole run."""
+    """Number of tokens trained on since the start of the run, without padding."""
     seconds: float = 0.0
-    """Time spent in training steps, over the whole run and its resumes."""
+    """Time spent in training steps, summed over the run and its resumes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingLoop:
-    """What `fit` works on: model, optimizer, data, schedule and evaluation."""
+    """The model, optimizer, objective, schedule and evaluation of a training run."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -64,26 +64,26 @@ class TrainingLoop:
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
     evaluate: Callable[[], float] | None = None
-    """Returns the dev metric of the model; None where nothing is evaluated."""
+    """Returns the dev metric of the current weights; None in pre-training, which has no evaluation."""
     evaluate_every: int | None = None
-    """Steps between evaluations; None: the steps of an epoch."""
+    """Optimiser steps between evaluations; None: the steps of one epoch."""
     patience: int | None = None
-    """Evaluations without a better dev metric after which training stops; None: never."""
+    """Training stops after this many evaluations without a better dev metric; None: never."""
     ranks: Ranks = SINGLE_PROCESS
     """The processes that share each batch."""
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimiser steps in which every row is seen once."""
+        """Number of optimiser steps per epoch."""
         return math.ceil(len(self.objective.lengths) / self.config.batch_size)
 
     @property
     def total_steps(self) -> int:
-        """Optimiser steps of the whole run."""
+        """Number of optimiser steps of the whole run."""
         return self.config.max_steps or self.config.epochs * self.steps_per_epoch
 
     def batches(self, first_step: int) -> Iterator[np.ndarray]:
-        """Map every step from `first_step` on to its row numbers; deterministic in (lengths, config, seed)."""
+        """Yield the row numbers of each batch, starting with `first_step`; a function of lengths, config and seed alone."""
         epoch, place = divmod(first_step, self.steps_per_epoch)
         while True:
             yield from epoch_batches(
@@ -92,22 +92,22 @@ class TrainingLoop:
             epoch, place = epoch + 1, 0
 
     def evaluation_due(self, state: TrainingState) -> bool:
-        """Whether the model at this step must be evaluated and has not been."""
+        """Whether the current step needs an evaluation that has not run yet."""
         every = self.evaluate_every or self.steps_per_epoch
         due = state.step % every == 0 or state.step >= self.total_steps
         return self.evaluate is not None and due and state.evaluated_step != state.step
 
     def finished(self, state: TrainingState) -> bool:
-        """Whether all steps are taken or patience has run out, and no evaluation is due."""
+        """Whether training has ended: no evaluation is due, and the last step is done or patience has run out."""
         impatient = self.patience is not None and state.stale_evaluations >= self.patience
         return not self.evaluation_due(state) and (impatient or state.step >= self.total_steps)
 
 
 def fit(loop: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
-    """Train from `state` on, changing it in place; yields after every step and its evaluation.
+    """Train from `state` to the end and update it in place; yields after each step and its evaluation.
 
-    Raises NumericError if the loss or the gradient is not finite; weights, optimizer and `state` are then those of the
-    step before.
+    Raises NumericError if the loss or the gradient is not finite. The weights, the optimizer and `state` then remain those
+    of the previous step.
     """
     batches = loop.batches(state.step)
     while not loop.finished(state):
@@ -133,7 +133,7 @@ def fit(loop: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
 
 
 def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> None:
-    """Take one optimiser step on the batch of `rows`."""
+    """Do one optimiser step on the batch of the row numbers `rows`."""
     model, optimizer = loop.model, loop.optimizer
     generator = seed_step(loop.seed, state.step, loop.ranks.rank)
     rate = learning_rate(state.step, loop.total_steps, loop.config)
@@ -146,7 +146,7 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     if not (math.isfinite(loss) and math.isfinite(norm)):
         optimizer.zero_grad()
         raise NumericError(
-            f"step {state.step + 1}: loss {loss}, gradient norm {norm}: the step is not taken; "
+            f"step {state.step + 1}: loss {loss}, gradient norm {norm}: not finite, so training stops; "
             "try a smaller learning rate, or --precision fp32"
         )
     optimizer.step()
@@ -161,10 +161,10 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
 
 
 def _backward(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
-    """Compute the gradient of the batch of `rows`; returns its `loss` and the auxiliary losses in it.
+    """Compute the gradient of the batch of `rows`. Returns the total `loss` and each auxiliary loss.
 
-    Every process builds the whole batch and computes its share. The divisor is the whole batch's, so the sum over the
-    processes equals what one process computes.
+    Each process builds the whole batch and computes its share of the rows. All divide by the weight of the whole batch, so
+    the sum over the processes equals the gradient of a single process.
     """
     model, ranks = loop.model, loop.ranks
     micro_batches = loop.objective.micro_batches(rows, loop.config.gradient_accumulation_steps, generator)
@@ -187,7 +187,7 @@ def _backward(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) 
 
 
 def _sum_gradients(model: nn.Module, ranks: Ranks) -> None:
-    """Sum each parameter's gradient over the processes; one that no process has a gradient for keeps None."""
+    """Sum each gradient over the processes. A gradient that is None in every process stays None."""
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learning]
@@ -197,13 +197,13 @@ def _sum_gradients(model: nn.Module, ranks: Ranks) -> None:
 
 
 def _clip(model: nn.Module, largest: float | None) -> float:
-    """Scale the gradient to the norm `largest` at most; returns the norm before."""
+    """Clip the gradient to the norm `largest` (None: no clipping); returns the norm before clipping."""
     limit = float("inf") if largest is None else largest
     return nn.utils.clip_grad_norm_(model.parameters(), limit).item()
 
 
 def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:
-    """Evaluate the model; returns the dev metric and whether it is the best so far."""
+    """Evaluate the model and update `state`. Returns the dev metric, and whether it is the best so far."""
     assert loop.evaluate is not None
     try:
         dev_metric = loop.evaluate()

@@ -1,7 +1,7 @@
-"""Training objectives: micro-batches of a batch, and their summed loss.
+"""Training objectives: they split a batch into micro-batches and compute the summed loss of each.
 
-The loss of each micro-batch is divided by the weight of the whole batch, so the gradient does not depend on how many
-micro-batches there are. Shapes: B rows, T positions, C classes, V vocabulary, N predicted positions.
+The loss of each micro-batch is divided by the weight of the whole batch, so the gradient does not depend on the number
+of micro-batches. Shapes: B rows, T positions, C classes, V vocabulary, N predicted positions.
 """
 
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ POSITIONS_MULTIPLE = 256  # few distinct shapes: oneDNN prepares a new kernel fo
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Some rows of a batch, on the CPU."""
+    """Part of a batch, as CPU tensors."""
 
     ids: Tensor
     """(B, T) input ids."""
     mask: Tensor
     """(B, T) True at real tokens."""
     targets: Tensor
-    """(B,) class numbers, or (N,) token ids, IGNORED at filler positions."""
+    """(B,) class indices, or (N,) token ids with IGNORED at filler positions."""
     positions: Tensor | None
     """(N,) indices of the targets in the flattened (B·T,) input; None for classification."""
     weight: float
-    """What this micro-batch adds to the divisor of the batch's loss."""
+    """This micro-batch's part of the batch weight, which divides the summed loss."""
 
     def share(self, rank: int, size: int) -> "MicroBatch":
-        """The rows that process `rank` of `size` computes: every size-th row, perhaps none. The weight stays."""
+        """Return the rows of process `rank` of `size`: every size-th row, possibly none. The weight is unchanged."""
         if size == 1:
             return self
         ids, mask = self.ids[rank::size], self.mask[rank::size]
@@ -54,7 +54,7 @@ class MicroBatch:
 
 
 def _filled(targets: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Both (N,), padded with IGNORED targets to a multiple of POSITIONS_MULTIPLE."""
+    """Pad `targets` (N,) with IGNORED and `positions` (N,) with 0, to a multiple of POSITIONS_MULTIPLE."""
     filler = -len(positions) % POSITIONS_MULTIPLE
     return F.pad(targets, (0, filler), value=IGNORED), F.pad(positions, (0, filler))
 
@@ -66,19 +66,18 @@ class Objective(Protocol):
     """Tokens of each training row."""
 
     def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """The batch of `rows` in at most `count` micro-batches; masking draws from `generator`."""
+        """Split the batch of `rows` into at most `count` micro-batches; masking draws from `generator`."""
         ...
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """The summed loss of a micro-batch, and the encoder's auxiliary losses (means over its rows)."""
+        """Return the summed loss of a micro-batch, and the encoder's auxiliary losses (means over its rows)."""
         ...
 
 
 def multiclass_hinge(logits: Tensor, targets: Tensor) -> Tensor:
-    """Crammer and Singer's loss of each row: max(0, 1 + largest wrong logit - right logit). (B, C), (B,) -> (B,).
+    """Crammer and Singer's multi-class hinge loss: max(0, 1 + largest wrong logit - right logit). (B, C), (B,) -> (B,).
 
-    The StarSaber paper (section 4) says only "multi-class hinge loss"; taking the largest violation, not their sum, is
-    ours.
+    The StarSaber paper (section 4) says only "multi-class hinge loss". Ours: the largest violation, not the sum of all.
     """
     right = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
     wrong = logits.scatter(1, targets.unsqueeze(1), float("-inf")).amax(dim=1)
@@ -86,9 +85,9 @@ def multiclass_hinge(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Tensor) -> Tensor:
-    """The weight of each class (C,), from the class numbers `targets` (N,) of the training rows.
+    """Return the weight of each class (C,). `targets` (N,) are the class indices of the training rows.
 
-    Raises UsageError for a weight of an unknown label.
+    Raises UsageError if `config.class_weights` names an unknown label.
     """
     if config.class_weights == "balanced":
         counts = torch.bincount(targets, minlength=len(labels))
@@ -96,7 +95,7 @@ def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Tens
     weights = torch.ones(len(labels))
     for label, weight in config.class_weights.items() if isinstance(config.class_weights, dict) else ():
         if label not in labels:
-            raise UsageError(f"finetuning.class_weights: no label '{escaped(label)}'{did_you_mean(label, labels)}")
+            raise UsageError(f"finetuning.class_weights: unknown label '{escaped(label)}'{did_you_mean(label, labels)}")
         weights[labels.index(label)] = weight
     return weights
 
@@ -115,7 +114,7 @@ class ClassificationObjective:
         self.class_weights = class_weights(config, labels, self.targets)
 
     def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """The batch of `rows` in at most `count` micro-batches; `generator` is not used."""
+        """Split the batch of `rows` into at most `count` micro-batches; `generator` is not used."""
         batches = []
         for some in np.array_split(rows, min(count, len(rows))):
             ids, mask = collate(self.tokens, some, pad_id=self.pad_id)
@@ -124,7 +123,7 @@ class ClassificationObjective:
         return batches
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighted sum over the rows."""
+        """Return the class-weighted sum of the losses over the rows, and the auxiliary losses."""
         assert isinstance(model, Classifier)
         logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device))
         targets, logits = batch.targets.to(device), logits.float()
@@ -136,7 +135,7 @@ class ClassificationObjective:
 
 
 class MaskedTokenObjective:
-    """Cross-entropy of the true token at all real positions, or at the masked ones (StarSaber, section 4; BERT)."""
+    """Masked-token cross-entropy over all real positions (StarSaber, section 4) or over the masked ones (BERT)."""
 
     def __init__(self, tokens: TokenRows, tokenizer: Tokenizer, config: PretrainingConfig) -> None:
         self.tokens = tokens
@@ -146,7 +145,7 @@ class MaskedTokenObjective:
         self.config = config
 
     def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """The batch of `rows` in at most `count` micro-batches, masked with `generator`."""
+        """Split the batch of `rows` into at most `count` micro-batches; masking draws from `generator`."""
         batches = []
         for some in np.array_split(rows, min(count, len(rows))):
             ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
@@ -166,7 +165,7 @@ class MaskedTokenObjective:
         return batches
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """The sum over the predicted positions."""
+        """Return the sum of the losses over the predicted positions, and the auxiliary losses."""
         assert isinstance(model, MaskedTokenModel)
         assert batch.positions is not None
         logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), batch.positions.to(device))

@@ -1,4 +1,4 @@
-"""AdamW, and its state as named tensors."""
+"""The AdamW optimizer, and its state as named tensors for checkpoints."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ _STATE = ("step", "exp_avg", "exp_avg_sq")
 
 
 def build_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.AdamW:
-    """AdamW over the parameters that learn; only matrices decay."""
+    """Return AdamW over the parameters that require gradients. Weight decay applies to matrices only."""
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in learning if p.ndim >= 2], "weight_decay": config.weight_decay},
@@ -28,7 +28,7 @@ def build_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state, each tensor named by its parameter: `exp_avg/encoder.layers.0.…`.
+    """Return the optimizer's state, with names such as `exp_avg/encoder.layers.0.…`.
 
     A parameter that never had a gradient has no state.
     """
@@ -40,7 +40,7 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def empty_optimizer_tensors(model: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
-    """Zeros of the shapes of the optimizer tensors `names`, to be overwritten by those of another process."""
+    """Return zeros in the shapes of the optimizer tensors `names`; a broadcast from rank 0 then fills them."""
     parameters = dict(model.named_parameters())
     tensors = {}
     for name in names:
@@ -51,7 +51,7 @@ def empty_optimizer_tensors(model: nn.Module, names: Iterable[str]) -> dict[str,
 
 
 def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Undo `optimizer_tensors`; ModelError if the tensors are not those of this model."""
+    """Load the tensors of `optimizer_tensors` into `optimizer`. Raises ModelError if they do not fit the model."""
     left = dict(tensors)
     for name, parameter in model.named_parameters():
         state = {key: left.pop(f"{key}/{name}", None) for key in _STATE}

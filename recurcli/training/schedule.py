@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step alone, so that a resume has no schedule to restore."""
+"""The learning-rate schedule. It depends on the step alone, so a checkpoint does not store it."""
 
 import math
 
@@ -6,7 +6,7 @@ from recurcli.training.config import OptimizationConfig
 
 
 def learning_rate(step: int, total_steps: int, config: OptimizationConfig) -> float:
-    """The rate of optimiser step `step` (counted from 0): a linear rise over the warm-up, then the decay."""
+    """Return the learning rate of optimiser step `step` (from 0): linear warm-up, then decay by `lr_scheduler`."""
     warmup_steps = round(config.warmup_ratio * total_steps)
     if step < warmup_steps:
         return config.learning_rate * (step + 1) / (warmup_steps + 1)

@@ -1,23 +1,23 @@
-"""Randomness with an owner: every step draws from seeds made of (run's seed, step), so a resume repeats it."""
+"""Random seeds. Each step has its own seed, derived from (seed of the run, step), so a resume draws the same numbers."""
 
 import numpy as np
 import torch
 
 
 def derived_seed(*parts: int) -> int:
-    """One 63-bit seed from several numbers, unrelated to that of any other numbers."""
+    """Hash several integers to one 63-bit seed. Different integers give statistically independent seeds."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> torch.Generator:
-    """Seed torch's own generators (dropout draws from them) for step `step` of a run; returns one for masking.
+    """Seed torch's global generators (for dropout) for step `step`, and return a generator for masking.
 
-    Each process drops units of its own; what is masked must not depend on how many there are.
+    Dropout differs between ranks. Masking does not depend on `rank`, so it is the same for any number of processes.
     """
     torch.manual_seed(derived_seed(seed, 1, step, rank))
     return torch.Generator().manual_seed(derived_seed(seed, 2, step, 0))
 
 
 def seed_weights(seed: int) -> None:
-    """Seed torch's generators for the drawing of initial weights."""
+    """Seed torch's global generators for the initial weights."""
     torch.manual_seed(derived_seed(seed, 0))

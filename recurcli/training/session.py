@@ -1,4 +1,4 @@
-"""A training with its files: metrics, checkpoints, the best model so far, and a stop on a signal."""
+"""Runs the training loop in a run directory: writes metrics, checkpoints and the best model, and stops on a signal."""
 
 import dataclasses
 import signal
@@ -22,20 +22,20 @@ from recurcli.training.signals import StopRequest, StopTraining
 
 @dataclass
 class Session:
-    """A training in its run directory."""
+    """A training run: the loop, its state and its run directory."""
 
     run: RunDirectory
     loop: TrainingLoop
     must_match: Mapping[str, Any]
-    """What a resume must match."""
+    """Facts that a resume must match; a different value raises UsageError."""
     should_match: Mapping[str, Any]
-    """What a resume should match to be bit-identical."""
+    """Facts that a resume should match to be bit-identical; a different value gives a warning."""
     publish: Callable[[Mapping[str, Tensor]], None]
-    """Makes these weights the run's model."""
+    """Writes the given weights as the model of the run."""
     stop: StopRequest
     state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
-    """Weights of the best dev metric, on rank 0; None before the first evaluation."""
+    """Weights with the best dev metric; None before the first evaluation, and on ranks other than 0."""
 
     def __post_init__(self) -> None:
         self.ranks = self.loop.ranks
@@ -43,7 +43,7 @@ class Session:
     def restore(self) -> Iterator[Note]:
         """Load the newest checkpoint, if there is one; yields notes.
 
-        Rank 0 reads it and broadcasts it: the other ranks may have other disks.
+        Rank 0 reads the checkpoint and broadcasts it, because other machines may not share its disk.
         """
         if self.ranks.is_main:
             yield from self._read_checkpoint()
@@ -59,7 +59,7 @@ class Session:
             return
         require_same(checkpoint.must_match, self.must_match, self.run.path)
         if difference := first_difference(checkpoint.should_match, self.should_match):
-            yield Note(f"{difference}: the run goes on, but not bit for bit as it would have", "warning")
+            yield Note(f"{difference}: the run continues, but its result is not bit-identical", "warning")
         source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
         load_weights(self.loop.model, checkpoint.model, source)
         load_optimizer_tensors(self.loop.model, self.loop.optimizer, checkpoint.optimizer)
@@ -84,7 +84,7 @@ class Session:
             load_optimizer_tensors(model, optimizer, tensors)
 
     def train(self) -> Iterator[Progress | Note]:
-        """Train to the end; yields progress and notes. Raises Interrupted, after a checkpoint, if a signal asked for a stop."""
+        """Train to the end; yields progress and notes. On a signal, writes a checkpoint and raises Interrupted."""
         config, since = self.loop.config, (self.state.tokens, time.perf_counter())
         every = config.checkpoint_every or self.loop.steps_per_epoch
         try:
@@ -103,7 +103,7 @@ class Session:
                     self.save()
                 yield progress
                 if asked:
-                    yield Note(f"checkpoint at step {progress.step:,}, as SIGUSR1 asked")
+                    yield Note(f"wrote a checkpoint at step {progress.step:,} on SIGUSR1")
         except StopTraining:
             pass
         if self.stop.agreed():
@@ -111,7 +111,7 @@ class Session:
             self.leave()
 
     def save(self) -> None:
-        """Write a checkpoint of this step, on rank 0; the other ranks wait for it in the next step."""
+        """Write a checkpoint of the current step on rank 0. The other ranks wait for rank 0 in the next step."""
         if not self.ranks.is_main:
             return
         has_other_best = self.best is not None and self.state.best_step != self.state.step
@@ -147,9 +147,9 @@ class Session:
         self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
 
     def leave(self) -> NoReturn:
-        """Raise Interrupted for the signal that asked for a stop, once rank 0 has written its checkpoint."""
+        """Wait until rank 0 has written its checkpoint, then raise Interrupted with the signal that was received."""
         assert self.stop.signal is not None
-        self.ranks.broadcast(None)  # none ends before the checkpoint is there
+        self.ranks.broadcast(None)  # a barrier: no rank exits before the checkpoint is written
         name = signal.Signals(self.stop.signal).name
-        way_out = "go on with the same command and --resume"
+        way_out = "continue with the same command and --resume"
         raise Interrupted(self.stop.signal, f"stopped by {name} at step {self.state.step:,}; {way_out}")

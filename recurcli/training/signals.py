@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop or to save: the handler only sets a flag, which the training asks for after a step."""
+"""Signals that stop a training run or make it write a checkpoint. The handler sets a flag; each step reads the flag."""
 
 import contextlib
 import signal
@@ -12,46 +12,46 @@ _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 class StopTraining(Exception):
-    """A signal asked for a stop in the middle of an evaluation."""
+    """Raised during an evaluation when a rank has received a signal to stop."""
 
 
 class StopRequest:
-    """The signals that this process or another rank has received."""
+    """The stop and checkpoint signals that any rank has received."""
 
     def __init__(self, ranks: Ranks = SINGLE_PROCESS) -> None:
         self.ranks = ranks
         self.signal: int | None = None
-        """The signal that asks for a stop; None if there is none yet."""
+        """Number of the stop signal; None if none was received."""
         self.save_asked = False
-        """Whether a rank had received SIGUSR1 at the last `agreed`; whoever saves sets it back."""
+        """Whether any rank had received SIGUSR1 at the last call of `agreed`. The caller resets it when it has saved."""
         self._usr1 = False
 
     def agreed(self) -> bool:
-        """Return whether any rank received a signal to stop. All ranks must call this at the same point of their work."""
+        """Return whether any rank has received a signal to stop. A collective call: every rank must make it."""
         usr1, self._usr1 = self._usr1, False
         received = self.ranks.all_gather([self.signal, usr1])
         self.save_asked = self.save_asked or any(save for _, save in received)
         numbers = [number for number, _ in received if number]
-        if numbers:  # one that came to this process after all_gather stays for the next call
+        if numbers:  # a signal that arrives after all_gather is handled by the next call
             self.signal = max(numbers)
         return bool(numbers)
 
     def raise_if_agreed(self) -> None:
-        """Raise StopTraining if any rank received a signal to stop."""
+        """Raise StopTraining if any rank has received a signal to stop. A collective call."""
         if self.agreed():
             raise StopTraining
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Collect SIGTERM, SIGINT, SIGHUP and SIGUSR1 in this object for the block, instead of what they did before.
+        """Handle SIGTERM, SIGINT, SIGHUP and SIGUSR1 within the block, and restore the previous handlers after it.
 
-        A second SIGINT raises KeyboardInterrupt. SIGUSR1 is what SLURM sends some time before the end
-        (`--signal=USR1@60`). Outside the main thread, which alone may set handlers, nothing is collected.
+        A second SIGINT raises KeyboardInterrupt. SLURM can send SIGUSR1 before the time limit (`--signal=USR1@60`). Outside
+        the main thread no handler is installed, because Python forbids it.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # What is ignored already, as under nohup, stays ignored.
+        # A signal that is already ignored, as under nohup, stays ignored.
         handled = [number for number in _HANDLED if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._handle) for number in handled}
         try:

@@ -51,7 +51,7 @@ def test_a_flipped_bit_is_found_in_every_file(name: str, recur: Recur, trained: 
 def test_a_missing_file_is_named(name: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     damaged = copy_of(trained, tmp_path / "run")
     (damaged / name).unlink()
-    reason = f"{damaged / name}: is missing" if name != "manifest.json" else "holds no finished model yet"
+    reason = f"{damaged / name}: is missing" if name != "manifest.json" else "has no complete model yet"
     refused(recur, damaged, reason, tmp_path / "work")
 
 
@@ -146,12 +146,15 @@ def test_what_is_no_finished_classifier_says_what_it_is(recur: Recur, tiny_tnews
     unfinished.mkdir()
     shutil.copy(pretrained / "preset.yaml", unfinished)
     refused(
-        recur, unfinished, "holds no finished model yet; go on with the same command and --resume", tmp_path / "work"
+        recur,
+        unfinished,
+        "has no complete model yet; continue its training with the same command and --resume",
+        tmp_path / "work",
     )
     (tmp_path / "empty").mkdir()
     refused(recur, tmp_path / "empty", "is not a run of recur", tmp_path / "work")
-    refused(recur, tmp_path / "nowhere", "is no run directory (it does not exist)", tmp_path / "work")
-    refused(recur, tmp_path / "work" / "x.tsv", "is no run directory", tmp_path / "work")
+    refused(recur, tmp_path / "nowhere", "is not a run directory (it does not exist)", tmp_path / "work")
+    refused(recur, tmp_path / "work" / "x.tsv", "is not a run directory", tmp_path / "work")
 
 
 def test_debug_shows_where(recur: Recur, tmp_path: Path) -> None:

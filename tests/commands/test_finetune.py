@@ -109,7 +109,7 @@ def test_an_existing_run_is_refused_and_overwritten_only_when_told(
     before = (tmp_path / "x" / "result.json").read_bytes()
     code, _, err = recur(*command)
     assert code == 2
-    assert "go on with --resume, or start anew with --overwrite" in err
+    assert "continue it with --resume, or replace it with --overwrite" in err
     assert (tmp_path / "x" / "result.json").read_bytes() == before
     assert recur(*command, "--overwrite", "--resume")[0] == 2
     (tmp_path / "x" / "notes.md").write_text("mine")
@@ -121,7 +121,7 @@ def test_a_folder_with_other_things_is_never_written_to(recur: Recur, tiny_tnews
     (tmp_path / "thesis.tex").write_text("mine")
     code, _, err = recur("finetune", *options(tiny_tnews, tmp_path), "--overwrite", "--quiet")
     assert code == 2
-    assert "holds other things and no run" in err
+    assert "is not empty and is not a run directory" in err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -168,7 +168,7 @@ def test_dev_rows_are_evaluated_in_batches_that_the_memory_of_training_holds(
         (["--preset", "starsaber-tnews", "--data", "empty"], 3, "has no train rows (looked for train.json"),
         (["--preset", "starsaber-tnews", "--data", "label"], 3, "train.json:2: label '117' is not one of tnews' 15 labels"),
         (["--preset", "starsaber-tnews", "--data", "column"], 3, "train.json:1: has no 'sentence'; did you mean 'sentense'?"),
-        (["--preset", "starsaber-tnews", "--init", "nowhere"], 4, "nowhere: is no run directory"),
+        (["--preset", "starsaber-tnews", "--init", "nowhere"], 4, "nowhere: is not a run directory"),
         (["--preset", "starsaber-tnews", "--set", "embedding.vectors=nowhere.txt"], 3, "nowhere.txt: does not exist"),
         (["--preset", "starsaber-tnews", "--set", "tokenizer.vocabulary=nowhere.txt"], 3, "nowhere.txt: does not exist"),
     ],

@@ -94,7 +94,10 @@ def test_a_layer_has_twelve_matrices_and_its_biases(name: str, extra: int) -> No
 
 @pytest.mark.parametrize("name", ["transformer", "rezero"])
 def test_a_width_that_heads_do_not_divide_needs_a_head_size(name: str) -> None:
-    with pytest.raises(UsageError, match="300 is not a multiple of num_heads 8; give head_size too, such as 38"):
+    with pytest.raises(
+        UsageError,
+        match="set head_size, for example to 38",
+    ):
         build_encoder({"name": name, "hidden_size": 300, "num_layers": 1})
     encoder = build(name, num_heads=5, head_size=3, feed_forward_size=7)
     x, mask = batch()
@@ -121,7 +124,7 @@ def test_the_bilstm_is_torchs_and_reads_each_row_alone() -> None:
 
 
 def test_the_bilstm_refuses_an_odd_size() -> None:
-    with pytest.raises(UsageError, match="must be even, half for each direction, not 7"):
+    with pytest.raises(UsageError, match="must be even, because each direction has half of it, not 7"):
         build_encoder({"name": "bilstm", "hidden_size": 7, "num_layers": 1})
 
 

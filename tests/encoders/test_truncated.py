@@ -173,7 +173,7 @@ def test_two_directions_are_one_model_each_and_the_second_starts_at_the_last_rea
 @NAMES
 def test_keys_that_do_not_fit_are_refused(name: str) -> None:
     sizes = {"name": name, "hidden_size": 7, "num_layers": 1}
-    with pytest.raises(UsageError, match="hidden_size: must be even, half for each direction, not 7"):
+    with pytest.raises(UsageError, match="hidden_size: must be even, because each direction has half of it, not 7"):
         build_encoder(sizes)
     assert build_encoder({**sizes, "bidirectional": False})(torch.zeros(1, 2, 7)).shape == (1, 2, 7)
     key = "spectral_bound" if name == "truncated-rnn" else "forget_bound"

@@ -93,7 +93,7 @@ def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
         assert f"step-{checkpoint.state.step:08d}" == older.name, where
         assert len(warnings) == 1
         assert warnings[0].startswith(f"{newest}")
-        assert warnings[0].endswith(f"; going on from {older.name}")
+        assert warnings[0].endswith(f"; resuming from {older.name}")
         if name != "manifest.json":
             assert warnings[0].startswith(f"{newest / name}: is damaged"), where
         (folder / f"{newest.name}.damaged").rename(newest)
@@ -105,7 +105,7 @@ def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
     shutil.rmtree(older)
     for _ in damages(newest / name, random.Random(name)):
         if not is_harmless(newest / name, before):
-            with pytest.raises(ModelError, match="no checkpoint is left to go on from: start anew with --overwrite"):
+            with pytest.raises(ModelError, match="no checkpoint is left to resume from; start anew with --overwrite"):
                 newest_checkpoint(folder)
 
 
@@ -140,7 +140,7 @@ def test_what_is_not_listed_is_not_read(checkpoints: Path, trained: Path, tmp_pa
     assert checkpoint.best is None, "a file that the manifest does not list is foreign"
     assert warnings == [
         f"{folder / 'step-00000099'}: is not a plain folder of the run, and no link is followed; put a folder there; "
-        f"going on from {newest.name}"
+        f"resuming from {newest.name}"
     ]
     assert (folder / "README").read_text() == (newest / "notes.txt").read_text() == "mine"
     run = shutil.copytree(trained, tmp_path / "run")

@@ -78,7 +78,7 @@ def test_a_model_is_the_old_the_new_or_known_to_be_unfinished_wherever_its_publi
         try:
             found.append(sorted(set(read_model(folder).tensors["weight"].tolist())))
         except ModelError as error:
-            assert "holds no finished model yet; go on with the same command and --resume" in str(error)
+            assert "has no complete model yet; continue its training with the same command and --resume" in str(error)
             found.append([])
     assert [key for key, _ in itertools.groupby(found)] == [[1.0], [], [2.0]], "in this order, each once"
     assert len(found) > 15

@@ -47,7 +47,7 @@ def test_a_number_that_is_not_finite_ends_the_training_before_its_step(
     assert ended.code == 6, ended.err
     number = r"-?(nan|inf|[\d.e+-]+)"
     assert re.fullmatch(
-        rf"recur: error: step 11: loss {number}, gradient norm {number}: the step is not taken; "
+        rf"recur: error: step 11: loss {number}, gradient norm {number}: not finite, so training stops; "
         r"try a smaller learning rate, or --precision fp32\n",
         ended.err,
     ), ended.err

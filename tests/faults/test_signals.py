@@ -49,7 +49,7 @@ def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
     assert ended.code == ENDINGS[number], ended.err
     steps = sorted(int(path.name[5:]) for path in tmp_path.glob("x/checkpoints/step-????????"))
     assert ended.err == (
-        f"recur: stopped by {number.name} at step {steps[-1]:,}; go on with the same command and --resume\n"
+        f"recur: stopped by {number.name} at step {steps[-1]:,}; continue with the same command and --resume\n"
     )
     assert not (tmp_path / "x" / "result.json").exists()
     assert forks.run(*arguments, "--resume").code == 0
@@ -89,7 +89,7 @@ def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
     arguments.remove("--quiet")
     ended = signalled(forks, PHASES["a step"], [signal.SIGUSR1], arguments, call=4).end()
     assert ended.code == 0, ended.err
-    assert "recur: checkpoint at step 4, as SIGUSR1 asked\n" in ended.err
+    assert "recur: wrote a checkpoint at step 4 on SIGUSR1\n" in ended.err
     assert (tmp_path / "x" / "checkpoints" / "step-00000004").is_dir()
     assert fingerprint(tmp_path / "x") == untouched[command]
 
@@ -103,7 +103,7 @@ def test_usr1_twice_in_any_phase_disturbs_nothing(
     call = 1 if phase == "the last evaluation" else 2
     ended = signalled(forks, PHASES[phase], [signal.SIGUSR1] * 2, arguments, call).end()
     assert ended.code == 0, ended.err
-    said = ended.err.count("as SIGUSR1 asked")
+    said = ended.err.count("on SIGUSR1")
     assert said == (0 if phase == "the last evaluation" else 1), "after the last step there is nothing left to save"
     assert fingerprint(tmp_path / "x") == untouched["finetune"]
 

@@ -54,7 +54,7 @@ def test_weights_by_label_count_a_row_that_many_times() -> None:
     config = FinetuningConfig(class_weights={"y": 3.0})
     objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words.pad_id)
     assert objective.class_weights.tolist() == [1.0, 3.0]
-    with pytest.raises(UsageError, match=r"finetuning\.class_weights: no label 'Y'; known: x, y"):
+    with pytest.raises(UsageError, match=r"finetuning\.class_weights: unknown label 'Y'; known: x, y"):
         ClassificationObjective(tokens, [0] * 5, ("x", "y"), FinetuningConfig(class_weights={"Y": 2.0}), words.pad_id)
 
 
