@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from forked import Ended, ForkServer
@@ -64,13 +65,22 @@ def stop_rank_1_at_once(arguments: list[str]) -> int:
     return 0
 
 
+class LateHeartbeat(heartbeat.Heartbeat):
+    """A heartbeat that starts 6 seconds after the rank has connected."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        time.sleep(6)
+        super().__init__(*arguments, **options)
+
+
 def start_rank_2_late(arguments: list[str]) -> int:
     """Rank 1 holds the interpreter for a part of the heartbeat's patience while rank 2 has not started yet."""
-    heartbeat.BEAT, heartbeat.SILENCE = 0.1, 5.0
+    heartbeat.BEAT, heartbeat.SILENCE = 0.1, 8.0
     if os.environ["RANK"] == "2":
-        time.sleep(4)
+        group.Heartbeat = LateHeartbeat  # type: ignore[attr-defined]
     group.join()
     if group.current().rank == 1:
+        time.sleep(5 * heartbeat.BEAT)
         sum(range(60_000_000))  # one call of C: the thread cannot beat meanwhile
     group.finish()
     return 0

@@ -1,7 +1,7 @@
-"""Faults that a child is given before it runs: it dies at its n-th change of the disk, or in a function, or an fsync fails.
+"""Faults that a child is given before it runs: it dies at its n-th change of the disk, or at a moment, or an fsync fails.
 
-The code under test runs as it is: these look on from below (audit events of the interpreter, `os.fsync`, the write
-of an open file), count, and kill with SIGKILL.
+The code under test runs as it is. Changes of the disk are seen from below: by audit events of the interpreter, `os.fsync`
+and the writes of an open file. All other faults go through `_replace`, which takes public functions only.
 """
 
 import builtins
@@ -18,6 +18,27 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
+
+MOMENTS = {
+    "the reading of the data": ("recurcli.data.examples:load_split",),
+    "the reading of a model": ("recurcli.runs.model_files:read_model",),
+    "a step": ("recurcli.training.fit:take_step",),
+    "a micro-batch": (
+        "recurcli.training.objectives:ClassificationObjective.loss",
+        "recurcli.training.objectives:MaskedTokenObjective.loss",
+    ),
+    "an epoch's end": ("recurcli.tokens.batching:epoch_batches",),
+    "an evaluation": ("recurcli.commands.training.dev_evaluation:DevEvaluation.metric",),
+    "the logits of an evaluation": ("recurcli.evaluation.inference:predict_logits",),
+    "the last evaluation": ("recurcli.commands.training.dev_evaluation:DevEvaluation.write_report",),
+    "a checkpoint": ("recurcli.training.checkpoint:save_checkpoint",),
+    "a rotation of checkpoints": ("shutil:rmtree",),
+    "a line of metrics": ("recurcli.runs.run_directory:RunDirectory.append_metrics",),
+    "the publishing of a model": ("recurcli.runs.model_files:write_model",),
+    "the end": ("recurcli.commands.training.report:result_of",),
+    "the last file": ("recurcli.runs.run_directory:RunDirectory.write_result",),
+}
+"""Moments of a command at which a fault can be asked for: each is the start of a call of these public functions."""
 
 _CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod")
 
@@ -111,57 +132,75 @@ def _watch_writes(counter: _Counter) -> None:
 
 def _watch_safetensors(counter: _Counter) -> None:
     """safetensors writes below Python, in a file of its own that it renames: half of either stays at the point."""
-    saved = importlib.import_module("recurcli.model.saved")
-    honest = saved.save_file
 
-    def save_file(tensors: Any, path: Path) -> None:
-        honest(tensors, path)
-        for end in (path, path.with_name(".tmpAbC123")):
-            if counter.next():
-                os.truncate(path, path.stat().st_size // 2)
-                path.rename(end)
-                _die()
+    def watched(honest: Callable[..., Any]) -> Callable[..., Any]:
+        def save_file(tensors: Any, path: Path) -> None:
+            honest(tensors, path)
+            for end in (path, path.with_name(".tmpAbC123")):
+                if counter.next():
+                    os.truncate(path, path.stat().st_size // 2)
+                    path.rename(end)
+                    _die()
 
-    saved.save_file = save_file  # type: ignore[attr-defined]
+        return save_file
+
+    _replace("safetensors.torch:save_file", watched)
 
 
-def _before(place: str, call: int, act: Callable[[], None]) -> None:
-    """Have `act` called when the `call`-th call of `module:name` begins."""
-    module, path = place.split(":")
+def _replace(function: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace the public function or method `module:name` by `wrapped` of it, wherever recurcli has imported it."""
+    module, path = function.split(":")
+    if any(part.startswith("_") for part in (*module.split("."), *path.split("."))):
+        raise ValueError(f"{function} is private: a fault is aimed at public functions")
     *classes, name = path.split(".")
     owner: Any = importlib.import_module(module)
     for part in classes:
         owner = getattr(owner, part)
-    honest, calls = getattr(owner, name), 0
-
-    def called(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == call:
-            act()
-        return honest(*arguments, **options)
-
-    setattr(owner, name, called)
+    honest = getattr(owner, name)
+    replacement = wrapped(honest)
+    setattr(owner, name, replacement)
+    for other in [value for key, value in sys.modules.items() if key.startswith("recurcli.")]:
+        for key, value in list(vars(other).items()):
+            if value is honest:
+                setattr(other, key, replacement)
 
 
-def die_in(place: str, call: int, delay: float) -> None:
-    """Die `delay` seconds into the `call`-th call of `module:name`."""
+def _at(moment: str, call: int, act: Callable[[], None]) -> None:
+    """Have `act` called when the moment comes for the `call`-th time."""
+    calls = 0
+
+    def watched(honest: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                act()
+            return honest(*arguments, **options)
+
+        return called
+
+    for function in MOMENTS[moment]:
+        _replace(function, watched)
+
+
+def die_at(moment: str, call: int, delay: float) -> None:
+    """Die `delay` seconds after the moment has come for the `call`-th time."""
 
     def late() -> None:
         time.sleep(delay)
         _die()
 
-    _before(place, call, threading.Thread(target=late, daemon=True).start if delay else _die)
+    _at(moment, call, threading.Thread(target=late, daemon=True).start if delay else _die)
 
 
-def signal_in(place: str, call: int, numbers: list[int]) -> None:
-    """Send this process the signals when the `call`-th call of `module:name` begins."""
+def signal_at(moment: str, call: int, numbers: list[int]) -> None:
+    """Send this process the signals when the moment comes for the `call`-th time."""
 
     def send() -> None:
         for number in numbers:
             os.kill(os.getpid(), number)
 
-    _before(place, call, send)
+    _at(moment, call, send)
 
 
 def ignore(numbers: list[int]) -> None:
@@ -207,20 +246,22 @@ def print_to(path: str) -> None:
 
 def poison(objective: str, call: int, value: str, where: str) -> None:
     """The `call`-th loss of the objective, or the gradient that flows from it, is NaN or infinite."""
-    owner: Any = getattr(importlib.import_module("recurcli.training.objectives"), objective)
-    honest, calls = owner.loss, 0
+    calls = 0
 
-    def loss(*arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        total, auxiliary = honest(*arguments)
-        if calls == call and where == "loss":
-            total = total * float(value)
-        elif calls == call:
-            total.register_hook(lambda gradient: gradient * float(value))
-        return total, auxiliary
+    def watched(honest: Callable[..., Any]) -> Callable[..., Any]:
+        def loss(*arguments: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            total, auxiliary = honest(*arguments)
+            if calls == call and where == "loss":
+                total = total * float(value)
+            elif calls == call:
+                total.register_hook(lambda gradient: gradient * float(value))
+            return total, auxiliary
 
-    owner.loss = loss
+        return loss
+
+    _replace(f"recurcli.training.objectives:{objective}.loss", watched)
 
 
 def keep_rows_often(window: int, seconds: float) -> None:

@@ -69,7 +69,7 @@ def checkpoints(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.Te
     """Two checkpoints of a training, the newest with best weights of an earlier step beside its own."""
     output = tmp_path_factory.mktemp("damaged") / "run"
     settings = ("finetuning.evaluate_every=2", "finetuning.checkpoint_every=1")
-    shim = ("die_in", {"place": "recurcli.training.fit:take_step", "call": 10, "delay": 0})
+    shim = ("die_at", {"moment": "a step", "call": 10, "delay": 0})
     forks.run("finetune", *options(tiny_tnews, output, *settings), shims=(shim,))
     newest = max((output / "checkpoints").iterdir())
     assert {path.name for path in newest.iterdir()} == set(CHECKPOINT)

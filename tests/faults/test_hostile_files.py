@@ -22,7 +22,7 @@ FILES = [name for name in CONTENTS if name != "checkpoints"]
 
 def killed_run(forks: ForkServer, data: Path, output: Path, step: int = 12) -> list[str]:
     """A training that died in step `step`; returns the command that goes on with it."""
-    shim = ("die_in", {"place": "recurcli.training.fit:take_step", "call": step, "delay": 0})
+    shim = ("die_at", {"moment": "a step", "call": step, "delay": 0})
     arguments = ["finetune", *options(data, output)]
     forks.run(*arguments, shims=(shim,))
     return [*arguments, "--resume"]

@@ -11,42 +11,39 @@ from forked import Child, ForkServer
 from small_runs import COMMANDS, fingerprint, options
 
 ENCODERS = ("starsaber", "truncated-rnn", "transject")
-PLACES = {
-    "the first step": "recurcli.training.fit:take_step",
-    "a micro-batch": "recurcli.commands.{command}:{objective}.loss",
-    "an evaluation": "recurcli.commands.training.dev_evaluation:DevEvaluation.metric",
-    "a checkpoint": "recurcli.training.session:save_checkpoint",
-    "a rotation of checkpoints": "shutil:rmtree",
-    "an epoch's end": "recurcli.training.fit:epoch_batches",
-    "a line of metrics": "recurcli.runs.run_directory:RunDirectory.append_metrics",
-    "the publishing of a model": "recurcli.commands.training.run:write_model",
-    "the end": "recurcli.commands.training.run:result_of",
-    "the last file": "recurcli.runs.run_directory:RunDirectory.write_result",
-}
-OBJECTIVES = {"finetune": "ClassificationObjective", "pretrain": "MaskedTokenObjective"}
+MOMENTS = (
+    "a step",
+    "a micro-batch",
+    "an evaluation",
+    "a checkpoint",
+    "a rotation of checkpoints",
+    "an epoch's end",
+    "a line of metrics",
+    "the publishing of a model",
+    "the end",
+    "the last file",
+)
 LONGER = ("finetuning.epochs=4", "pretraining.epochs=3", "finetuning.patience=null")
 
 
-def places_of(command: str) -> list[str]:
-    """The places that a command comes to: a pretraining evaluates nothing."""
-    return [place for place in PLACES if command != "pretrain" or place != "an evaluation"]
+def moments_of(command: str) -> list[str]:
+    """The moments that a command has: a pretraining evaluates nothing."""
+    return [moment for moment in MOMENTS if command != "pretrain" or moment != "an evaluation"]
 
 
-def aimed(forks: ForkServer, place: str, call: int, delay: float, command: str, arguments: list[str]) -> Child:
-    """A training that dies `delay` seconds into the `call`-th time at `place`."""
-    name = PLACES[place].format(command=command, objective=OBJECTIVES[command])
-    return forks.start(
-        command, *arguments, "--resume", shims=(("die_in", {"place": name, "call": call, "delay": delay}),)
-    )
+def aimed(forks: ForkServer, moment: str, call: int, delay: float, command: str, arguments: list[str]) -> Child:
+    """A training that dies `delay` seconds after the `call`-th time of a moment."""
+    shim = ("die_at", {"moment": moment, "call": call, "delay": delay})
+    return forks.start(command, *arguments, "--resume", shims=(shim,))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_one_kill_in_every_kind_of_place_changes_no_bit(
+def test_one_kill_at_every_kind_of_moment_changes_no_bit(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
     killed = options(tiny_tnews, tmp_path / "killed")
-    for place in places_of(command):
-        assert aimed(forks, place, 1, 0.0, command, killed).end().code == -signal.SIGKILL, place
+    for moment in moments_of(command):
+        assert aimed(forks, moment, 1, 0.0, command, killed).end().code == -signal.SIGKILL, moment
     ended = forks.run(command, *killed, "--resume")
     assert ended.code == 0, ended.err
     assert fingerprint(tmp_path / "killed") == untouched[command]
@@ -110,24 +107,24 @@ def test_two_hundred_random_kills_change_no_bit(forks: ForkServer, tiny_tnews: P
 
 
 @pytest.mark.slow
-def test_kills_aimed_at_the_awkward_places_change_no_bit(
+def test_kills_aimed_at_the_awkward_moments_change_no_bit(
     forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
     draw, tally = random.Random(8), RowCounter()
     for command in COMMANDS:
-        for place, call in itertools.product(places_of(command), (1, 2, 4)):
+        for moment, call in itertools.product(moments_of(command), (1, 2, 4)):
             output = tmp_path / f"killed-{tally.runs}"
             arguments = options(tiny_tnews, output)
             hits = 0
-            for _ in range(3):  # the resume is killed in the same place again, a little later
-                child = aimed(forks, place, call, draw.uniform(0, 0.004) if hits else 0.0, command, arguments)
+            for _ in range(3):  # the resume is killed at the same moment again, a little later
+                child = aimed(forks, moment, call, draw.uniform(0, 0.004) if hits else 0.0, command, arguments)
                 if child.end().code != -signal.SIGKILL:
                     break
                 hits += 1
                 tally.count(output)
-            assert hits or call > 1, f"{command}: {place}"
+            assert hits or call > 1, f"{command}: {moment}"
             ended = forks.run(command, *arguments, "--resume")
             assert ended.code == 0, ended.err
             tally.runs += 1
-            assert fingerprint(output) == untouched[command], f"{command}: killed in {place}, call {call}"
+            assert fingerprint(output) == untouched[command], f"{command}: killed at {moment}, call {call}"
     print(f"\naimed: {tally}")

@@ -36,7 +36,7 @@ def test_a_number_that_is_not_finite_ends_the_training_before_its_step(
     untouched: dict[str, dict[str, object]],
 ) -> None:
     arguments = [command, *options(tiny_tnews, tmp_path / "x")]
-    stop = ("die_in", {"place": "recurcli.training.fit:take_step", "call": 11, "delay": 0})
+    stop = ("die_at", {"moment": "a step", "call": 11, "delay": 0})
     forks.run(*arguments, shims=(stop,))
     before = bytes_below(tmp_path / "x" / "checkpoints")
     assert before

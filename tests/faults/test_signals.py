@@ -9,22 +9,18 @@ from forked import Child, ForkServer
 from small_runs import COMMANDS, fingerprint, options
 
 ENDINGS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
-PHASES = {
-    "a step": "recurcli.training.fit:take_step",
-    "a save": "recurcli.training.session:save_checkpoint",
-    "an evaluation": "recurcli.commands.training.dev_evaluation:predict_logits",
-    "the last evaluation": "recurcli.commands.training.dev_evaluation:DevEvaluation.write_report",
-}
+PHASES = ("a step", "a checkpoint", "the logits of an evaluation", "the last evaluation")
+"""Moments of `shims`."""
 FIRST = dict(zip(PHASES, [*ENDINGS, signal.SIGTERM], strict=True))
 """Of the twelve pairs those that are tried by default."""
 
 
 def signalled(
-    forks: ForkServer, place: str, numbers: list[signal.Signals], arguments: list[str], call: int = 2
+    forks: ForkServer, moment: str, numbers: list[signal.Signals], arguments: list[str], call: int = 2
 ) -> Child:
-    """A process that sends itself the signals when it comes to `place` for the `call`-th time."""
-    shim = {"place": place, "call": call, "numbers": [int(number) for number in numbers]}
-    return forks.start(*arguments, shims=(("signal_in", shim),))
+    """A process that sends itself the signals when the moment comes for the `call`-th time."""
+    shim = {"moment": moment, "call": call, "numbers": [int(number) for number in numbers]}
+    return forks.start(*arguments, shims=(("signal_at", shim),))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +41,7 @@ def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
 ) -> None:
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     call = 1 if phase == "the last evaluation" else 2
-    ended = signalled(forks, PHASES[phase], [number], arguments, call).end()
+    ended = signalled(forks, phase, [number], arguments, call).end()
     assert ended.code == ENDINGS[number], ended.err
     steps = sorted(int(path.name[5:]) for path in tmp_path.glob("x/checkpoints/step-????????"))
     assert ended.err == (
@@ -62,7 +58,7 @@ def test_a_second_interrupt_leaves_at_once_and_a_resume_goes_on(
 ) -> None:
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     call = 1 if phase == "the last evaluation" else 2
-    ended = signalled(forks, PHASES[phase], [signal.SIGINT] * 2, arguments, call).end()
+    ended = signalled(forks, phase, [signal.SIGINT] * 2, arguments, call).end()
     assert (ended.code, ended.err) == (130, "recur: interrupted\n")
     assert forks.run(*arguments, "--resume").code == 0
     assert fingerprint(tmp_path / "x") == untouched["finetune"]
@@ -74,7 +70,7 @@ def test_a_signal_before_training_leaves_nothing_behind(
 ) -> None:
     for command in COMMANDS:
         arguments = [command, *options(tiny_tnews, tmp_path / "x")]
-        ended = signalled(forks, f"recurcli.commands.{command}:load_split", [number], arguments, call=1).end()
+        ended = signalled(forks, "the reading of the data", [number], arguments, call=1).end()
         assert (ended.code, ended.err) == (code, f"recur: stopped by {number.name}\n")
         assert not (tmp_path / "x").exists()
 
@@ -87,7 +83,7 @@ def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
     rare = (f"{section}.checkpoint_every=1000", f"{section}.keep_checkpoints=100")
     arguments = [command, *options(tiny_tnews, tmp_path / "x", *rare)]
     arguments.remove("--quiet")
-    ended = signalled(forks, PHASES["a step"], [signal.SIGUSR1], arguments, call=4).end()
+    ended = signalled(forks, "a step", [signal.SIGUSR1], arguments, call=4).end()
     assert ended.code == 0, ended.err
     assert "recur: wrote a checkpoint at step 4 on SIGUSR1\n" in ended.err
     assert (tmp_path / "x" / "checkpoints" / "step-00000004").is_dir()
@@ -101,7 +97,7 @@ def test_usr1_twice_in_any_phase_disturbs_nothing(
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     arguments.remove("--quiet")
     call = 1 if phase == "the last evaluation" else 2
-    ended = signalled(forks, PHASES[phase], [signal.SIGUSR1] * 2, arguments, call).end()
+    ended = signalled(forks, phase, [signal.SIGUSR1] * 2, arguments, call).end()
     assert ended.code == 0, ended.err
     said = ended.err.count("on SIGUSR1")
     assert said == (0 if phase == "the last evaluation" else 1), "after the last step there is nothing left to save"
@@ -112,22 +108,22 @@ def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
     forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
     (tmp_path / "x.tsv").write_text("a\n")
-    for place, arguments in (
-        ("recurcli.commands.finetune:load_split", ["finetune", *options(tiny_tnews, tmp_path / "x")]),
-        ("recurcli.commands.pretrain:load_split", ["pretrain", *options(tiny_tnews, tmp_path / "y")]),
-        ("recurcli.evaluation.predictor:read_model", ["predict", str(trained), str(tmp_path / "x.tsv")]),
-        ("recurcli.evaluation.predictor:read_model", ["eval", str(trained)]),
+    for moment, arguments in (
+        ("the reading of the data", ["finetune", *options(tiny_tnews, tmp_path / "x")]),
+        ("the reading of the data", ["pretrain", *options(tiny_tnews, tmp_path / "y")]),
+        ("the reading of a model", ["predict", str(trained), str(tmp_path / "x.tsv")]),
+        ("the reading of a model", ["eval", str(trained)]),
     ):
-        ended = signalled(forks, place, [signal.SIGUSR1] * 2, arguments, call=1).end()
+        ended = signalled(forks, moment, [signal.SIGUSR1] * 2, arguments, call=1).end()
         assert ended.code == 0, ended.err
     assert fingerprint(tmp_path / "x") == untouched["finetune"]
 
 
 def test_what_is_ignored_stays_ignored(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
     shim = {"numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
-    places = {"place": PHASES["a step"], "call": 2, "numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
+    moment = {"moment": "a step", "call": 2, "numbers": [int(signal.SIGHUP), int(signal.SIGUSR1)]}
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
-    ended = forks.run(*arguments, shims=(("ignore", shim), ("signal_in", places)))
+    ended = forks.run(*arguments, shims=(("ignore", shim), ("signal_at", moment)))
     assert ended.code == 0, ended.err
 
 
