@@ -1,4 +1,4 @@
-"""What a preset says about data; importable without torch."""
+"""The keys `data.*` of a preset; importable without torch."""
 
 from dataclasses import dataclass
 
@@ -12,41 +12,40 @@ Column = str | int
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where the rows are and which columns are read; null: the task's setting."""
+    """Where the rows are and which columns are read. null: the task's setting."""
 
     __pydantic_config__ = STRICT
 
     path: str | None = None
-    """A folder with the task's files, a parent of folders named by task, or one file; null: the Hub or the generator."""
+    """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
     files: dict[str, str] | None = None
-    """File names in the folder `path` by split (train, dev, test), where they are not the task's own."""
+    """File names in the folder `path` by split (train, dev, test); null: the task's files."""
     hub: str | None = None
-    """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`, where `path` is null."""
+    """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`; not used if `path` is set."""
     max_length: int = 128
     """Longest row in tokens, both texts and their separator included; longer rows are cut."""
     skip_bad_rows: bool = False
-    """Leave out rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
+    """Skip rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
     header: bool | None = None
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting; true for task `custom`."""
     delimiter: str | None = None
-    """What separates the fields of a TSV or CSV file, where it is not TAB or a comma."""
+    """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
     text: Column | tuple[Column, ...] | None = None
-    """Column (or JSON key) of the text, or of the first text of a pair; several are joined by a space."""
+    """Column (or JSON key) of the text, or of the first text of a pair; several columns are joined by a space."""
     pair: Column | tuple[Column, ...] | None = None
     """Column (or JSON key) of the second text of a pair."""
     label: Column | None = None
     """Column (or JSON key) of the label."""
     id: Column | None = None
-    """Column (or JSON key) of the row's id; without one a row is known by its number, from 0."""
+    """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""
     labels: tuple[str | int, ...] | None = None
-    """The labels in the order of the classes; null: those of the task, or of the training rows."""
+    """Labels in the order of the classes; null: those of the task, or of the training rows."""
     drop_label: str | int | None = None
-    """A label that marks rows to be left out of train and dev, such as the - of NLI rows without a majority."""
+    """Label of rows that are left out of train and dev, such as the - of NLI rows without a majority."""
     dev_seed: int = 0
-    """Seed that draws those dev rows; `runtime.seed` does not change them."""
+    """Seed of the draw of dev rows from training rows (see dev_every); `runtime.seed` does not change them."""
     dev_every: int | None = None
-    """One of so many training rows of a class is a dev row, where there are no dev rows; null: the task's setting; 10 for
-    task `custom`."""
+    """One of this many training rows of a class becomes a dev row if the data has no dev rows; null: 10."""
 
     def __post_init__(self) -> None:
         if self.max_length < 3:

@@ -1,4 +1,4 @@
-"""Labels: those of the task as strings, or those that the training rows have."""
+"""Reads and checks labels: those of the task, or those of the training rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,9 +12,10 @@ MOST_LABELS = 10_000
 
 
 def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[str, str]) -> str:
-    """The label as the task writes it (`renamed`: as this file writes it, to that), or its `dropped_label`.
+    """Return the task's label of a row, or its `dropped_label`; `renamed`: label in this file to the task's label.
 
-    BadRow if it is none of the task's, or, where the task takes any, if it is no string or blank.
+    Raises BadRow for a label that is not one of the task's; if the task has no labels, for a blank one or a value that is
+    neither a string nor a whole number.
     """
     value = value_of(fields, column)
     label = str(value).lower() if type(value) in (int, bool) else value
@@ -23,9 +24,9 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
     label = label if label in task.labels else renamed.get(label, label)
     if label in task.labels or (label and label == task.dropped_label):
         return label
-    if not task.labels and label.strip():
-        return label
     if not task.labels:
+        if label.strip():
+            return label
         raise BadRow("its label is empty")
     owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
     known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
@@ -33,16 +34,16 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
 
 
 def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels in the order of their classes: by value if all are whole numbers, else as text."""
-    found = set(labels)
-    numbers = all(label.isascii() and label.isdecimal() and len(label) < 10 for label in found)
-    return tuple(sorted(found, key=lambda label: (int(label), label)) if numbers else sorted(found))
+    """Return the different labels in the order of their classes: by value if all are whole numbers, else as text."""
+    known = set(labels)
+    numbers = all(label.isascii() and label.isdecimal() and len(label) < 10 for label in known)
+    return tuple(sorted(known, key=lambda label: (int(label), label)) if numbers else sorted(known))
 
 
 def refuse_what_are_no_labels(
     labels: Sequence[str], rows: int, where: str, *, option: str = "--set data.label=COLUMN"
 ) -> None:
-    """Raise DataError where the values of a label column are too few or too many to be classes."""
+    """Raise DataError if the values of a label column are too few or too many to be classes."""
     if len(labels) < 2:
         only = f"only '{escaped(labels[0])}'" if labels else "nothing"
         raise DataError(f"{where} holds {only} in all {rows:,} rows; a classifier needs two labels or more")
@@ -54,7 +55,7 @@ def refuse_what_are_no_labels(
 
 
 def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Groups of labels that differ by case or by spaces around them alone."""
+    """Yield groups of labels that differ only in case or surrounding spaces."""
     folded: dict[str, list[str]] = {}
     for label in labels:
         folded.setdefault(label.strip().casefold(), []).append(label)

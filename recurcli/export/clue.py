@@ -1,7 +1,7 @@
-"""CLUE submissions: a flat zip of prediction files, written byte for byte alike from the same labels, and checked.
+"""Writes and checks CLUE submissions: flat zips of prediction files; the same labels give the same bytes.
 
-The format is that of CLUE's submission guide (CLUEbenchmark/CLUE, update of 2021-09-04): any subset of the tasks, a
-file each. A zip is only ever read member by member into memory, never extracted.
+The format is that of CLUE's submission guide (CLUEbenchmark/CLUE, update of 2021-09-04): one file for each task of any
+subset. A zip is read member by member into memory, never extracted.
 """
 
 import copy
@@ -21,11 +21,9 @@ from recurcli.export.clue_file import MAX_BYTES, OTHER_NAMES, name_fault, target
 from recurcli.files import write_atomically
 from recurcli.findings import Finding, Findings, by_gravity
 
-__all__ = ["Finding", "submission_bytes", "validate", "validate_file", "write_submission"]
-
 MAX_ZIP_BYTES = 16 << 20
 MAX_MEMBERS = 32
-"""CLUE reads about 15 names; what is beyond this many members is not looked at."""
+"""Members that are checked; CLUE reads about 15 names."""
 
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _JUNK = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini")
@@ -33,19 +31,19 @@ _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError),
     *(OSError, OverflowError),  # a seek to before the file's start, or beyond what an offset can be
 )
-"""What zipfile raises about bytes that are no sound zip."""
+"""Errors that zipfile raises for damaged bytes."""
 
 
 def submission_bytes(labels: Sequence[str]) -> bytes:
-    """The prediction file for `labels`, which are in the order of the test file: one JSON object a line."""
+    """Return the prediction file for `labels` in the order of the test file: one JSON object a line."""
     return "".join(json.dumps({"id": row, "label": label}) + "\n" for row, label in enumerate(labels)).encode()
 
 
 def write_submission(path: Path, predictions: Mapping[str, Sequence[str]]) -> None:
-    """Write the zip `path` from {file name: labels in the order of the test file}, once all of it is as CLUE wants it.
+    """Check {file name: labels in the order of the test file}, then write the zip `path`.
 
-    The same predictions give the same bytes on any machine: members are sorted, dated 1980-01-01 and stored, because
-    two builds of zlib compress differently. Raises UsageError for a name that CLUE does not read, DataError for labels.
+    The same predictions give the same bytes on any machine: members are sorted, dated 1980-01-01 and not compressed,
+    because builds of zlib differ. Raises UsageError for a name that CLUE does not read, DataError for wrong labels.
     """
     if path.suffix != ".zip":
         raise UsageError(f"{escaped(path)}: a CLUE submission is a zip; name it {escaped(path.name)}.zip")
@@ -65,7 +63,7 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[str]]) -> No
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """A member's header with nothing in it that depends on the time or the machine."""
+    """Return a member's header that does not depend on the time or the machine."""
     member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
     member.compress_type = zipfile.ZIP_STORED
     member.create_system = 3  # Unix, whatever this is written on
@@ -74,22 +72,18 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 def validate(path: Path) -> list[Finding]:
-    """The findings about a prediction file or a zip of them, errors first; its first bytes or its name say which it is.
+    """Return the findings about a prediction file or a zip of them (by its name or first bytes), errors first.
 
-    Raises DataError where there is no such file, StorageError where it cannot be read.
+    Raises DataError if the file does not exist, StorageError if it cannot be read.
     """
-    with _opened(path) as file:
-        if path.suffix.lower() == ".zip" or file.read(4) in (b"PK\x03\x04", b"PK\x05\x06"):
-            return _validate_zip(path.name, file)
-        file.seek(0)
-        return validate_file(path.name, file)
-
-
-def _opened(path: Path) -> BinaryIO:
     try:
-        if path.is_file():
-            return path.open("rb")
-        raise DataError(f"{escaped(path)}: {'is not a plain file' if path.exists() else 'there is no such file'}")
+        if not path.is_file():
+            raise DataError(f"{escaped(path)}: {'is not a plain file' if path.exists() else 'does not exist'}")
+        with path.open("rb") as file:
+            if path.suffix.lower() == ".zip" or file.read(4) in (b"PK\x03\x04", b"PK\x05\x06"):
+                return _validate_zip(path.name, file)
+            file.seek(0)
+            return validate_file(path.name, file)
     except OSError as error:
         raise StorageError(f"{escaped(path)}: cannot be read: {error.strerror}") from None
 
@@ -117,42 +111,39 @@ def _validate_zip(name: str, file: BinaryIO) -> list[Finding]:
             content = b"" if base in OTHER_NAMES and base not in targets() else _content(archive, member, found)
             if content is not None:
                 inside += validate_file(base, content)
-    known = targets()
-    missing = {target.task.name for target in known.values()} - {
-        known[name].task.name for name in checked & known.keys()
-    }
-    if missing:
+    tasks = {name: target.task.name for name, target in targets().items()}
+    if missing := {*tasks.values()} - {tasks[name] for name in checked & tasks.keys()}:
         what = f"has no predictions for {', '.join(sorted(missing))}: allowed, but a full score needs every task"
         found.add("information", "missing", what)
     return by_gravity(found.ordered() + inside)
 
 
 def _check_names(members: list[zipfile.ZipInfo], found: Findings) -> None:
-    """The zip is flat, and holds prediction files only, each once."""
+    """Check that the zip is flat and holds prediction files only, each once."""
     if not members:
         found.add("error", "empty", "is empty")
     if len(members) > MAX_MEMBERS:
         found.add("error", "members", f"has {len(members):,} members; only the first {MAX_MEMBERS} were looked at")
-    for member in members[:MAX_MEMBERS]:
+    members = members[:MAX_MEMBERS]
+    for member in members:
         shown = escaped(member.orig_filename)
         base = _base_name(member)
         if _is_junk(member):
-            found.add(
-                "error", "junk", f"holds '{shown}', left by a file manager; zip the prediction files alone: zip -X"
-            )
+            what = f"holds '{shown}', left by a file manager; zip the prediction files alone: zip -X"
+            found.add("error", "junk", what)
         elif not base:
             found.add("error", "folder", f"holds the folder '{shown}'; zip the files and not their folder: zip -j")
         elif not base.lower().endswith(".json"):
             found.add("error", "foreign", f"holds '{shown}', which is no prediction file; leave it out")
         elif base != member.orig_filename:
             found.add("error", "flat", f"holds '{shown}' in a folder, where CLUE does not look: zip -j")
-    for name, count in Counter(member.orig_filename for member in members[:MAX_MEMBERS]).items():
+    for name, count in Counter(member.orig_filename for member in members).items():
         if count > 1:
-            found.add("error", "twice", f"holds '{escaped(name)}' {count} times; which one counts is anyone's guess")
+            found.add("error", "twice", f"holds '{escaped(name)}' {count} times; keep one of them")
 
 
 def _base_name(member: zipfile.ZipInfo) -> str:
-    """A member's name without its folders; "" for a folder's own entry. `filename` would end at a NUL."""
+    """Return a member's name without its folders, "" for a folder; not from `filename`, which ends at a NUL."""
     return member.orig_filename.replace("\\", "/").rpartition("/")[2]
 
 
@@ -162,33 +153,34 @@ def _is_junk(member: zipfile.ZipInfo) -> bool:
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings) -> bytes | None:
-    """The bytes of a member, or None and a finding. Neither the declared size nor the real one may pass MAX_BYTES."""
-    shown = escaped(member.orig_filename)
-    too_large = f"'{shown}' is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
-    fault = ""
+    """Return the bytes of a member; None, with a finding, if it cannot be read."""
+    content, fault = _read_member(archive, member)
+    if fault is not None:
+        shown = escaped(member.orig_filename)
+        found.add("error", f"member {shown}", f"'{shown}' {fault}")
+    return content
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[bytes | None, str | None]:
+    """Return the bytes of a member and its fault. Neither the declared size nor the real one may pass MAX_BYTES."""
+    too_large = f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
     if member.flag_bits & 1:
-        fault = f"'{shown}' is encrypted; make the zip without a password"
-    elif stat.S_ISLNK(member.external_attr >> 16):
-        fault = f"'{shown}' is a symbolic link; zip the file that it leads to"
-    elif member.compress_type not in _READABLE:
-        fault = f"'{shown}' is compressed in a way that not every reader knows; use zip's default, deflate"
-    elif member.file_size > MAX_BYTES:
-        fault = too_large
-    if fault:
-        found.add("error", f"member {shown}", fault)
-        return None
+        return None, "is encrypted; make the zip without a password"
+    if stat.S_ISLNK(member.external_attr >> 16):
+        return None, "is a symbolic link; zip the file that it leads to"
+    if member.compress_type not in _READABLE:
+        return None, "is compressed in a way that not every reader knows; use zip's default, deflate"
+    if member.file_size > MAX_BYTES:
+        return None, too_large
     unbounded = copy.copy(member)
-    unbounded.file_size = 2 * MAX_BYTES  # else zipfile stops at the declared size, and what follows goes unseen
+    unbounded.file_size = 2 * MAX_BYTES  # zipfile stops at the declared size, which may be too small
     try:
         with archive.open(unbounded) as stream:
             content = stream.read(MAX_BYTES + 1)
     except _DAMAGE as error:
-        found.add("error", f"member {shown}", f"'{shown}' is damaged: {escaped(error)}")
-        return None
+        return None, f"is damaged: {escaped(error)}"
     if len(content) > MAX_BYTES:
-        found.add("error", f"member {shown}", too_large)
-        return None
+        return None, too_large
     if len(content) != member.file_size:
-        what = f"'{shown}' holds {len(content):,} bytes but declares {member.file_size:,}; make the zip anew"
-        found.add("error", f"member {shown}", what)
-    return content
+        return content, f"holds {len(content):,} bytes but declares {member.file_size:,}; make the zip anew"
+    return content, None

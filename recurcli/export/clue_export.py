@@ -1,4 +1,4 @@
-"""The format `clue`: predictions of CLUE's test rows as one zip for its leaderboard."""
+"""The export format `clue`: predictions of CLUE's test rows in one zip for its leaderboard."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -61,7 +61,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
 
 
 def _test_rows(task: Task, submission: Submission, config: DataConfig) -> Split | None:
-    """The rows that `submission` answers; None if the data lack its file."""
+    """Read the rows that `submission` answers; None if the data has no such file."""
     split = next(name for name, file in task.files.items() if file == submission.test_file)
     if not _is_there(task, submission, split, config):
         return None
@@ -75,9 +75,9 @@ def _test_rows(task: Task, submission: Submission, config: DataConfig) -> Split 
 
 
 def _is_there(task: Task, submission: Submission, split: str, config: DataConfig) -> bool:
-    """Whether the data have the test file of `submission`. Raises DataError if the task's first one is missing.
+    """Return whether the data has the test file of `submission`; raises DataError if the task's first one is missing.
 
-    A single file is the test file whose name it has, or else the task's first one.
+    A single file is the test file with its name, else the task's first test file.
     """
     first = submission is task.submissions[0]
     if config.path is None:

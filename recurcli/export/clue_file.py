@@ -1,15 +1,14 @@
-"""One file of CLUE predictions: why it would score 0, and the way out.
+"""Checks one file of CLUE predictions for faults that would make it score 0.
 
 CLUE's submission guide (CLUEbenchmark/CLUE, update of 2021-09-04): a file is named `<task><version>_predict.json`, each
-of its lines is one JSON object, and the scorer reads `label` alone, line by line, in the order of the task's test file.
-So name, count, order and label strings are everything. Which names, counts and labels: `recurcli.data.tasks.TASKS`.
+line is one JSON object, and the scorer reads only `label`, line by line, in the order of the task's test file. Names,
+counts and labels are those of `recurcli.data.tasks.TASKS`.
 """
 
 import codecs
 import io
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.data.formats.json_lines import BadJson, json_object
@@ -27,35 +26,35 @@ OTHER_NAMES = (
     "chid10_predict.json",
     "cmrc2018_predict.json",
 )
-"""Names that CLUE reads whether or not TASKS has a row for them; without a row the contents cannot be judged."""
+"""Names that CLUE reads; without a row in TASKS their contents are not checked."""
 
 ALIASES = {"wsc": "cluewsc"}
-"""Names of tasks in file names that CLUE no longer reads (`wsc_predict.json`), and the task's name today."""
+"""Former name of a task in file names (`wsc_predict.json`) to its present name."""
 
 
 class Row(NamedTuple):
-    """A line that is not blank; `fields` is None where it is not one JSON object."""
+    """A line that is not blank; `fields` is None if it is not one JSON object."""
 
     line: int
     fields: dict[str, Any] | None
 
 
 class Target(NamedTuple):
-    """Where the predictions of a file belong."""
+    """The task and the test file that a file of predictions answers."""
 
     task: Task
     submission: Submission
 
 
 def targets() -> dict[str, Target]:
-    """Every file name that TASKS knows how to check."""
+    """Return every file name that can be checked, with its task."""
     return {submission.name: Target(task, submission) for task in TASKS.values() for submission in task.submissions}
 
 
 def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
-    """Everything that keeps the file `name` from its score, errors first; [] means that it is as it should be.
+    """Return the faults of the file `name`, errors first; [] if it has none.
 
-    At most MAX_BYTES of `content` are read. Nothing that `content` holds raises.
+    Reads at most MAX_BYTES of `content`; no content raises an error.
     """
     found = Findings(escaped(name))
     known = targets()
@@ -71,16 +70,15 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
         _check_count(known[name], len(rows), found)
         task: Task | None = known[name].task
     else:
-        near = _names_of_same_task(name, known)
-        found.add("error", "name", _unknown_name(name, near, known, rows=len(rows)))
-        task = next((known[other].task for other in near if other in known), None)
+        found.add("error", "name", name_fault(name, rows=len(rows)))
+        task = next((known[other].task for other in _names_of_same_task(name) if other in known), None)
     _check_labels(task, rows, found)
     _check_ids(rows, found, counted=task is None or task.test_ids_from_zero)
     return found.ordered()
 
 
 def _read_rows(data: bytes, found: Findings) -> list[Row]:
-    """The rows of a file; none of a file that is UTF-16 or one array. Faults go to `found`."""
+    """Return the rows of a file, none if it is UTF-16 or one array; adds faults to `found`."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         found.add("error", "utf-16", "is UTF-16; save it as UTF-8 without a byte-order mark")
         return []
@@ -95,9 +93,8 @@ def _read_rows(data: bytes, found: Findings) -> list[Row]:
     rows = []
     for line, content in enumerate(io.BytesIO(data), start=1):
         if content.endswith(b"\r\n"):
-            found.add(
-                "error", "crlf", "ends in CR LF; CLUE's files end their lines in LF (dos2unix mends it)", line=line
-            )
+            what = "ends in CR LF; CLUE's files end their lines in LF (dos2unix mends it)"
+            found.add("error", "crlf", what, line=line)
         if not content.strip():
             found.add("error", "blank", "is blank; remove it, as CLUE pairs lines by their order", line=line)
             continue
@@ -113,24 +110,9 @@ def _read_rows(data: bytes, found: Findings) -> list[Row]:
     return rows
 
 
-def name_fault(name: str) -> str:
-    """Why CLUE would not read a file called `name`, and what to call it."""
-    known = targets()
-    return _unknown_name(name, _names_of_same_task(name, known), known, rows=None)
-
-
-def _names_of_same_task(name: str, known: Mapping[str, Target]) -> list[str]:
-    """Names that CLUE reads and whose task `name` begins with: tnews11, tnews10 for `tnews_predict.json`."""
-    return [other for other in dict.fromkeys([*known, *OTHER_NAMES]) if _task_of(other) == _task_of(name)]
-
-
-def _task_of(name: str) -> str:
-    start = re.match("[a-z]*", name.lower())
-    word = start.group() if start else ""
-    return ALIASES.get(word, word)
-
-
-def _unknown_name(name: str, near: list[str], known: Mapping[str, Target], *, rows: int | None) -> str:
+def name_fault(name: str, *, rows: int | None = None) -> str:
+    """Return why CLUE would not read the file `name`, and the right name, by its number of `rows` if that is known."""
+    known, near = targets(), _names_of_same_task(name)
     fault = f"CLUE reads no file named '{escaped(name)}': it would score 0"
     if not near:
         return fault + did_you_mean(name.lower(), {*known, *OTHER_NAMES})
@@ -143,6 +125,17 @@ def _unknown_name(name: str, near: list[str], known: Mapping[str, Target], *, ro
     ]
     reason = "a name must say which version of the test set it is for; " if len(near) > 1 else ""
     return f"{fault}; {reason}name it {' or '.join(choices)}"
+
+
+def _names_of_same_task(name: str) -> list[str]:
+    """Return the names that CLUE reads for the task of `name`: tnews11, tnews10 for `tnews_predict.json`."""
+    return [other for other in dict.fromkeys([*targets(), *OTHER_NAMES]) if _task_of(other) == _task_of(name)]
+
+
+def _task_of(name: str) -> str:
+    start = re.match("[a-z]*", name.lower())
+    word = start.group() if start else ""
+    return ALIASES.get(word, word)
 
 
 def _check_count(target: Target, rows: int, found: Findings) -> None:
@@ -159,7 +152,7 @@ def _check_count(target: Target, rows: int, found: Findings) -> None:
 
 
 def _check_labels(task: Task | None, rows: list[Row], found: Findings) -> None:
-    """`label` is there, a string, and one of the task's; `task` is None where nobody can say which."""
+    """Check that each `label` is a string and one of the task's; `task` None: unknown."""
     written = set()
     as_indexes = task is not None and _look_like_indexes(task, rows)
     for line, fields in rows:
@@ -193,21 +186,21 @@ def _check_labels(task: Task | None, rows: list[Row], found: Findings) -> None:
 
 
 def _text_of(value: object) -> str:
-    """A string as it is, all else as JSON shows it, though not what a list or an object holds (it may be deep)."""
+    """Return a string unchanged and other values as JSON, lists and objects without their contents (they may be deep)."""
     if isinstance(value, list | dict):
         return "[…]" if isinstance(value, list) else "{…}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _look_like_indexes(task: Task, rows: list[Row]) -> bool:
-    """Whether all labels are numbers below the number of classes, though the task's own are not."""
+    """Return whether all labels are numbers below the number of classes and not the task's labels."""
     texts = {_text_of(fields["label"]) for _, fields in rows if fields and "label" in fields}
     indexes = {str(index) for index in range(len(task.labels))}
     return bool(texts) and texts <= indexes and not texts <= set(task.labels)
 
 
 def _wanted(task: Task) -> str:
-    """The labels of a task in a few words."""
+    """Return the labels of a task in a few words."""
     if len(task.labels) > 3 and all(label.isdecimal() for label in task.labels):
         numbers = sorted(task.labels, key=int)
         return f"{numbers[0]}–{numbers[-1]}"
@@ -215,9 +208,9 @@ def _wanted(task: Task) -> str:
 
 
 def _check_ids(rows: list[Row], found: Findings, *, counted: bool) -> None:
-    """Ids are 0 … n-1; lines that are no object stand for any id.
+    """Check that the ids are 0 … n-1; a line that is not an object matches any id.
 
-    Where the test file's own ids are other ones (`counted` is False), those are no error: CLUE reads label alone.
+    `counted` False: the ids of the test file are allowed too, because CLUE reads only `label`.
     """
     ids: list[int] = []
     for line, fields in rows:

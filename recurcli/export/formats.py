@@ -1,4 +1,4 @@
-"""The formats of `recur export`: one file a format, one row in FORMATS."""
+"""The formats of `recur export`; each has one file and one row in FORMATS."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,19 @@ from recurcli.export.clue_export import export_clue
 from recurcli.export.trained_run import TrainedRun
 
 Export = Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, list[dict[str, Any]]]]
-"""Write the runs to a path; return name, rows, source and run of each file written."""
+"""Writes the runs to a path and returns name, rows, source and run of each written file."""
 
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """A format: how to write it, and the ending of its file's name."""
+    """One export format."""
 
     export: Export
     suffix: str
+    """Ending of the file's name."""
     title: str
     """The format in words, for messages."""
 
 
 FORMATS: dict[str, ExportFormat] = {"clue": ExportFormat(export_clue, ".zip", "a CLUE submission is a zip")}
-"""Every format by its name, as `--format` takes it."""
+"""Format by its name, the value of `--format`."""

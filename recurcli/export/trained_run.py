@@ -1,4 +1,4 @@
-"""A trained run as an export format sees it."""
+"""The parts of a trained run that an export format needs."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ Texts = Sequence[tuple[str, str | None]]
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A verified run with what a format needs of it."""
+    """A verified run."""
 
     path: Path
     task: Task
     data: DataConfig
-    """Where its rows are: the preset's `data`, with the `--data` of the command."""
+    """The preset's `data`, with the command's `--data`."""
     model: Classifier
     tokenizer: Tokenizer
     predict: Callable[[Texts, int, int], Generator[RowsDone, None, list[str]]]
-    """Labels of texts; takes the texts, the number of all rows and of the rows done before, for the RowsDone."""
+    """Predicts labels. Arguments: the texts, and for RowsDone the numbers of all rows and of earlier rows."""

@@ -59,7 +59,7 @@ def test_pronoun_and_noun_are_marked_in_prediction_too(recur: Recur, tmp_path: P
     assert reasons == [
         "",
         "has no 'target'; did you mean 'text'?",
-        "'猫' does not stand at character 0, where span1_index has it",
+        "'猫' is not at character 0, as span1_index says",
     ]
 
 

@@ -86,7 +86,7 @@ def test_without_a_header_no_row_is_taken_for_one(recur: Recur, trained: Path, t
         (
             "id\ttrunk\tother\n1\ta\tb\n",
             [],
-            "which column is the text? name it with --text; there are: id, trunk, other",
+            "which column is the text? name it with --text; the columns are: id, trunk, other",
         ),
         ("sentence\tsentence\na\tb\n", [], "has the column 'sentence' twice; give its number"),
         ("text\ttext\na\tb\n", ["--text", "text"], "has the column 'text' twice"),
@@ -168,7 +168,7 @@ def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path
     (tmp_path / "one.tsv").write_text("sentence1\n鼠\n")
     code, _, err = recur("predict", trained_pairs, tmp_path / "one.tsv")
     assert code == 3
-    assert "the model wants a pair of texts" in err
+    assert "the model needs a pair of texts" in err
 
 
 # --- forms of the output

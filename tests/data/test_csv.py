@@ -1,4 +1,4 @@
-"""CSV: RFC 4180's quotes are obeyed, and a stray one costs its own line and no other."""
+"""CSV: RFC 4180's quotes are read, and a stray quote costs its line alone; see dirty_files.py for more cases."""
 
 import csv
 import io
@@ -34,18 +34,13 @@ def values(data: bytes | str, **more: str) -> list[list[str]]:
     [
         ("a,b\nc,d\n", [["a", "b"], ["c", "d"]]),
         ('a,b\n"c","d"\n', [["a", "b"], ["c", "d"]]),
-        ('a,b\n"c, d",e\n', [["a", "b"], ["c, d", "e"]]),
         ('a,b\n"say ""so""",""""\n', [["a", "b"], ['say "so"', '"']]),
         ('a,b\n"","x"\n', [["a", "b"], ["", "x"]]),
-        ('a,b\n"c\nd\n\ne",f\ng,h\n', [["a", "b"], ["c\nd\n\ne", "f"], ["g", "h"]]),
-        ('a,b\r\n"c\r\nd",e\r\nf,g\r\n', [["a", "b"], ["c\nd", "e"], ["f", "g"]]),
         ('a,b\r\nc,d\n"e",f\r\n', [["a", "b"], ["c", "d"], ["e", "f"]]),
         ('a,b\n"c",d', [["a", "b"], ["c", "d"]]),
         ('a,b\n6" nails,5\'\nsay "so",no\n', [["a", "b"], ['6" nails', "5'"], ['say "so"', "no"]]),
         ('a,b\n "c",d\n', [["a", "b"], [' "c"', "d"]]),
-        ('\ufeff"a",b\nc,\ufeffd\n', [["a", "b"], ["c", "\ufeffd"]]),
         ("a,b\n,\n", [["a", "b"], ["", ""]]),
-        ("a,b\nNA,001\nnull,None\n", [["a", "b"], ["NA", "001"], ["null", "None"]]),
         ("a,b\nc\u2028d\x0be\rf,g\n", [["a", "b"], ["c\u2028d\x0be\rf", "g"]]),
         ('"a\nb",c\nd,e\n', [["a\nb", "c"], ["d", "e"]]),
         ("", []),
@@ -66,12 +61,8 @@ def test_another_delimiter_may_be_named(delimiter: str) -> None:
 @pytest.mark.parametrize(
     ("body", "faults"),
     [
-        ('x,1\n"y,2\nz,3\n', [None, "has a quote at character 1 that is never closed", None]),
         ('x,1\nz,"3', [None, "has a quote at character 3 that is never closed"]),
-        ('x,1\n"y" z,2\nz,3\n', [None, "has text after a closing quote: '\" z,2'", None]),
-        ('x,1\n"y",2,3\n', [None, "has 3 fields, not 2"]),
         ('x,1\n"y"\n', [None, "has 1 field, not 2"]),
-        ("x,1\n\nz,3\n", [None, "is blank", None]),
         ("x,1\ny\xff,2\n".encode("latin-1"), [None, "is not UTF-8 at byte 2 (0xff)"]),
         (b'x,1\n"y\xff, y",2\n', [None, "is not UTF-8 at byte 3 (0xff)"]),
         (b"x,1\ny\0,2\n", [None, "holds a NUL at character 2"]),
@@ -112,15 +103,6 @@ def test_a_bad_byte_in_a_later_line_of_a_row_is_a_fault_of_the_whole_row() -> No
 
 def test_a_record_knows_its_first_line() -> None:
     assert [record.line for record in records('"a\nb"\n"c\n\nd"\ne\n')] == [1, 3, 6]
-
-
-def test_two_stray_quotes_far_apart_lose_no_row_in_silence() -> None:
-    lines = ['"' * (number == 10) + f"row {number}" + '"' * (number == 60) + f",{number}" for number in range(100)]
-    found = records("text,label\n" + "\n".join(lines) + "\n", header=True)
-    assert [",".join(record.fields.values()) for record in found] == lines
-    assert [(record.line, record.fault) for record in found if record.fault] == [
-        (12, "has a quote that is closed 50 lines later, and each of these lines looks like a row")
-    ]
 
 
 def test_a_long_text_of_many_lines_is_one_field() -> None:

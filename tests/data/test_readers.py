@@ -1,8 +1,7 @@
-"""Every row of a file is a record, in order, and a fault stays with its row."""
+"""Each row of a file becomes a record, and a fault concerns its row alone; see dirty_files.py for more cases."""
 
 import gzip
 import io
-import json
 import tracemalloc
 from pathlib import Path
 
@@ -23,46 +22,15 @@ def faults(data: bytes, format: Format | None = None) -> list[str | None]:
     return [record.fault for record in records(data, format)]
 
 
-def test_tsv_fields_are_strings_as_they_stand() -> None:
-    found = records(b'text\tlabel\nNA\t001\nnull\t1.0\nNone\t\n"a\t\'b"\n[SEP]\t -\r\n')
-    assert [tuple(record.fields.values()) for record in found] == [
-        ("NA", "001"),
-        ("null", "1.0"),
-        ("None", ""),
-        ('"a', "'b\""),
-        ("[SEP]", " -"),
-    ]
-    assert all(record.fault is None for record in found)
-
-
-def test_two_stray_quotes_far_apart_lose_no_row() -> None:
-    lines = [f"row {number}" + '"' * (number in (10, 60)) + "\t1" for number in range(100)]
-    found = records(("text\tlabel\n" + "\n".join(lines) + "\n").encode())
-    assert [f"{r.fields['text']}\t{r.fields['label']}" for r in found] == lines
-
-
 def test_a_record_knows_its_line() -> None:
     assert [record.line for record in records(b"text\n a\nb\n")] == [2, 3]
     assert [record.line for record in records(b"a\nb\n", header=False)] == [1, 2]
     assert [record.line for record in records(b'{"a": 1}\n\n{"a": 2}\n')] == [1, 2, 3]
 
 
-def test_rare_line_separators_and_a_lone_cr_are_text() -> None:
-    text = "a\u2028b\u0085c\x0bd\x0ce\rf\x1cg\ufeffh"
-    assert [r.fields for r in records(f"text\tlabel\n{text}\t1\n".encode())] == [{"text": text, "label": "1"}]
-
-
-def test_a_bom_is_dropped_at_the_start_and_text_elsewhere() -> None:
-    assert [r.fields for r in records("\ufefftext\n\ufeffa\n".encode())] == [{"text": "\ufeffa"}]
-
-
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        (b"a", "has 1 field, not 2"),
-        (b"a\tb\tc", "has 3 fields, not 2"),
-        (b"", "is blank"),
-        (b"a\xff\tb", r"is not UTF-8 at byte 2 (0xff)"),
         (b"a\0\tb", "holds a NUL at character 2"),
         ("\u4f60\t好".encode("utf-8").replace(b"\xbd", b"", 1), "is not UTF-8 at byte 1 (0xe4)"),
     ],
@@ -78,9 +46,6 @@ def test_a_faulty_tsv_row_still_shows_what_could_be_read() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "x: is empty; a header is wanted"),
-        (b"\na\tb\n", "x:1: is blank; a header is wanted"),
-        (b"text\tlabel\ttext\n", "x:1: has the column 'text' twice"),
         (b"text\xff\n", "x:1: is not UTF-8"),
     ],
 )
@@ -109,25 +74,17 @@ def test_a_blank_row_of_a_single_column_is_an_empty_text() -> None:
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        (b'{"text": "a", "lab', "(it seems to be cut)"),
         (b'{"text": "a",', "(it seems to be cut)"),
         (b"text", "is not JSON"),
-        (b"", "is blank"),
         (b"  \t", "is blank"),
         (b'"text"', "holds a string, not an object"),
         (b"[1, 2]", "holds a list, not an object"),
         (b"3", "holds a number, not an object"),
-        (b'{"a": 1, "b": 2, "a": 3}', "has the key 'a' twice"),
         (b'{"a": {"b": 1, "b": 2}}', "has the key 'b' twice"),
-        (b'{"a": NaN}', "holds NaN"),
         (b'{"a": -Infinity}', "holds -Infinity"),
-        (rb'{"a": "\ud800"}', "holds a lone surrogate"),
         (rb'{"a": ["\uDC00 b"]}', "holds a lone surrogate"),
         (rb'{"a": {"\udfff": 1}}', "holds a lone surrogate"),
-        (rb'{"a": "b\u0000"}', "holds an escaped NUL"),
         (b'{"a": "b\0"}', "holds a NUL"),
-        (b'{"a": "\xff"}', "is not UTF-8 at byte 8 (0xff)"),
-        ('\ufeff{"a": 1}'.encode(), "is not JSON"),
         (b'{"a": ' + b"9" * 5000 + b"}", "too many digits"),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
     ],
@@ -144,19 +101,10 @@ def test_json_values_keep_their_types_and_escapes() -> None:
     assert records(row)[0].fields == {"text": "你😀\\u0000", "n": 1, "x": None, "list": ["a"]}
 
 
-@pytest.mark.parametrize("data", [b'[{"a": 1},\n{"a": 2}]', b'[\n{"a": 1}\n]', b"[]"])
+@pytest.mark.parametrize("data", [b'[\n{"a": 1}\n]', b"[]"])
 def test_an_array_instead_of_lines_is_named(data: bytes) -> None:
     with pytest.raises(DataError, match=r"holds one JSON array; one object a line is wanted"):
         records(data, "jsonl")
-
-
-def test_an_object_spread_over_lines_is_named() -> None:
-    with pytest.raises(DataError, match="JSON spread over lines"):
-        records(json.dumps({"a": 1}, indent=1).encode(), "jsonl")
-
-
-def test_an_empty_json_file_has_no_records() -> None:
-    assert records(b"", "jsonl") == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, UsageError
-from recurcli.export.clue import Finding, submission_bytes, validate, write_submission
+from recurcli.export.clue import submission_bytes, validate, write_submission
+from recurcli.findings import Finding
 
 AFQMC, OCNLI = "afqmc_predict.json", "ocnli_50k_predict.json"
 AFQMC_LABELS = ["0", "1", "1"] * 1_287
@@ -151,7 +152,7 @@ def test_tells_a_zip_from_a_file_by_its_bytes(tmp_path: Path) -> None:
 def test_a_path_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name, reason in (
-        ("none.zip", "there is no such file"),
+        ("none.zip", "does not exist"),
         ("fifo", "not a plain file"),
         (".", "not a plain file"),
     ):

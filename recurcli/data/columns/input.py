@@ -19,7 +19,7 @@ from recurcli.data.formats.records import Record, Records
 from recurcli.errors import DataError
 
 SURE_NAMES = ("text", "sentence", "sentence1", "pair", "sentence2", "label", "id")
-"""What makes the only field of a TSV's first row a header: other usual names may as well be a text."""
+"""Names that make the only field of a TSV's first row a header; other usual names may be a text."""
 SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
 DELIMITERS = ",;|"
 
@@ -39,9 +39,9 @@ class InputColumns:
     """The columns of an input of `recur predict`."""
 
     names: tuple[str, ...]
-    """As the output's header has them: the input's names, its numbers where it has none, or the keys of JSON rows."""
+    """Names in the output's header: the input's names, column numbers without a header, or the keys of JSON rows."""
     keys: tuple[str, ...]
-    """The keys of `names` in the records."""
+    """Keys of `names` in the records."""
     header: bool
     """Whether the first row is a header."""
     typed: bool
@@ -51,17 +51,18 @@ class InputColumns:
     breaks: bool = False
     """Whether a value may hold TABs and line ends, which a TSV cannot."""
     doubt: str | None = None
-    """A warning about what was guessed; None if nothing was."""
+    """A warning about guessed columns; None if none were guessed."""
 
 
 def find_input_columns(
     records: Records, sample: Sequence[Record], trained: Mapping[str, Sequence[str]], options: ColumnOptions
 ) -> InputColumns:
-    """Find the columns of an input of `recur predict`: those of `options`, else those of the training data (`trained`,
-    see `TextColumns.to_json`), else those with a usual name, else the first ones.
+    """Find the columns of an input of `recur predict`: those of `options`, else those of the training data, else those
+    with a usual name, else the first ones.
 
-    `sample` are the first rows of `records`, which were opened without a header: a TSV's header is the first of them.
-    Raises DataError if a column is missing, or if the text can be in several named columns.
+    `trained`: the columns of the training data (see `TextColumns.to_json`). `sample`: the first rows of `records`, which
+    are opened without a header, so that a TSV's header is the first of them. Raises DataError if a column is missing, or
+    if several named columns may be the text.
     """
     if records.named:
         names = tuple(dict.fromkeys(key for record in sample for key in record.fields))
@@ -84,7 +85,7 @@ def find_input_columns(
             return tuple(before) or (usual[0],)
         left = [key for key in keys if key not in text]
         if not left:
-            raise DataError(f"{records.name}: has one column, and the model wants a pair of texts")
+            raise DataError(f"{records.name}: has one column, but the model needs a pair of texts")
         no_texts = {folded(name) for name in (*LABEL_NAMES, *ID_NAMES)}
         if has_names and (text or len(left) > 1 or not no_texts.isdisjoint(map(folded, names))):
             raise columns.ask(what, f"name it with {option}")
@@ -120,13 +121,13 @@ def _has_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]], 
 
 
 def _header_names(trained: Mapping[str, Sequence[str]], *, several: bool = True) -> set[str]:
-    """The usual names of columns and those in the training data, case-folded, without numbers."""
+    """Return the usual names of columns and those in the training data, case-folded, without numbers."""
     usual = (*TEXT_NAMES, *SECOND_NAMES, *LABEL_NAMES, *ID_NAMES) if several else SURE_NAMES
     return {folded(name) for names in (usual, *trained.values()) for name in names if not is_number(name)}
 
 
 def _guessed(guesses: Mapping[str, tuple[int, str]], count: int) -> str | None:
-    """A warning about the columns that were guessed by their place."""
+    """Return a warning about columns that were guessed by their position."""
     if not guesses:
         return None
     numbers = " and ".join(str(number) for number, _ in guesses.values())
@@ -138,7 +139,7 @@ def _guessed(guesses: Mapping[str, tuple[int, str]], count: int) -> str | None:
 def _other_delimiter(
     names: Sequence[str], sample: Sequence[Record], trained: Mapping[str, Sequence[str]]
 ) -> str | None:
-    """A warning where a TSV of one column has a first row that is a header if split at another mark than TAB."""
+    """Return a warning if the first row of a TSV with one column is a header with another separator than TAB."""
     if len(names) != 1 or not sample or "1" not in sample[0].fields:
         return None
     first, known = str(sample[0].fields["1"]), _header_names(trained)

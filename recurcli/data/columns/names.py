@@ -1,4 +1,4 @@
-"""The columns of a file, looked up by name, by number, or by the names that texts, labels and ids usually have."""
+"""Looks up columns of a file by name, by number, or by usual names of texts, labels and ids."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -18,15 +18,15 @@ PAIR_NAMES = {
     "text1": "text2",
     "text_a": "text_b",
 }
-"""Usual names of the column of the second text, by the name of the first one's."""
+"""Usual name of the first text's column to that of the second text's."""
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
 
 class ColumnNames:
-    """The columns of a file, looked up by name, by number or by a usual name; `keys` are theirs in the records.
+    """The columns of a file, looked up by name, number or usual name; `keys`: their keys in the records.
 
-    Messages begin with `source`, those about a column that does not exist with `header`, and end with `hint`.
+    Messages begin with `source`, those about a missing column with `header`; they end with `hint`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ColumnNames:
         self.names, self.keys, self.numbered = tuple(names), tuple(names if keys is None else keys), numbered
 
     def find(self, word: str) -> str:
-        """Return the key of the column called `word`, else of the column with that number from 1; DataError if none."""
+        """Return the key of the column with the name `word`, else with that number from 1; raises DataError if none."""
         if word in self.names:
             return self._only(word)
         if self.numbered and is_number(word) and 0 < int(word[:9]) <= len(self.keys):
@@ -52,7 +52,7 @@ class ColumnNames:
         raise DataError(f"{self.header}: has no column '{escaped(word)}'{hint}")
 
     def find_usual(self, usual: Iterable[str], taken: Collection[str] = ()) -> str | None:
-        """Return the key of the first of the `usual` names that is a column, if need be in another case; None if none."""
+        """Return the key of the first of the `usual` names that is a column, in any case; None if none is."""
         spellings = {folded(name): name for name in reversed(self.names)}
         for name in usual:
             spelled = name if name in self.names else spellings.get(folded(name))
@@ -61,14 +61,14 @@ class ColumnNames:
         return None
 
     def find_all(self, wanted: Sequence[str], taken: Collection[str] = ()) -> tuple[str, ...]:
-        """Return the keys of all `wanted` names; () if one is no column or is `taken`."""
+        """Return the keys of all `wanted` names; () if one is not a column or is `taken`."""
         keys = tuple(self._only(name) for name in wanted if name in self.names)
         return keys if len(keys) == len(wanted) and not set(keys) & set(taken) else ()
 
     def ask(self, what: str, answer: str) -> DataError:
         """Return an error that asks which column is the `what`."""
         shown = ", ".join(escaped(name, 40) for name in self.names[:20])
-        return DataError(f"{self.source}: which column is the {what}? {answer}; there are: {shown}{self.hint}")
+        return DataError(f"{self.source}: which column is the {what}? {answer}; the columns are: {shown}{self.hint}")
 
     def _only(self, name: str) -> str:
         if self.names.count(name) > 1:
@@ -77,20 +77,20 @@ class ColumnNames:
 
 
 def is_usual(name: object) -> bool:
-    """Whether a column of texts usually has this name."""
+    """Return whether `name` is a usual name of a text column."""
     return isinstance(name, str) and folded(name) in {*TEXT_NAMES, *PAIR_NAMES.values()}
 
 
 def seconds_of(first: str) -> list[str]:
-    """The usual name of the second text beside a first text with the name `first`; none if there is none."""
+    """Return the usual name of the second text for a first text named `first`; [] if unknown."""
     return [PAIR_NAMES[folded(first)]] if folded(first) in PAIR_NAMES else []
 
 
 def folded(name: str) -> str:
-    """`name` without its case and the spaces around it."""
+    """Return `name` in one case and without surrounding spaces."""
     return name.strip().casefold()
 
 
 def is_number(word: str) -> bool:
-    """Whether `word` is a number from 0 in ASCII digits."""
+    """Return whether `word` consists of ASCII digits."""
     return word.isascii() and word.isdigit()

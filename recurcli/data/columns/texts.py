@@ -1,6 +1,6 @@
 """The columns of the texts of a row, and how their values become strings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from recurcli.data.formats.records import Record, kind_of
@@ -12,7 +12,7 @@ class BadRow(Exception):
 
 
 class Text(NamedTuple):
-    """The text of a row and the second text, None where the task has none; `fault` says why they are not whole."""
+    """The text of a row, its second text (None: not a pair), and the reason why one of them cannot be read."""
 
     text: str
     pair: str | None
@@ -25,10 +25,10 @@ class TextColumns(NamedTuple):
     text: tuple[str, ...]
     pair: tuple[str, ...] = ()
     spans: str | None = None
-    """Key of an object that names two spans of the text, which are marked as CLUE's baselines do for WSC."""
+    """Key of an object that names two spans of the text to mark (see `marked`)."""
 
     def read(self, record: Record) -> Text:
-        """Return the text and the second text of a record; what cannot be read is empty, with the first fault."""
+        """Return the texts of a record; a text that cannot be read is empty, and the first fault is returned."""
         text, pair, fault = "", None, record.fault
         try:
             text = joined(record.fields, self.text)
@@ -43,15 +43,9 @@ class TextColumns(NamedTuple):
         return Text(text, pair, fault)
 
     def to_json(self) -> dict[str, list[str]]:
-        """Return the columns as a model's config.json has them, so that predictions read a row as training did."""
+        """Return the columns as a model's config.json stores them for predictions."""
         named = {"text": [*self.text], "pair": [*self.pair], "spans": [self.spans] if self.spans else []}
         return {key: names for key, names in named.items() if names}
-
-    @classmethod
-    def from_json(cls, columns: Mapping[str, Sequence[str]]) -> "TextColumns":
-        """Return the columns that `to_json` wrote."""
-        spans = columns.get("spans")
-        return cls(tuple(columns.get("text", ())), tuple(columns.get("pair", ())), spans[0] if spans else None)
 
 
 def value_of(fields: Mapping[str, Any], column: str) -> Any:
@@ -62,7 +56,7 @@ def value_of(fields: Mapping[str, Any], column: str) -> Any:
 
 
 def joined(fields: Mapping[str, Any], columns: Iterable[str]) -> str:
-    """Join the texts of `columns` by spaces, and lists of strings (CSL's keywords) too; BadRow for other values."""
+    """Join the texts of `columns`, strings or lists of strings (CSL's keywords), by spaces; raises BadRow for other values."""
     parts: list[str] = []
     for column in columns:
         value = value_of(fields, column)
@@ -88,13 +82,13 @@ def marked(text: str, target: Any) -> str:
         if not isinstance(span, str) or type(index) is not int:
             raise BadRow(f"names no span{number}_text and span{number}_index")
         if index < 0 or not text.startswith(span, index):
-            if text.count(span) != 1:  # else there is no doubt where it stands
-                raise BadRow(f"'{escaped(span)}' does not stand at character {index}, where span{number}_index has it")
+            if text.count(span) != 1:  # a span that occurs once needs no index
+                raise BadRow(f"'{escaped(span)}' is not at character {index}, as span{number}_index says")
             index = text.index(span)
         spans.append((index, span, marks))
     (first, word, _), (second, _, _) = sorted(spans)
     if first + len(word) > second:
         raise BadRow("its two spans overlap")
-    for index, span, marks in sorted(spans, reverse=True):  # from the back, so that the index before stays right
+    for index, span, marks in sorted(spans, reverse=True):  # from the end, so that earlier indexes stay valid
         text = f"{text[:index]}{marks[0]}{span}{marks[1]}{text[index + len(span) :]}"
     return text

@@ -1,1 +1,1 @@
-"""The kinds of data files, each read into the same records: TSV, CSV, JSON lines, Parquet, folders of texts."""
+"""Readers of data files, which all return the same records: TSV, CSV, JSON lines, Parquet, folders of texts."""

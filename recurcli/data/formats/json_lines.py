@@ -1,4 +1,4 @@
-"""Strict JSON lines: one object a line, no duplicate keys, no NaN or Infinity, no lone surrogates."""
+"""Reads strict JSON lines: one object a line, no duplicate keys, no NaN or Infinity, no lone surrogates."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ class BadJson(Exception):
 
 
 def json_record(line: int, row: Row) -> Record:
-    """The object in `row`; a record without fields and with a fault if the row holds no object."""
+    """Return the object in `row`; without an object, a record with a fault and no fields."""
     text, fault = decoded(row)
     if fault is None and not text.strip():
         fault = "is blank"
@@ -27,7 +27,7 @@ def json_record(line: int, row: Row) -> Record:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The one JSON object in `text`. Raises BadJson."""
+    """Return the JSON object in `text`; raises BadJson if the text is anything else."""
     try:
         value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
     except json.JSONDecodeError as error:
@@ -48,11 +48,11 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         keys = [key for key, _ in pairs]
         raise BadJson(f"has the key '{escaped(next(key for key in keys if keys.count(key) > 1))}' twice")
-    return found
+    return fields
 
 
 def _no_number(word: str) -> float:
@@ -60,7 +60,7 @@ def _no_number(word: str) -> float:
 
 
 def _check_strings(value: Any) -> None:
-    """Refuse what only an escape can bring into a JSON string and no UTF-8 text holds: NUL and lone surrogates."""
+    """Raise BadJson for escaped NULs and lone surrogates in strings."""
     if isinstance(value, dict):
         for key, inner in value.items():
             _check_strings(key)

@@ -1,4 +1,4 @@
-"""Bytes to rows, as a stream of constant memory: LF alone ends a row, and what is no UTF-8 text is refused by name."""
+"""Splits a stream of bytes into rows at LF, in constant memory; refuses files that are not UTF-8 text."""
 
 import gzip
 import lzma
@@ -29,16 +29,16 @@ _SIGNATURES = (
 
 
 class Row(NamedTuple):
-    """One row of a file, without its line end; `whole` is False where it was longer than LONGEST_ROW and is cut."""
+    """One row of a file without its line end; `whole` is False if it was cut because it was longer than LONGEST_ROW."""
 
     content: bytes
     whole: bool
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The bytes of a regular file, unpacked where its name ends in .gz; the caller closes it.
+    """Open a regular file, decompressed if its name ends in .gz; the caller closes it.
 
-    Raises DataError if `path` is missing, a folder, a FIFO or another thing that is no file, or must not be read.
+    Raises DataError if `path` is missing, not a regular file, or cannot be read.
     """
     try:
         mode = path.stat().st_mode
@@ -57,10 +57,10 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def rows_of(stream: BinaryIO, name: str) -> Iterator[Row]:
-    """The rows of a stream as bytes: split at LF, one CR before it dropped, a BOM at the very start dropped.
+    """Yield the rows of a stream as bytes: split at LF, without one CR before it and without a BOM at the start.
 
-    The number of rows is the number of LFs, plus one if bytes follow the last. Raises DataError, `name` first, for
-    bytes that are no UTF-8 text file at all (compressed, Parquet, Excel, UTF-16, GBK, CR line ends) or stop with an error.
+    The number of rows is the number of LFs, plus one if bytes follow the last. Raises DataError, `name` first, for a file
+    that is not UTF-8 text (compressed, Parquet, Excel, UTF-16, GBK, CR line ends) or cannot be read to its end.
     """
     chunks = _chunks(stream, name)
     head = _head(chunks)
@@ -85,7 +85,7 @@ def _row(pieces: list[bytes], size: int) -> Row:
 
 
 def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """What the stream holds, as it comes: a pipe's bytes are not waited for once there are some."""
+    """Yield the bytes of the stream as they arrive; returns a pipe's first bytes without waiting for more."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     try:
         while chunk := read(CHUNK):
@@ -97,7 +97,7 @@ def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _head(chunks: Iterator[bytes]) -> bytes:
-    """The first chunk, and more while it has no line end: enough to tell what the file is."""
+    """Return the first chunk, and more until it has a line end, to recognise the kind of file."""
     head = b""
     while len(head) < CHUNK and b"\n" not in head and (chunk := next(chunks, b"")):
         head += chunk
@@ -105,7 +105,7 @@ def _head(chunks: Iterator[bytes]) -> bytes:
 
 
 def _refuse_what_is_no_text(head: bytes, name: str) -> None:
-    """Raise DataError with the name of what the file is, if its first bytes show that it is no UTF-8 text with LFs."""
+    """Raise DataError with the kind of file if its first bytes show that it is not UTF-8 text with LFs."""
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             raise DataError(f"{name}: is {kind}")
@@ -122,7 +122,7 @@ def _refuse_what_is_no_text(head: bytes, name: str) -> None:
 
 
 def _looks_like_gbk(head: bytes) -> bool:
-    """Whether several rows go beyond ASCII, none of them is UTF-8, and all are Chinese when read as GB 18030."""
+    """Return whether two rows or more are not ASCII, none of these is UTF-8, and all are Chinese in GB 18030."""
     rows = [row for row in head[: head.rfind(b"\n") + 1].split(b"\n") if not row.isascii()]
     if len(rows) < 2 or any(_decodes(row, "utf-8") for row in rows):
         return False
@@ -138,14 +138,7 @@ def _decodes(row: bytes, encoding: str) -> bool:
 
 
 def _is_chinese(text: str) -> bool:
-    """Whether most of what is not ASCII in `text` is common Chinese: what GB 2312, the older and smaller code, has."""
-    foreign = [character for character in text if not character.isascii()]
-    common = [character for character in foreign if _in_gb2312(character)]
+    """Return whether most characters of `text` beyond ASCII are in GB 2312, which has the common Chinese ones."""
+    foreign = "".join(character for character in text if not character.isascii())
+    common = foreign.encode("gb2312", errors="ignore").decode("gb2312")
     return len(common) * 2 > len(foreign)
-
-
-def _in_gb2312(character: str) -> bool:
-    try:
-        return len(character.encode("gb2312")) == 2
-    except UnicodeEncodeError:
-        return False

@@ -1,8 +1,8 @@
-"""Rows of a TSV or CSV file as lists of fields.
+"""Splits rows of a TSV or CSV file into fields.
 
-TSV: fields are what stands between TABs; no quoting. CSV: RFC 4180; a field that begins with a quote ends at the next
-lone one, and may hold delimiters and line ends. A quote that is never closed costs its own line and no other: the rows
-after it are read as they stand, where the usual libraries swallow them. So does one that a stray quote far below closes.
+TSV: TABs separate fields; quotes have no meaning. CSV: RFC 4180; a field that begins with a quote ends at the next single
+quote, and may hold delimiters and line ends. A quote that is never closed, or only by a stray quote far below, makes its
+line a fault; the lines after it are read as rows, where usual readers put them into one field (ours).
 """
 
 from collections import deque
@@ -13,13 +13,13 @@ from recurcli.data.formats.rows import LONGEST_ROW, Row
 
 NUL = "\0"
 LONGEST_QUOTED = 500
-"""Lines that one quoted field may span; one that goes on for longer was never closed."""
+"""Most lines of one quoted field; a longer field counts as never closed."""
 LINES_LIKE_ROWS = 4
-"""Lines after the first that a quoted field may span though each of them has the right number of fields."""
+"""Most lines after the first of a quoted field if each line has the right number of fields."""
 
 
 class Fields(NamedTuple):
-    """One row: the number of its first line, its fields as far as they could be read, and why it cannot be used."""
+    """One row: the number of its first line, the fields that could be read, and the reason why it cannot be used."""
 
     line: int
     values: list[str]
@@ -27,7 +27,7 @@ class Fields(NamedTuple):
 
 
 def decoded(row: Row) -> tuple[str, str | None]:
-    """The row as text, and its fault if the bytes are not all text (then undecodable ones are U+FFFD)."""
+    """Return the row as text, undecodable bytes as U+FFFD, and its fault."""
     if not row.whole:
         return "", f"is longer than {LONGEST_ROW >> 20} MiB"
     try:
@@ -39,21 +39,21 @@ def decoded(row: Row) -> tuple[str, str | None]:
 
 
 def tab_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
-    """The fields of each row, whatever quotes it holds."""
+    """Yield the fields of each row; quotes have no meaning."""
     for line, row in enumerate(rows, 1):
         text, fault = decoded(row)
         yield Fields(line, text.split(delimiter), fault)
 
 
 def comma_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
-    """The fields of each row, quoted ones without their quotes; a row may go on over several lines.
+    """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
 
-    Where a quote is never closed, where text follows the closing one, and where the lines up to the closing one are
-    rather rows of their own, the first line alone is a row with a fault, and the lines after it are read as they stand.
+    If a quote is never closed, text follows the closing quote, or the quoted lines look like rows, the first line is a row
+    with a fault and the lines after it are read as rows.
     """
     lines = enumerate(rows, 1)
     waiting: deque[tuple[int, Row]] = deque()
-    """Lines that were read in search of a closing quote and belong to no row yet."""
+    """Lines that were read to find a closing quote and belong to no row yet."""
     width = None
     while (first := waiting.popleft() if waiting else next(lines, None)) is not None:
         line, row = first
@@ -78,7 +78,7 @@ def comma_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
 
 
 def _swallowed(texts: list[str], delimiter: str, fields: int, width: int | None) -> str | None:
-    """Why the lines `texts`, which quotes make one row of so many `fields`, are rather rows of their own, if they are."""
+    """Return why the lines `texts`, one row of `fields` fields by their quotes, are several rows; None if they are one."""
     later = len(texts) - 1
     if later == 0:
         return None
@@ -94,21 +94,21 @@ def _swallowed(texts: list[str], delimiter: str, fields: int, width: int | None)
 def _following(
     taken: list[tuple[int, Row]], waiting: deque[tuple[int, Row]], lines: Iterator[tuple[int, Row]]
 ) -> Iterator[str]:
-    """The lines after the current one that may belong to its last field, noted in `taken`."""
+    """Yield the lines after the current one that may belong to its last field, and append them to `taken`."""
     size = 0
     while len(taken) < LONGEST_QUOTED and size <= LONGEST_ROW:
-        found = waiting.popleft() if waiting else next(lines, None)
-        if found is None:
+        line = waiting.popleft() if waiting else next(lines, None)
+        if line is None:
             return
-        taken.append(found)
-        size += len(found[1].content)
-        if not found[1].whole:
+        taken.append(line)
+        size += len(line[1].content)
+        if not line[1].whole:
             return
-        yield decoded(found[1])[0]
+        yield decoded(line[1])[0]
 
 
 def _quoted(text: str, delimiter: str, following: Iterator[str]) -> tuple[list[str], str | None]:
-    """The fields of a row that begins with the line `text`, and a fault; more lines are taken where a field needs them."""
+    """Return the fields of a row that begins with the line `text`, and its fault; takes more lines if a field needs them."""
     values: list[str] = []
     start = 0
     while True:

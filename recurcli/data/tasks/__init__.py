@@ -1,4 +1,4 @@
-"""The tasks that recur knows: facts about their files, columns and labels."""
+"""The tasks of recur: facts about their files, columns and labels."""
 
 from recurcli.data.tasks.table import CUSTOM, TASKS, task_named
 from recurcli.data.tasks.task import PLAIN, Layout, Submission, Task

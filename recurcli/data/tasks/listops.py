@@ -1,9 +1,9 @@
-"""ListOps: nested list operations whose answer is a digit (Nangia & Bowman 2018; grammar of Long Range Arena, Tay et al. 2021).
+"""ListOps: nested list operations whose value is a digit (Nangia & Bowman 2018; grammar of Long Range Arena, Tay et al. 2021).
 
     tree := digit | operator tree … tree ']'        operators [MIN [MAX [MED [SM, 2 to `max_children` children
 
-A tree is an operator with probability 1/4 above the greatest depth, else a digit. MED is the integer part of the
-median, SM the sum modulo 10. Tokens stand one space apart; closing brackets are tokens.
+Below the greatest depth a tree is an operator with probability 1/4, else a digit. MED is the integer part of the median,
+SM the sum modulo 10. One space separates tokens; closing brackets are tokens.
 """
 
 import random
@@ -23,18 +23,18 @@ SIZES: dict[str, dict[str, int]] = {
     "listops-mini": {"max_depth": 10, "max_children": 5, "min_length": 11, "max_length": 50},
     "listops": {"max_depth": 10, "max_children": 10, "min_length": 501, "max_length": 1999},
 }
-"""Task to its grammar's parameters: Long Range Arena's, and a small one of ours."""
+"""Task to the parameters of its grammar; `listops` has Long Range Arena's, `listops-mini` is ours."""
 
 
 class Expression(NamedTuple):
-    """One row: its tokens joined by spaces, and the digit that it comes to."""
+    """One row: its tokens joined by spaces, and its value."""
 
     text: str
     label: str
 
 
 def value_of(operator: str, values: Sequence[int]) -> int:
-    """What `operator` makes of its children's values."""
+    """Apply `operator` to its children's values."""
     if operator == "[MIN":
         return min(values)
     if operator == "[MAX":
@@ -48,13 +48,13 @@ def value_of(operator: str, values: Sequence[int]) -> int:
 def generate(
     seed: int, rows: int, *, max_depth: int = 10, max_children: int = 5, min_length: int = 11, max_length: int = 50
 ) -> list[Expression]:
-    """`rows` different expressions of `min_length` to `max_length` tokens; the same arguments give the same rows."""
-    draw = random.Random(seed).random  # the one method whose values Python promises to keep
+    """Return `rows` different expressions of `min_length` to `max_length` tokens; the same arguments give the same rows."""
+    draw = random.Random(seed).random  # the one method whose values stay the same between versions of Python
     tokens: list[str] = []
 
     def grow(depth: int) -> int | None:
-        """Append one tree to `tokens` and return its value; None once the row is too long."""
-        # A root that is a digit is too short to be kept: skip that draw.
+        """Append one tree to `tokens` and return its value; None if the row becomes too long."""
+        # A digit alone is too short a row, so the root is an operator without a draw.
         if depth == max_depth or (depth > 1 and draw() >= OPERATOR_PROBABILITY):
             digit = int(draw() * 10)
             tokens.append(str(digit))
@@ -70,17 +70,17 @@ def generate(
         tokens.append("]")
         return value_of(operator, values)
 
-    found: dict[str, int] = {}
-    while len(found) < rows:
+    expressions: dict[str, int] = {}
+    while len(expressions) < rows:
         tokens.clear()
         value = grow(1)
         if value is not None and len(tokens) >= min_length:
-            found.setdefault(" ".join(tokens), value)
-    return [Expression(text, str(value)) for text, value in found.items()]
+            expressions.setdefault(" ".join(tokens), value)
+    return [Expression(text, str(value)) for text, value in expressions.items()]
 
 
 def listops_rows(task: Task, split: str) -> list[Expression]:
-    """The rows of a split of task listops-mini or listops; no row is in two splits."""
+    """Return the rows of a split of task listops-mini or listops; no row is in two splits."""
     return _splits(task.name)[split]
 
 

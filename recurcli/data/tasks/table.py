@@ -1,4 +1,4 @@
-"""The tasks: a row each, facts only.
+"""The table of tasks, one row each.
 
 CLUE: Xu et al., COLING 2020, arXiv 2004.05986; file names and row counts are those of its submission guide.
 """
@@ -7,7 +7,7 @@ from recurcli.data.tasks.task import Layout, Submission, Task
 from recurcli.errors import UsageError, did_you_mean, escaped
 
 CUSTOM = "custom"
-"""The task of your own rows: labels come from the data, files and columns from the preset or their usual names."""
+"""The task of your own rows: labels come from the data, files and columns from the preset or usual names."""
 
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
 _CLUE_FILES = {"train": "train.json", "dev": "dev.json", "test": "test.json"}
@@ -17,7 +17,7 @@ _GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 
 def _halves(suffix: str) -> dict[str, str]:
-    """The files of a task without dev rows: they are in the training file."""
+    """Return the files of a task whose dev rows come from the training file."""
     return {"train": f"train{suffix}", "dev": f"train{suffix}", "test": f"test{suffix}"}
 
 
@@ -41,8 +41,8 @@ _ROWS = (
         layouts=(Layout(files=_GLUE_FILES),),
         rows={"train": 20_000, "dev": 2_000, "test": 2_000},
         text=("text",),
-        # Of rules that ignore nesting: the most frequent digit; that of the rows with the same first operator; the first
-        # operator on its direct digits. tests/data/test_listops.py computes them.
+        # Rules that ignore nesting: the most frequent digit; the most frequent digit after the same first operator; the
+        # first operator applied to its direct digits. tests/data/test_listops.py computes the values.
         floors={"majority": 0.108, "first_operator": 0.238, "root_digits": 0.4325},
     ),
     Task(
@@ -50,7 +50,7 @@ _ROWS = (
         labels=tuple("0123456789"),
         layouts=(
             Layout(files=_GLUE_FILES),
-            Layout(  # as LRA's own generator writes them
+            Layout(  # files of LRA's generator
                 files={"train": "basic_train.tsv", "dev": "basic_val.tsv", "test": "basic_test.tsv"},
                 text=("Source",),
                 label="Target",
@@ -118,7 +118,7 @@ _ROWS = (
     ),
     Task(
         name="cluewsc",
-        folder="cluewsc2020",  # as CLUE's archive has it
+        folder="cluewsc2020",  # folder in CLUE's archive
         labels=("false", "true"),
         layouts=_CLUE_TWO_TESTS,
         rows={"train": 1_244, "dev": 304, "test": 2_574, "test1.0": 290},
@@ -148,7 +148,7 @@ _ROWS = (
         labels=("World", "Sports", "Business", "Sci/Tech"),
         layouts=(
             Layout(files=_halves(".parquet")),
-            Layout(  # the authors' own files: class, title, description
+            Layout(  # the authors' files: class, title, description
                 files=_halves(".csv"),
                 header=False,
                 text=("2", "3"),
@@ -161,7 +161,7 @@ _ROWS = (
         hub=("fancyzhx/ag_news", "default"),
     ),
     Task(
-        name="sst2",  # Socher et al., EMNLP 2013, as GLUE has it (Wang et al., 2019): its test labels are kept back
+        name="sst2",  # Socher et al., EMNLP 2013, GLUE's version (Wang et al., 2019) with hidden test labels
         labels=("negative", "positive"),
         layouts=(
             Layout(files=_GLUE_FILES, label_names={"0": "negative", "1": "positive"}, unlabelled=("test",)),
@@ -184,7 +184,7 @@ TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
 
 
 def task_named(name: str) -> Task:
-    """The row of TASKS called `name`; UsageError with the nearest name if there is none."""
+    """Return the task `name`; raises UsageError with the nearest name if it is unknown."""
     if name not in TASKS:
         raise UsageError(f"there is no task '{escaped(name)}'{did_you_mean(name, TASKS)}")
     return TASKS[name]
