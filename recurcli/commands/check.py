@@ -1,4 +1,4 @@
-"""`recur check`: finds faults of data files and CLUE submissions before a training or the leaderboard does."""
+"""`recur check`: reports errors in data files and CLUE submissions before training or upload."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,14 +24,14 @@ class CheckRequest:
     task: str | None = None
     preset: str | None = None
     columns: Mapping[str, str | bool | None] = field(default_factory=dict)
-    """`text`, `pair`, `label`, `id` and `header`; None if not given."""
+    """The options `text`, `pair`, `label`, `id` and `header`; None: not given."""
     lengths: bool = True
 
 
 def check(request: CheckRequest) -> Iterator[Note | RowsDone | Finished]:
-    """Inspect every path; yields notes, the rows read, and last `{"reports": […], "errors": n, "warnings": n}`.
+    """Check each path; yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
-    Raises DataError or StorageError if the only path cannot be read; of several, such a path is an error in its report.
+    Raises DataError or StorageError if a single path cannot be read. With several paths, the report of that path says so.
     """
     preset = None if request.preset is None else compose(request.preset).preset
     task, reason = None if preset is None else preset.task, "from the preset"
@@ -74,5 +74,5 @@ def _report(kind: str, path: Path, findings: list[Finding], facts: Mapping[str, 
 
 @cache
 def _preset_of(task: str) -> Preset:
-    """Return a preset with the task's data and tokenizer; the encoder does not matter."""
+    """Return a preset with the data and tokenizer of the task; its encoder is not used."""
     return compose(f"transformer-{task}").preset

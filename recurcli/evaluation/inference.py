@@ -1,6 +1,6 @@
-"""Logits of many rows: batches of like length, returned in the rows' order.
+"""Computes the logits of many rows in batches of similar length, and returns them in the order of the rows.
 
-Shapes: N rows, b rows of a batch, C classes.
+Shapes: N rows, b rows per batch, C classes.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from recurcli.tokens.tokenizer import Tokens
 
 
 class InferenceConfig(NamedTuple):
-    """Device, arithmetic and batch size of an inference."""
+    """Device, precision, batch size and processes of an inference."""
 
     device: torch.device
     precision: Precision
@@ -33,15 +33,15 @@ class InferenceConfig(NamedTuple):
 def logits_by_batch(
     model: Classifier, tokens: Tokens, config: InferenceConfig
 ) -> Generator[tuple[np.ndarray, np.ndarray], None, None]:
-    """Yield row numbers (b,) and their logits (b, C), float64, a batch at a time; every row once, the longest first.
+    """Yield the row numbers (b,) and float64 logits (b, C) of each batch; the longest rows come first.
 
-    Each of several ranks yields its own batches, all ranks equally many: the last one of a rank may have no rows. The
-    model is in evaluation mode until the generator ends or is closed, then in its former mode. Raises NumericError if a
-    logit is not finite.
+    Each rank yields only its own batches. All ranks yield the same number of batches, so the last one may be empty. The
+    model is in evaluation mode until the generator ends or is closed; then its previous mode is restored. Raises
+    NumericError if a logit is not finite.
     """
     ranks, batches = config.ranks, sorted_batches(tokens.lengths, config.batch_size)
     was_training = model.training
-    model.eval()  # once for all batches: a change of mode drops the values of every CachedMap
+    model.eval()  # once for all batches, because a change of mode clears every CachedMap
     try:
         for turn in range(0, len(batches), ranks.world_size):
             if turn + ranks.rank >= len(batches):
@@ -63,9 +63,9 @@ def logits_by_batch(
 def predict_logits(
     model: Classifier, tokens: Tokens, config: InferenceConfig, between: Callable[[], None] = lambda: None
 ) -> np.ndarray:
-    """Return the logits (N, C), float64, of all rows.
+    """Return the float64 logits (N, C) of all rows.
 
-    `between` is called before the first and after every batch; an exception of it ends the inference. Raises
+    `between` is called before the first batch and after each batch; an exception that it raises ends the inference. Raises
     NumericError if a logit is not finite.
     """
     between()
@@ -80,9 +80,9 @@ def predict_logits(
 def iter_logits(
     model: Classifier, tokens: Tokens, config: InferenceConfig, *, total: int | None = None, before: int = 0
 ) -> Generator[RowsDone, None, np.ndarray]:
-    """As `predict_logits`, but yield the rows that all ranks have done after every batch.
+    """Return the logits as `predict_logits` does, and yield the number of finished rows after each batch.
 
-    `before` rows were done earlier; `total` is the number of all rows, None where it is unknown.
+    `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown.
     """
     logits = np.zeros((len(tokens), len(model.config.labels)))
     with contextlib.closing(logits_by_batch(model, tokens, config)) as batches:
@@ -93,7 +93,7 @@ def iter_logits(
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Return the softmax of the logits (N, C); after training with the hinge loss it ranks classes, uncalibrated."""
+    """Return the softmax of the logits (N, C); after training with the hinge loss they are not calibrated."""
     return torch.from_numpy(logits).softmax(dim=1).numpy()
 
 

@@ -12,12 +12,12 @@ from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 
 
 class Metric(NamedTuple):
-    """A number in which higher is better; a model is selected by one of them on the dev rows."""
+    """A classification metric; higher is better. One of them selects the best model on the dev rows."""
 
     words: str
-    """Its name on the screen and in a model card."""
+    """The name in tables and model cards."""
     compute: Callable[[Sequence[int], Sequence[int]], float]
-    """Called with the class numbers of the labels (N) and of the predictions (N)."""
+    """Called with the class indices of the labels (N,) and of the predictions (N,)."""
 
 
 def _accuracy(labels: Sequence[int], predictions: Sequence[int]) -> float:
@@ -39,7 +39,7 @@ def _macro(average: int) -> Callable[[Sequence[int], Sequence[int]], float]:
 
 
 def _mcc(labels: Sequence[int], predictions: Sequence[int]) -> float:
-    """Matthews' coefficient for any number of classes (Gorodkin 2004); 0 where one side has a single class."""
+    """Matthews' coefficient for any number of classes (Gorodkin 2004); 0 if all labels or all predictions are equal."""
     from sklearn.metrics import matthews_corrcoef
 
     if len(set(labels)) == 1 or len(set(predictions)) == 1:
@@ -54,15 +54,14 @@ METRICS: dict[str, Metric] = {
     "macro_f1": Metric("macro F1", _macro(2)),
     "mcc": Metric("MCC", _mcc),
 }
-"""The metrics by the name that presets and JSON use, in the order of tables. A new metric is one row here.
+"""All metrics by their name in presets and JSON, in the order of the tables. A new metric is one row here.
 
-Macro averages are those of scikit-learn's default: over the classes that occur among the labels or the predictions. A
-class of the model without a row in the split that is never predicted does not count.
+Macro averages are over the classes that occur among the labels or the predictions, as by default in scikit-learn.
 """
 
 
 class ClassScores(TypedDict):
-    """One class against all others; `support` is the number of rows with this label."""
+    """Precision, recall and F1 of one class; `support` is the number of rows with this label."""
 
     precision: float
     recall: float
@@ -72,19 +71,19 @@ class ClassScores(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The metrics of a set of predictions, all classes of the model, and the confusion matrix."""
+    """The metrics of a set of predictions, the scores per class, and the confusion matrix; C classes."""
 
     names: tuple[str, ...]
     metrics: dict[str, float]
-    """Every metric of METRICS."""
+    """The value of each metric in METRICS."""
     loss: float | None
     """Mean cross-entropy in nats; None if it is unknown."""
     per_class: dict[str, ClassScores]
     confusion: tuple[tuple[int, ...], ...]
-    """(C, C): labels in the rows, predictions in the columns, both in the order of `names`."""
+    """(C, C) counts: row = label, column = prediction, both in the order of `names`."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as one mapping, with the metrics at its top level."""
+        """Return the report as a JSON-serialisable mapping, with the metrics at the top level."""
         return {
             "names": list(self.names),
             **self.metrics,
@@ -97,9 +96,10 @@ class Report:
 def classification_report(
     labels: Sequence[str], predictions: Sequence[str], names: Sequence[str], *, loss: float | None = None
 ) -> Report:
-    """Compare `labels` (N) with `predictions` (N); `loss` is the mean cross-entropy in nats, if it is known.
+    """Compute all metrics of `predictions` (N,) against `labels` (N,).
 
-    Raises DataError for an empty set and for a label that is not one of `names`.
+    `loss` is the mean cross-entropy in nats; None: unknown. Raises DataError if there are no rows, or if a label is not in
+    `names`.
     """
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -122,7 +122,7 @@ def classification_report(
 
 
 def compute_metric(name: str, labels: Sequence[str], predictions: Sequence[str], names: Sequence[str]) -> float:
-    """Return one metric of METRICS. Raises as `classification_report`, and UsageError for an unknown name."""
+    """Return one metric of METRICS. Raises UsageError for an unknown name, and DataError as `classification_report` does."""
     if name not in METRICS:
         raise UsageError(f"metric '{escaped(name)}' is unknown{did_you_mean(name, METRICS)}")
     return METRICS[name].compute(*_class_indexes(labels, predictions, names))
@@ -131,7 +131,7 @@ def compute_metric(name: str, labels: Sequence[str], predictions: Sequence[str],
 def _class_indexes(
     labels: Sequence[str], predictions: Sequence[str], names: Sequence[str]
 ) -> tuple[list[int], list[int]]:
-    """Both sides as positions in `names`; as strings, numpy would drop a NUL at the end of a label."""
+    """Return labels and predictions as indices into `names`. (As strings, numpy would drop a trailing NUL of a label.)"""
     if len(labels) != len(predictions):
         raise ValueError(f"{len(labels)} labels but {len(predictions)} predictions")
     if not labels:

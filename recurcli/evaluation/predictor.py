@@ -1,4 +1,4 @@
-"""A trained classifier as a function from texts to labels: what `recur predict` and `recurcli.load` share."""
+"""The Predictor: labels texts with a trained classifier. `recur predict` and `recurcli.load` use it."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from recurcli.runs.model_files import build_trained_classifier, read_model
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 Text = str | tuple[str, str | None]
-"""A text, or a pair of texts; None as the second text means that there is none."""
+"""A text, or a pair of texts; None as the second item: no second text."""
 WINDOW = 4096
-"""Rows that are read, sorted by length and predicted at a time; it bounds the memory of a prediction."""
+"""Number of rows that are sorted by length and predicted together; it limits the memory."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The label of highest probability, that probability, and the probabilities of all labels in the model's order."""
+    """The most probable label, its probability `score`, and the probabilities of all labels in the model's order."""
 
     label: str
     score: float
@@ -33,7 +33,7 @@ class Prediction:
 
 
 class Predictor:
-    """A trained classifier with its tokenizer and labels; N texts, C labels."""
+    """A trained classifier with its tokenizer. Shapes: N texts, C labels."""
 
     def __init__(self, model: Classifier, tokenizer: Tokenizer, config: InferenceConfig) -> None:
         self.model = model
@@ -41,7 +41,7 @@ class Predictor:
         self.config = config
         self.labels = model.config.labels
         self.truncated = 0
-        """Texts so far that were longer than the model's `max_length` tokens and lost their end."""
+        """Number of texts so far that were truncated to the model's `max_length` tokens."""
 
     @classmethod
     def load(
@@ -53,9 +53,9 @@ class Predictor:
         batch_size: int = 64,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> "Predictor":
-        """Load the model of a run directory; raises ModelError if it is damaged, foreign or has no labels.
+        """Load the model of a run directory. Raises ModelError if it is damaged, was not written by recur, or has no labels.
 
-        Of several `ranks` the main one predicts and at last calls `dismiss`; the others call `serve`.
+        With several `ranks`, rank 0 predicts and finally calls `dismiss`; the others call `serve`.
         """
         files = read_model(Path(run))
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
@@ -66,12 +66,12 @@ class Predictor:
         """Return one prediction for each text or pair of texts, in order.
 
         Raises TypeError for a value that is neither a string nor a pair of strings (None, NaN, a number), ValueError
-        for a tuple that does not have two items; both name the row from 0.
+        for a tuple that does not have two items. Both messages name the row, counted from 0.
         """
         return list(self.predict_stream(texts))
 
     def predict_stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
-        """As `predict`, but yield the predictions; texts are read WINDOW at a time, so their number is not limited."""
+        """Yield the predictions of `predict` one by one. WINDOW texts are in memory at a time, so `texts` may be endless."""
         if isinstance(texts, str):
             raise TypeError("texts is one string; put it in a list")
         source = enumerate(texts)
@@ -79,23 +79,26 @@ class Predictor:
             yield from self.predictions(self.logits(window))
 
     def predictions(self, logits: np.ndarray) -> Iterator[Prediction]:
-        """Yield a Prediction for every row of logits (N, C)."""
+        """Yield the Prediction of each row of `logits` (N, C)."""
         rows = probabilities(logits)
         for best, row in zip(rows.argmax(axis=1).tolist(), rows.tolist(), strict=True):
             yield Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))
 
     def logits(self, texts: Sequence[Text]) -> np.ndarray:
-        """Return the logits (N, C) of `texts`; raises what `predict` raises."""
+        """Return the logits (N, C) of `texts`. Raises as `predict` does."""
         return predict_logits(self.model, self._encode(texts), self.config)
 
     def iter_logits(
         self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
     ) -> Generator[RowsDone, None, np.ndarray]:
-        """As `logits`, but yield the rows done after every batch, `before` earlier ones included, of `total`."""
+        """Return the logits as `logits` does, and yield the number of finished rows after each batch.
+
+        `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown.
+        """
         return (yield from iter_logits(self.model, self._encode(texts), self.config, total=total, before=before))
 
     def _encode(self, texts: Sequence[Text]) -> Tokens:
-        """Tokenise `texts` and broadcast the tokens to the ranks that `serve`."""
+        """Tokenise `texts` and broadcast the tokens to the other ranks."""
         pairs = [_as_pair(text, row) for row, text in enumerate(texts)]
         tokens = self.tokenizer.encode(pairs, self.model.config.max_length)
         self.truncated += tokens.truncated
@@ -104,7 +107,7 @@ class Predictor:
         return tokens
 
     def serve(self) -> None:
-        """Compute a share of everything that the main rank predicts, until it calls `dismiss`."""
+        """Compute this rank's batches of every prediction of rank 0, until rank 0 calls `dismiss`."""
         while (sizes := self.config.ranks.broadcast(None)) is not None:
             tokens = Tokens(offsets=np.zeros(sizes[0] + 1, np.int64), ids=np.zeros(sizes[1], np.int32))
             self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
@@ -116,16 +119,16 @@ class Predictor:
 
 
 def _as_pair(text: object, row: int) -> tuple[str, str | None]:
-    """Return `text` as a pair; TypeError or ValueError, with its row, if it is neither a text nor a pair."""
+    """Return `text` as a pair. Raises TypeError or ValueError with its row if it is neither a text nor a pair."""
     if isinstance(text, str):
         return text, None
     if not isinstance(text, tuple | list):
-        raise TypeError(f"texts[{row}] is {_shown(text)}; a string or a pair of strings is wanted")
+        raise TypeError(f"texts[{row}] is {_shown(text)}; it must be a string or a pair of strings")
     if len(text) != 2:
-        raise ValueError(f"texts[{row}] is {_shown(text)}, of {len(text)} items; a pair has two")
+        raise ValueError(f"texts[{row}] is {_shown(text)} with {len(text)} items; a pair must have two")
     first, second = text
     if not isinstance(first, str) or not isinstance(second, str | None):
-        raise TypeError(f"texts[{row}] is {_shown(text)}; a pair of strings is wanted")
+        raise TypeError(f"texts[{row}] is {_shown(text)}; it must be a pair of strings")
     return first, second
 
 

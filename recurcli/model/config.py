@@ -1,4 +1,4 @@
-"""What a preset says of the parts of a model around its encoder, and what config.json says of a saved model."""
+"""The section `embedding` of a preset, and the keys of config.json."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -7,7 +7,7 @@ from recurcli.validation import STRICT
 
 Pooling = Literal["mean", "max", "first", "last"]
 FORMAT_VERSION = 2
-"""Of preset.yaml, config.json and the checkpoints of a run; another one is refused."""
+"""Format version of preset.yaml, config.json and checkpoints. A file with another version raises ModelError."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,48 +17,48 @@ class EmbeddingConfig:
     __pydantic_config__ = STRICT
 
     vectors: str | None = None
-    """Pre-trained word vectors: a word2vec text file whose vectors are as long as encoder.hidden_size (half as long for an
-    encoder that wants positions beside them); null = learned."""
+    """Path of pre-trained word vectors in word2vec text format. Their size must be encoder.hidden_size, or half of it if the
+    encoder concatenates positions; null = random initial vectors."""
     freeze: bool = False
-    """Keep the embedding as it is, for training on pre-trained vectors."""
+    """Do not train the embedding; needs `vectors`."""
     orthonormal: bool = False
-    """Make the columns of the embedding orthonormal, scaled by sqrt(vocabulary / 2) (TransJect); distinct tokens stay so."""
+    """Make the columns of the embedding orthonormal, scaled by sqrt(V / 2), so that tokens stay distinct (TransJect)."""
     dropout: float = 0.0
-    """Share of the embedding's values set to 0 in training."""
+    """Dropout probability on the embeddings."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), not {self.dropout}")
         if self.freeze and self.vectors is None:
-            raise ValueError("freeze needs vectors: a random embedding that never learns is of no use")
+            raise ValueError("freeze needs vectors: set embedding.vectors, or freeze to false")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """All that is needed to build a model again: the contents of config.json (its labels are `id2label` there)."""
+    """Everything that is needed to rebuild a model; the content of config.json, where `labels` is stored as `id2label`."""
 
     __pydantic_config__ = STRICT
 
     encoder: dict[str, Any]
     """The encoder's name and keys, as `recurcli.encoders.build_encoder` takes them."""
     vocab_size: int
-    """Rows of the embedding."""
+    """V, the number of rows of the embedding."""
     pad_id: int
-    """The id that fills up short rows."""
+    """The token id of padding."""
     max_length: int
-    """Longest row in tokens that the model was made for."""
+    """Maximal number of tokens per row; longer rows are truncated."""
     embedding_dropout: float = 0.0
-    """Dropout on the embedding."""
+    """Dropout probability on the embeddings."""
     embedding_orthonormal: bool = False
-    """Whether the embedding's columns are made orthonormal."""
+    """Whether the columns of the embedding are orthonormal."""
     pooling: Pooling = "mean"
-    """How the states of a row become one vector."""
+    """Pooling of the hidden states of a row to one vector."""
     labels: tuple[str, ...] = ()
-    """Class names in the order of the outputs; empty for a pretrained model."""
+    """Labels in the order of the logits; empty for a pretrained model."""
     task: str = ""
     """The task that the model was trained on."""
     columns: dict[str, list[str]] = field(default_factory=dict)
-    """Which columns of the training data made `text` and `pair`; what `predict` looks for first."""
+    """The columns of the training data that were read as `text` and `pair`. `recur predict` looks for these columns first."""
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1 or self.max_length < 1:
@@ -66,9 +66,9 @@ class ModelConfig:
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels must differ")
         if not 0 <= self.pad_id < self.vocab_size:
-            raise ValueError(f"pad_id {self.pad_id} is no row of an embedding of {self.vocab_size}")
+            raise ValueError(f"pad_id must lie in [0, vocab_size) = [0, {self.vocab_size}), not {self.pad_id}")
 
     @property
     def hidden_size(self) -> int:
-        """D, of embedding, encoder and head alike."""
+        """D, the size of the embeddings and the hidden states."""
         return int(self.encoder["hidden_size"])

@@ -1,4 +1,4 @@
-"""Token ids to vectors.
+"""The token embedding.
 
 Shapes: B batch, T positions, D hidden, V vocabulary, W columns of the token embedding.
 """
@@ -22,15 +22,15 @@ def _orthonormal_table(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 class TokenEmbedding(nn.Module):
-    """One row of `table()` (V, W) for each token, dropout after it.
+    """Looks up one row of `table()` (V, W) per token and applies dropout.
 
-    W is D. With `concatenate_positions` it is D/2, and Vaswani's sine and cosine of the position are the other half
-    (TransJect, section 3). The table is `weight`, whose rows start as N(0, 1/W) [ours]: a row has a norm near 1, and a
-    masked-token head that uses them as output weights starts with small logits. Where the rows meet sinusoidal
-    positions, beside them or in a sum, they are scaled by sqrt(W/2), the norm of such a position: else they would drown
-    (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason). With `orthonormal` the table has
-    orthonormal columns, made of `weight`, and is scaled by sqrt(V/2) (TransJect): so a row has the norm sqrt(W/2) of
-    the position beside it. A vocabulary smaller than W gets orthonormal rows, scaled to the same norm [ours].
+    - W is D. With `concatenate_positions` W is D/2, and sinusoidal positions are the other half (TransJect, section 3).
+    - `weight` (V, W) is initialised as N(0, 1/W) [ours]. A row then has a norm near 1, and a masked-token head that uses
+      the rows as output weights has small initial logits.
+    - If the encoder adds or concatenates sinusoidal positions, rows are scaled by sqrt(W/2), the norm of a position vector.
+      Otherwise the positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.)
+    - With `orthonormal`, the table has orthonormal columns, computed from `weight` and scaled by sqrt(V/2) (TransJect), so
+      that a row also has the norm sqrt(W/2). If V < W, the rows are orthonormal instead, scaled to that norm [ours].
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TokenEmbedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """ids (B, T) -> (B, T, D)."""
+        """Return the embeddings: ids (B, T) -> (B, T, D)."""
         plain = self.orthonormal_table is None
         x = F.embedding(ids, self.weight) * self.scale if plain else F.embedding(ids, self.table())
         if self.concatenate_positions:
@@ -62,15 +62,15 @@ class TokenEmbedding(nn.Module):
         return self.dropout(x)
 
     def table(self) -> Tensor:
-        """The vectors (V, W) of all tokens."""
+        """Return the vectors (V, W) of all tokens."""
         return self.weight * self.scale if self.orthonormal_table is None else self.orthonormal_table([self.weight])[0]
 
     def output_weight(self) -> Tensor:
-        """The same (V, W), brought to rows of a norm near 1 [ours]: what a masked-token head scores with."""
+        """Return the output weights (V, W) of a masked-token head: the table with rows of norm near 1 [ours]."""
         return self.weight if self.orthonormal_table is None else self.table() * (self.weight.shape[1] / 2) ** -0.5
 
     def use_vectors(self, vectors: Tensor, known: Tensor) -> None:
-        """Take over pre-trained `vectors` (V, W) where `known` (V,) is True, brought to the mean norm of our rows."""
+        """Copy pre-trained `vectors` (V, W) where `known` (V,) is True, scaled to the mean norm of the initial rows."""
         with torch.no_grad():
             scale = self.weight.norm(dim=1).mean() / vectors[known].norm(dim=1).mean().clamp_min(1e-12)
             self.weight[known] = vectors[known].to(self.weight) * scale

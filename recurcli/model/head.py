@@ -1,4 +1,4 @@
-"""States of a row to one vector, and that vector to class scores.
+"""Pooling and the classification head.
 
 Shapes: B batch, T positions, D hidden, C classes.
 """
@@ -10,7 +10,7 @@ from recurcli.model.config import Pooling
 
 
 def pool(states: Tensor, mask: Tensor, how: Pooling) -> Tensor:
-    """states (B, T, D), mask (B, T) True at real tokens -> (B, D); a row with no real token gives zeros."""
+    """Pool states (B, T, D) to (B, D). mask (B, T) is True at real tokens; a row without real tokens gives zeros."""
     real = mask.unsqueeze(-1)  # (B, T, 1)
     if how == "mean":
         return (states * real).sum(dim=1) / real.sum(dim=1).clamp_min(1)
@@ -23,7 +23,7 @@ def pool(states: Tensor, mask: Tensor, how: Pooling) -> Tensor:
 
 
 class ClassificationHead(nn.Module):
-    """Pooling, then one linear map: (B, T, D) -> (B, C). The paper's pooling is lost; the mean is ours."""
+    """Pooling, then one linear map: (B, T, D) -> (B, C). Mean pooling is ours; the StarSaber paper's is not available."""
 
     def __init__(self, hidden_size: int, classes: int, pooling: Pooling = "mean") -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The two models of the tool: an encoder that classifies, and one that says which token stood at each position.
+"""The two models: a classifier, and a masked-token model for pre-training.
 
 Shapes: B batch, T positions, D hidden, C classes, V vocabulary, N chosen positions.
 """
@@ -16,7 +16,7 @@ from recurcli.model.head import ClassificationHead
 
 
 class Backbone(nn.Module):
-    """Embedding and encoder: what pre-training hands over to fine-tuning."""
+    """Embedding and encoder; fine-tuning loads both from a pretrained run."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -32,20 +32,20 @@ class Backbone(nn.Module):
         )
 
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """ids, mask (B, T) -> the embeddings and the encoder's states, both (B, T, D)."""
+        """Return the embeddings and the encoder's hidden states, both (B, T, D): ids, mask (B, T)."""
         x = self.embedding(ids)
         return x, self.encoder(x, mask)
 
 
 class Classifier(Backbone):
-    """Backbone and classification head."""
+    """A backbone with a classification head."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.head = ClassificationHead(config.hidden_size, len(config.labels), config.pooling)
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """ids, mask (B, T) -> logits (B, C), and the encoder's auxiliary losses when training."""
+        """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode)."""
         with computed_once():
             x, states = self.encode(ids, mask)
             losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
@@ -53,9 +53,9 @@ class Classifier(Backbone):
 
 
 class MaskedTokenModel(Backbone):
-    """Backbone and a head that scores all tokens of the vocabulary with the embedding's own rows.
+    """A backbone with a masked-token head, whose output weights are tied to the embedding.
 
-    An embedding that holds only part of D (concatenated positions) is met by the first columns of the state [ours].
+    If positions are concatenated, an embedding has W < D columns. The head then uses the first W units of a state [ours].
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -63,7 +63,10 @@ class MaskedTokenModel(Backbone):
         self.token_bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """ids, mask (B, T), positions (N,) into the flattened (B·T,) -> logits (N, V), and auxiliary losses."""
+        """Return the logits (N, V) and the encoder's auxiliary losses ({} in evaluation mode).
+
+        ids, mask: (B, T); positions: (N,) indices into the flattened (B·T,) input.
+        """
         with computed_once():
             x, states = self.encode(ids, mask)
             weight = self.embedding.output_weight()

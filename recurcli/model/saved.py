@@ -1,4 +1,4 @@
-"""Weights and config.json on disk, in Hugging Face's layout: safetensors, never a pickle."""
+"""Reads and writes weights (safetensors, never pickle) and config.json in the Hugging Face layout."""
 
 import dataclasses
 import json
@@ -26,10 +26,10 @@ MAX_TENSORS = 10_000
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write named tensors as safetensors; OSError or StorageError where the disk does not take them."""
+    """Write named tensors as safetensors. Raises OSError or StorageError if the file cannot be written."""
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:  # how safetensors tells of a full disk
+    except SafetensorError as error:  # safetensors raises this for a full disk
         if found := re.search(r"(?:os error |code: )(\d+)", str(error)):
             number = int(found[1])
             raise OSError(number, os.strerror(number), str(path)) from None
@@ -37,18 +37,18 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read named tensors; ModelError for anything that is not a plain, sane safetensors file."""
+    """Read named tensors from a safetensors file. Raises ModelError if the file is invalid or truncated."""
     with path.open("rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
         if length > MAX_HEADER_BYTES or not 2 <= length <= path.stat().st_size - 8:
-            raise ModelError(f"{path}: is no safetensors file, or is cut short")
+            raise ModelError(f"{path}: is not a safetensors file, or is truncated")
         try:
             header = json.loads(file.read(length))
         except (ValueError, RecursionError):
             raise ModelError(f"{path}: its safetensors header is damaged") from None
     if not isinstance(header, dict) or len(header) > MAX_TENSORS:
-        raise ModelError(f"{path}: its safetensors header is no mapping of at most {MAX_TENSORS:,} tensors")
+        raise ModelError(f"{path}: its safetensors header must be a mapping of at most {MAX_TENSORS:,} tensors")
     try:
         return load_file(path)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -56,33 +56,33 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Copy `tensors` into `model`; raises as `require_weights`."""
+    """Copy `tensors` into `model`. Raises ModelError as `require_weights` does."""
     require_weights(model, tensors, source)
     model.load_state_dict(dict(tensors))
 
 
 def require_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Check that `tensors` are finite and have the names, shapes and dtypes of `model`'s state, which may be on meta.
+    """Check that `tensors` are finite and have the names, shapes and dtypes of `model`'s state dict.
 
-    Raises ModelError with the file `source` and the first tensor that does not fit.
+    `model` may be on the meta device. Raises ModelError with the file `source` and the first tensor that does not fit.
     """
     expected = model.state_dict()
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in tensors:
             raise ModelError(f"{source}: has no tensor {name}; it belongs to another architecture")
         if name not in expected:
-            raise ModelError(f"{source}: has a tensor {escaped(name)} that this architecture does not know")
+            raise ModelError(f"{source}: has an unexpected tensor {escaped(name)}; it belongs to another architecture")
         if expected[name].shape != tensors[name].shape:
             shapes = tuple(tensors[name].shape), tuple(expected[name].shape)
             raise ModelError(f"{source}: {name} has the shape {shapes[0]}, but the architecture has {shapes[1]}")
         if expected[name].dtype != tensors[name].dtype:
-            raise ModelError(f"{source}: {name} is of {tensors[name].dtype}, but must be of {expected[name].dtype}")
+            raise ModelError(f"{source}: {name} has dtype {tensors[name].dtype}, but must have {expected[name].dtype}")
         if not tensors[name].isfinite().all():
-            raise ModelError(f"{source}: {name} holds numbers that are not finite")
+            raise ModelError(f"{source}: {name} has values that are not finite")
 
 
 class _WithoutDraws(TorchFunctionMode):
-    """Leave tensors as they are where torch.nn.init would fill them: on the meta device that imports torch._dynamo."""
+    """Skips all functions of torch.nn.init. On the meta device they would import torch._dynamo, which is slow."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -92,12 +92,12 @@ class _WithoutDraws(TorchFunctionMode):
 
 
 def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor], source: Path) -> Model:
-    """Return the module that `build` makes, with `tensors` as its state.
+    """Build a module with `build` and load `tensors` as its state dict.
 
-    The module is built on torch's meta device first, which allocates nothing and draws no initial weights. Memory is
-    allocated only once names, shapes and dtypes fit. A module that the meta device cannot hold, because its __init__
-    reads values or keeps tensors outside its state, is built a second time, on the CPU. Raises ModelError with the
-    file `source` where the tensors do not fit, and whatever `build` raises.
+    The module is first built on the meta device, which allocates no memory and draws no initial weights. Memory is
+    allocated after names, shapes and dtypes are checked. A module that cannot be on the meta device, because its __init__
+    reads values or keeps tensors outside the state dict, is built again on the CPU. Raises ModelError with the file
+    `source` if the tensors do not fit, and any exception of `build`.
     """
     try:
         with torch.device("meta"), _WithoutDraws():
@@ -116,7 +116,7 @@ def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor]
 
 
 def _has_state_outside(model: nn.Module) -> bool:
-    """Whether a tensor on the meta device is not in the state: a buffer that is not saved, or a plain attribute."""
+    """Whether `model` has a meta tensor outside its state dict: a non-persistent buffer, or a plain attribute."""
     saved = model.state_dict(keep_vars=True).values()
     known = {id(tensor) for tensor in saved}
     held = [*model.buffers(), *(value for module in model.modules() for value in vars(module).values())]
@@ -124,7 +124,7 @@ def _has_state_outside(model: nn.Module) -> bool:
 
 
 def config_to_dict(config: ModelConfig) -> dict[str, Any]:
-    """The contents of config.json."""
+    """Return the content of config.json."""
     values = dataclasses.asdict(config)
     labels = values.pop("labels")
     return {
@@ -137,11 +137,11 @@ def config_to_dict(config: ModelConfig) -> dict[str, Any]:
 
 
 def config_from_file(path: Path) -> ModelConfig:
-    """Read config.json; ModelError if it is damaged or not of this program's making."""
+    """Read config.json. Raises ModelError if it is damaged or was not written by recur."""
     try:
         values = json.loads(read_limited(path, limit=1 << 22))
         if not isinstance(values, dict) or values.pop("model_type", None) != "recurcli":
-            raise ModelError(f"{path}: is not the config.json of a model of recur")
+            raise ModelError(f"{path}: is not the config.json of a recur model")
         version = values.pop("format_version", None)
         if version != FORMAT_VERSION:
             raise ModelError(f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}")
@@ -156,7 +156,7 @@ def config_from_file(path: Path) -> ModelConfig:
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
-    """Number of parameters of each part of a model, and their `total`."""
+    """Return the number of parameters of each child module, and their `total`."""
     parts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
     own = sum(parameter.numel() for parameter in model.parameters(recurse=False))
     if own:
@@ -165,10 +165,10 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
 
 
 def cpu_state(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of a model's weights that later steps do not change."""
+    """Return a copy of a model's state dict on the CPU."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in model.state_dict().items()}
 
 
 def total_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """Bytes that `tensors` take."""
+    """Return the total size of `tensors` in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

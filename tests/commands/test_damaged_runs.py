@@ -74,11 +74,11 @@ def test_weights_are_read_as_safetensors_or_not_at_all(recur: Recur, trained: Pa
     for number, (content, reason) in enumerate(
         (
             (whole[: len(whole) // 2], "is damaged"),
-            (whole[:100], "is no safetensors file, or is cut short"),
-            (b"", "is no safetensors file, or is cut short"),
-            (pickle.dumps(Trap()), "is no safetensors file"),
-            (b"PK\x03\x04" + b"\0" * 100, "is no safetensors file"),
-            (struct.pack("<Q", 1 << 40) + whole[8:], "is no safetensors file"),
+            (whole[:100], "is not a safetensors file, or is truncated"),
+            (b"", "is not a safetensors file, or is truncated"),
+            (pickle.dumps(Trap()), "is not a safetensors file"),
+            (b"PK\x03\x04" + b"\0" * 100, "is not a safetensors file"),
+            (struct.pack("<Q", 1 << 40) + whole[8:], "is not a safetensors file"),
             (struct.pack("<Q", len(header)) + header + b"\0" * 8, "belongs to another architecture"),
             (whole[:8] + whole[8:].replace(b"F32", b"F99", 1), "is damaged"),
             (struct.pack("<Q", 60_000) + b"[" * 60_000, "header is damaged"),
@@ -101,7 +101,7 @@ def test_a_tokenizer_of_another_vocabulary_does_not_fit(recur: Recur, trained: P
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("model_type", "bert", "is not the config.json of a model of recur"),
+        ("model_type", "bert", "is not the config.json of a recur model"),
         ("format_version", 99, "has format version 99"),
         ("encoder", {"name": "unheard-of", "hidden_size": 16, "num_layers": 2}, "unheard-of"),
         ("encoder", {"name": "rezero", "hidden_size": 16, "num_layers": 2}, "belongs to another architecture"),

@@ -162,7 +162,7 @@ def test_dev_rows_are_evaluated_in_batches_that_the_memory_of_training_holds(
         (["--preset", "starsaber-tnews", "--set", "encoder.num_heads=3"], 2, "the encoder starsaber has no such key"),
         (["--preset", "starsaber-tnews", "--set", "encoder.hidden_size=-1"], 2, "encoder.hidden_size: must be at least 1"),
         (["--preset", "bilstm-tnews", "--set", "encoder.hidden_size=7"], 2, "hidden_size"),
-        (["--preset", "starsaber-tnews", "--device", "cuda:99"], 2, "is not here"),
+        (["--preset", "starsaber-tnews", "--device", "cuda:99"], 2, "is not available"),
         (["--preset", "starsaber-tnews", "--device", "tpu"], 2, "is unknown"),
         (["--preset", "starsaber-tnews", "--data", "nowhere"], 3, "does not exist; --data"),
         (["--preset", "starsaber-tnews", "--data", "empty"], 3, "has no train rows (looked for train.json"),

@@ -335,5 +335,5 @@ def test_machines_with_other_data_are_refused(tiny_tnews: Path, tmp_path: Path) 
     assert [first.returncode, second.returncode] == [1, 1]
     for _, err in ends:  # each has a stderr of its own
         (line,) = told(err)
-        assert "rank 0 and rank 1 must be alike: train " in line
+        assert "rank 1 differs from rank 0: train " in line
     assert not any(output.exists() for output in outputs)

@@ -179,7 +179,7 @@ def test_a_disk_that_will_not_hold_the_checkpoints_is_told_at_the_start(
     shutil.rmtree(small_disk / "x")
     fill(small_disk, 1_000_000)
     found = re.search(
-        r"recur: warning: (.*): (\d+\.\d) MB are free on its disk, and 3 checkpoints take (\d+\.\d) MB: make room",
+        r"recur: warning: (.*): (\d+\.\d) MB are free on its disk, but 3 checkpoints need (\d+\.\d) MB; free some space",
         forks.run(*arguments).err,
     )
     assert found is not None

@@ -114,18 +114,18 @@ def test_pickles_under_the_name_of_weights_are_refused_unopened(recur: Recur, tr
         run = rewritten(trained, tmp_path / str(number), content)
         code, out, err = recur("eval", run)
         assert (code, out) == (4, "")
-        assert err == f"recur: error: {run / 'model.safetensors'}: is no safetensors file, or is cut short\n"
+        assert err == f"recur: error: {run / 'model.safetensors'}: is not a safetensors file, or is truncated\n"
     assert not mark.exists()
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (torch.Tensor.double, "is of torch.float64, but must be of torch.float32"),
-        (torch.Tensor.half, "is of torch.float16, but must be of torch.float32"),
-        (torch.Tensor.long, "is of torch.int64, but must be of torch.float32"),
-        (lambda tensor: tensor.to(torch.float8_e4m3fn), "is of torch.float8_e4m3fn, but must be of torch.float32"),
-        (lambda tensor: tensor * torch.nan, "holds numbers that are not finite"),
+        (torch.Tensor.double, "has dtype torch.float64, but must have torch.float32"),
+        (torch.Tensor.half, "has dtype torch.float16, but must have torch.float32"),
+        (torch.Tensor.long, "has dtype torch.int64, but must have torch.float32"),
+        (lambda tensor: tensor.to(torch.float8_e4m3fn), "has dtype torch.float8_e4m3fn, but must have torch.float32"),
+        (lambda tensor: tensor * torch.nan, "has values that are not finite"),
         (lambda tensor: tensor.flatten().contiguous(), "has the shape"),
     ],
 )

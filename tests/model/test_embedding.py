@@ -161,7 +161,7 @@ def test_vectors_of_the_whole_width_are_refused_where_positions_take_half(
     words.write_text("鼠 " + " ".join(["0.25"] * 16), encoding="utf-8")
     code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x", f"embedding.vectors={words}"))
     assert code == 2
-    assert "has vectors of 16 numbers; encoder.hidden_size asks for 8, half of it beside positions" in err
+    assert "has vectors of size 16; the model needs size 8, half of encoder.hidden_size" in err
 
 
 def test_a_pretrained_run_of_another_kind_of_table_is_refused(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:

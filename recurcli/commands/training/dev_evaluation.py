@@ -1,4 +1,4 @@
-"""The dev rows of a fine-tuning: the metric that chooses the best model, and the report on the final one."""
+"""Evaluation on the dev rows in fine-tuning: the dev metric that selects the best model, and the final report."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from recurcli.training.signals import StopRequest
 
 @dataclass(frozen=True)
 class DevEvaluation:
-    """Evaluates `model` on the dev rows, in batches shared by all ranks."""
+    """Evaluates `model` on the dev rows. The ranks share the batches."""
 
     model: Classifier
     split: Split
@@ -26,11 +26,11 @@ class DevEvaluation:
     task: Task
     metric_name: str
     inference: InferenceConfig
-    """fp32, so that the metric of a row does not depend on the other rows of its batch."""
+    """Its precision is fp32, so that a prediction does not depend on the other rows of the batch."""
     stop: StopRequest
 
     def metric(self) -> float:
-        """The dev metric of the model as it is now. Raises StopTraining if a signal asks for a stop."""
+        """Return the dev metric of the current weights. Raises StopTraining if a rank has received a signal to stop."""
         logits = self._logits()
         ranks = self.inference.ranks
         if not ranks.is_main:
@@ -42,7 +42,7 @@ class DevEvaluation:
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Write predictions.dev.jsonl in `folder` (rank 0); returns the metrics for result.json.
 
-        Raises StopTraining if a signal asks for a stop.
+        Raises StopTraining if a rank has received a signal to stop.
         """
         logits = self._logits()
         if not self.inference.ranks.is_main:

@@ -1,4 +1,4 @@
-"""What a training reports: the plan of a dry run, a warning about disk space, and the result."""
+"""Reports of a training run: the plan of a dry run, a warning about disk space, and result.json."""
 
 import math
 import platform
@@ -27,7 +27,7 @@ COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "fin
 
 
 def plan_of(setup: TrainingSetup) -> dict[str, Any]:
-    """The result of a dry run: what would be read, built and trained."""
+    """Return the plan that a dry run prints: data, model size, steps and machine."""
     request, loop, preset = setup.request, setup.loop, setup.request.resolved.preset
     mean_length = float(loop.objective.lengths.mean())
     return {
@@ -48,28 +48,31 @@ def plan_of(setup: TrainingSetup) -> dict[str, Any]:
 
 
 def _checkpoint_bytes(model: nn.Module, section: Section) -> int:
-    """About the size of a checkpoint: weights, two moments of those that learn, and the best weights in fine-tuning."""
+    """Return the approximate size of a checkpoint: weights, two Adam moments, and the best weights in fine-tuning."""
     weights = total_bytes(model.state_dict())
     learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     return weights + 2 * learning + (weights if section == "finetuning" else 0)
 
 
 def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
-    """A warning if the disk will not hold the checkpoints: the newest is written before the oldest is deleted."""
+    """Yield a warning if the checkpoints need more than the free disk space.
+
+    They need space for one more than `keep_checkpoints`, because the newest is written before the oldest is deleted.
+    """
     run, count = RunDirectory(setup.request.output), setup.loop.config.keep_checkpoints + 1
     needed = count * _checkpoint_bytes(setup.loop.model, setup.section)
     held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
     free = shutil.disk_usage(run.path).free
     if free + held < needed:
         yield Note(
-            f"{run.path}: {free / 1e6:,.1f} MB are free on its disk, and {count} checkpoints take {needed / 1e6:,.1f} MB: "
-            "make room, or the training will stop where the disk is full",
+            f"{run.path}: {free / 1e6:,.1f} MB are free on its disk, but {count} checkpoints need {needed / 1e6:,.1f} MB; "
+            "free some space, or training will stop when the disk is full",
             "warning",
         )
 
 
 def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, Any]) -> dict[str, Any]:
-    """The contents of result.json: what was trained, on which data, how fast, and `report` on the dev rows."""
+    """Return the content of result.json: settings, data, speed, and the dev metrics in `report`."""
     request, loop, preset = setup.request, setup.loop, setup.request.resolved.preset
     return {
         "command": COMMANDS[setup.section],
@@ -94,7 +97,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
 
 
 def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[str, Any]:
-    """The facts about the machine that the bits of a run depend on."""
+    """Return the facts about the machine that a bit-identical result depends on."""
     return {
         "torch": torch.__version__,
         "device": device.type,
@@ -106,7 +109,7 @@ def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[st
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
+    """Return the versions of the packages that a result depends on."""
     return {
         "recurcli": __version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""What `recur pretrain` and `recur finetune` share: entering the run directory, and training to the end in it."""
+"""Steps that `recur pretrain` and `recur finetune` share: lock the run directory, train, and write the result."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -29,16 +29,16 @@ from recurcli.validation import InvalidConfig, parse_config
 Event = Note | Progress | Finished
 
 FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.compile", "data.path")
-"""Keys that may differ between a run and its resume; the data are compared by their hash."""
+"""Keys that a resume may change. The data are compared by hash instead of data.path."""
 FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every")
 
 
 @contextlib.contextmanager
 def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunStatus, torch.device]]:
-    """Lock the run directory (rank 0) for the block; yields whether the run is new, unfinished or finished, and the device.
+    """Lock the run directory within the block (on rank 0); yields the status of the run and the device.
 
-    A dry run is new and touches no file. Raises UsageError if the encoder refuses its keys, or the run cannot be
-    resumed with this preset.
+    A dry run has the status "new" and writes no file. Raises UsageError if the encoder rejects its keys, or if the run
+    cannot be resumed with this preset.
     """
     preset, ranks = request.resolved.preset, current()
     _check_encoder(request.resolved)
@@ -52,7 +52,7 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
     if not ranks.is_main:
         yield ranks.broadcast(None), device
         return
-    # torchrun restarts with the same options: its own run is then resumed, not refused and not overwritten.
+    # torchrun restarts processes with the same options; a restart resumes its run, whatever the options say.
     restarted, run = ranks.was_started(), RunDirectory(request.output)
     resume, overwrite = request.resume or restarted, request.overwrite and not restarted
     run.check_output(resume=resume, overwrite=overwrite)  # before a lock file is made; and again under the lock
@@ -66,7 +66,7 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
 
 
 def _check_encoder(resolved: ResolvedPreset) -> None:
-    """Raise UsageError for values that the encoder's Config refuses, before any data are read."""
+    """Raise UsageError if the encoder's Config rejects a value. This runs before any data are read."""
     values = {key: value for key, value in resolved.preset.encoder.items() if key != "name"}
     try:
         parse_config(encoder_class(resolved.preset.encoder["name"]).Config, values)
@@ -75,24 +75,24 @@ def _check_encoder(resolved: ResolvedPreset) -> None:
 
 
 def _preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
-    """The keys of a preset that a resume must match, as dotted paths."""
+    """Return the keys of a preset that a resume must match, as dotted paths, with their values."""
     other = "finetuning" if section == "pretraining" else "pretraining"
     pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
     return {key: value for key, value in pairs if key not in FREE_KEYS and not key.endswith(FREE_ENDINGS)}
 
 
 def finished_run(request: TrainingRequest) -> Iterator[Event]:
-    """Yield the stored result of a run that is finished."""
+    """Yield the stored result of a finished run."""
     ranks = current()
     result = ranks.broadcast(RunDirectory(request.output).read_result() if ranks.is_main else None)
-    yield Note(f"{request.output} is finished; nothing to do")
+    yield Note(f"{request.output}: is already finished; nothing to do")
     yield Finished(result)
 
 
 def run_training(setup: TrainingSetup) -> Iterator[Event]:
-    """Train from the newest checkpoint, or from the start, to the end; yields notes, progress and the result.
+    """Train to the end, from the newest checkpoint if there is one; yields notes, progress and the result.
 
-    A dry run yields its plan instead.
+    A dry run yields only its plan.
     """
     if setup.request.dry_run:
         yield Finished(plan_of(setup))
@@ -114,7 +114,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
 
 @contextlib.contextmanager
 def _resume_hint() -> Iterator[None]:
-    """Add to a StorageError that the run can be resumed: all that was saved before is whole."""
+    """Add a hint to each StorageError that the run can be resumed from its last checkpoint."""
     try:
         yield
     except StorageError as error:
@@ -122,7 +122,7 @@ def _resume_hint() -> Iterator[None]:
 
 
 def _session(setup: TrainingSetup) -> Session:
-    """The training with its files, and the facts that a resume is compared by."""
+    """Return the session, with the facts that a resume must or should match."""
     preset, run = setup.request.resolved.preset, RunDirectory(setup.request.output)
     data = {
         f"{split} {key}": facts[key] for split, facts in setup.data.items() for key in ("sha256", "rows", "dropped")
@@ -139,21 +139,21 @@ def _session(setup: TrainingSetup) -> Session:
 
 
 def _require_same_ranks(session: Session, setup: TrainingSetup) -> None:
-    """Raise UsageError if a rank has read other data than rank 0, or computes in another way."""
+    """Raise UsageError if a rank differs from rank 0 in its data, preset or machine facts."""
     facts = {
         **session.must_match,
         **session.should_match,
         "vocabulary": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
     }
-    del facts["threads"]  # machines differ in that
+    del facts["threads"]  # may differ between machines
     first, *others = session.ranks.all_gather(facts)
     for rank, other in enumerate(others, 1):
         if difference := first_difference(first, other):
-            raise UsageError(f"rank 0 and rank {rank} must be alike: {difference}")
+            raise UsageError(f"rank {rank} differs from rank 0: {difference}; give all ranks the same data and options")
 
 
 def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
-    """Make the best weights (the last ones in pre-training) the run's model, and write its predictions and result."""
+    """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json."""
     model, ranks = setup.loop.model, session.ranks
     if session.best is not None:
         model.load_state_dict(session.best)

@@ -1,4 +1,4 @@
-"""What `recur pretrain` and `recur finetune` build a training from: rows, tokens, a fresh model, and a training loop."""
+"""Steps that `recur pretrain` and `recur finetune` share: tokenise the rows, build the model and the training loop."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ Section = Literal["pretraining", "finetuning"]
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What the command line asks for."""
+    """The options of `recur pretrain` or `recur finetune`."""
 
     resolved: ResolvedPreset
     output: Path
     init: Path | None = None
-    """The pretrained run to start from; None: fresh weights."""
+    """The pretrained run to start from; None: random initial weights."""
     resume: bool = False
     overwrite: bool = False
     dry_run: bool = False
@@ -46,7 +46,7 @@ class TrainingRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """A training that is ready to run: all data are read, the model is built."""
+    """A training run that is ready to start: all data are read and the model is built."""
 
     request: TrainingRequest
     section: Section
@@ -55,12 +55,12 @@ class TrainingSetup:
     config: ModelConfig
     tokenizer: Tokenizer
     data: dict[str, dict[str, Any]]
-    """For each split: path, rows, sha256, and the numbers of rows dropped, bad and truncated."""
+    """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
     stop: StopRequest
     dev: DevEvaluation | None = None
-    """The dev rows; None in pre-training."""
+    """The evaluation on the dev rows; None in pre-training."""
     init_sha256: str | None = None
-    """sha256 of the weights that training starts from; None for fresh weights."""
+    """sha256 of the initial weights of --init; None: random initial weights."""
 
 
 def build_loop(
@@ -92,7 +92,7 @@ def build_loop(
 
 
 def texts_of(*splits: Split) -> Iterator[str]:
-    """Every text of the splits, second texts of pairs included; a vocabulary is learned from them."""
+    """Yield every text of the splits, including the second texts of pairs. The tokenizer is trained on them."""
     for split in splits:
         for example in split.examples:
             yield example.text
@@ -101,12 +101,12 @@ def texts_of(*splits: Split) -> Iterator[str]:
 
 
 def encode_split(split: Split, tokenizer: Tokenizer, max_length: int) -> Tokens:
-    """The token ids of the rows of `split`."""
+    """Tokenise the rows of `split`."""
     return tokenizer.encode([(example.text, example.pair) for example in split.examples], max_length)
 
 
 def describe_split(split: Split, tokens: Tokens) -> dict[str, Any]:
-    """The facts about a split that result.json keeps."""
+    """Return the facts about a split for result.json."""
     return {
         "path": None if split.path is None else str(split.path),
         "rows": len(split.examples),
@@ -118,7 +118,7 @@ def describe_split(split: Split, tokens: Tokens) -> dict[str, Any]:
 
 
 def notes_on(name: str, split: Split, tokens: Tokens, max_length: int) -> Iterator[Note]:
-    """Notes on the rows that were skipped, dropped or cut."""
+    """Yield notes on the rows that were skipped, dropped or truncated."""
     if split.bad:
         yield Note(f"{name}: {len(split.bad):,} bad rows skipped, the first: {split.bad[0]}", "warning")
     if split.dropped:
@@ -129,7 +129,7 @@ def notes_on(name: str, split: Split, tokens: Tokens, max_length: int) -> Iterat
 
 
 def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
-    """A note on the number of rows that were cut to `max_length` tokens, if any were."""
+    """Yield a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
     if cut:
         yield Note(f"{name}: {cut:,} rows ({cut / rows:.1%}) cut to data.max_length {max_length}")
 
@@ -137,7 +137,7 @@ def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[No
 def model_config(
     preset: Preset, tokenizer: Tokenizer, labels: tuple[str, ...], columns: dict[str, list[str]]
 ) -> ModelConfig:
-    """The configuration of the model that `preset` and the vocabulary of `tokenizer` define."""
+    """Return the ModelConfig for `preset` and the vocabulary of `tokenizer`."""
     return ModelConfig(
         encoder=preset.encoder,
         vocab_size=tokenizer.vocab_size,
@@ -153,15 +153,15 @@ def model_config(
 
 
 def build_model(kind: type[Model], config: ModelConfig, seed: int) -> Model:
-    """A model with fresh weights, drawn from `seed`."""
+    """Return a model with random initial weights, drawn with `seed`."""
     seed_weights(seed)
     return kind(config)
 
 
 def use_vectors(model: Classifier | MaskedTokenModel, preset: Preset, tokenizer: Tokenizer) -> Iterator[Note]:
-    """Put the word vectors of `embedding.vectors`, if any, into the embedding; yields how many tokens have one.
+    """Copy the word vectors of `embedding.vectors`, if it is set, into the embedding; yields a note on their number.
 
-    Raises UsageError if they are not as long as the model's.
+    Raises UsageError if the size of the vectors does not fit the model.
     """
     if preset.embedding.vectors is None:
         return
@@ -169,8 +169,14 @@ def use_vectors(model: Classifier | MaskedTokenModel, preset: Preset, tokenizer:
     vectors = read_vectors(path, tokenizer.tokens)
     width, wanted = vectors.matrix.shape[1], model.embedding.weight.shape[1]
     if width != wanted:
-        half = ", half of it beside positions" if wanted < model.config.hidden_size else ""
-        raise UsageError(f"{path}: has vectors of {width} numbers; encoder.hidden_size asks for {wanted}{half}")
+        half = (
+            ", half of encoder.hidden_size because of concatenated positions"
+            if wanted < model.config.hidden_size
+            else ""
+        )
+        raise UsageError(
+            f"{path}: has vectors of size {width}; the model needs size {wanted}{half}; change encoder.hidden_size"
+        )
     model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known))
     yield Note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
     model.embedding.weight.requires_grad_(not preset.embedding.freeze)
