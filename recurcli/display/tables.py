@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
 
 UNLIMITED = 100_000
-"""Columns of a table in a pipe: as many as it needs, so that no value is cut."""
+"""Width in characters of output to a pipe: no value is cut."""
+NARROW = 60
+"""Width in characters of a terminal below which a table that does not fit is printed as one block per row."""
 
 
 def print_json(value: Any) -> None:
@@ -54,9 +57,26 @@ def show(*parts: RenderableType) -> None:
     screen = console()
     screen.file = paper
     for part in parts:
-        screen.print(part)
+        screen.print(_as_blocks(part) if isinstance(part, Table) and _is_too_wide(part, screen) else part)
     lines = [line.rstrip() for line in paper.getvalue().strip("\n").split("\n")]
     write("\n".join(line for line, before in zip(lines, ["", *lines], strict=False) if line or before))
+
+
+def _is_too_wide(part: Table, screen: Console) -> bool:
+    if screen.width >= NARROW or not part.show_header:
+        return False
+    return Measurement.get(screen, screen.options.update(max_width=UNLIMITED), part).maximum > screen.width
+
+
+def _as_blocks(wide: Table) -> Table:
+    """Turn each row of a table into a block: the first cell in one line, then a line for each other column."""
+    blocks = table("", "")
+    names = [column.header for column in wide.columns]
+    for first, *others in zip(*(column.cells for column in wide.columns), strict=True):
+        blocks.add_row(names[0], first)
+        for name, value in zip(names[1:], others, strict=True):
+            blocks.add_row(Text("  ") + name if isinstance(name, Text) else name, value)
+    return blocks
 
 
 def cell(text: object, style: str = "") -> Text:
