@@ -25,13 +25,13 @@ from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
 
 DIAGNOSED_ROWS = 64
-"""How many rows a diagnosis looks at: pairs of tokens are many."""
+"""Number of rows in a diagnosis, which measures all pairs of their tokens."""
 
 
 def data_config(run: Path, data: Path | None) -> DataConfig:
-    """How the run read its data, with another place for them if `data` says so.
+    """Return the data section of the run's preset, with the path `data` if it is given.
 
-    Raises ModelError if the run's preset cannot be read, DataError if its data are gone.
+    Raises ModelError if the preset of the run cannot be read, DataError if its data no longer exist.
     """
     config = RunDirectory(run).read_data_config()
     if data is not None:
@@ -43,7 +43,7 @@ def data_config(run: Path, data: Path | None) -> DataConfig:
 
 
 def task_of(run: Path, predictor: Predictor) -> Task:
-    """The task that the model was trained on; ModelError if this recur does not know it, or knows other labels."""
+    """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
     try:
         task = task_named(predictor.model.config.task)
     except UsageError as error:
@@ -65,9 +65,10 @@ def evaluate(
     diagnosed: bool = False,
     plots: Path | None = None,
 ) -> Iterator[Note | RowsDone | Finished]:
-    """Score the model in `run` on labelled rows; yields notes, the rows done, and the metrics, perhaps `diagnosed`.
+    """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
 
-    `split` None: all rows of a single file `data`, else the dev rows. Raises DataError if the rows have no labels.
+    `split` None: all rows of `data` if it is a file, else the dev rows. `diagnosed` adds a diagnosis of the layers; `plots`
+    draws it into a file. Raises DataError if the rows have no labels.
     """
     if plots is not None:
         _check_plots(plots, diagnosed)
@@ -122,7 +123,7 @@ def evaluate(
 
 
 def _load_rows(run: Path, task: Task, split: str, data: Path | None) -> Split:
-    """The labelled rows to score; `split` is "file" for all rows of the file `data`."""
+    """Return the labelled rows to score; the split "file" means all rows of the file `data`."""
     config = data_config(run, data)
     alone = config.path is not None and Path(config.path).is_file()
     if not task.has_labels(split) and split != "file":
@@ -154,9 +155,9 @@ def _is_training_file(run: Path, task: Task, data: Path) -> bool:
 
 
 def _count_training_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, int | None]:
-    """How many of `rows` have the texts of a training row, and a note on it; None where the training rows are not at hand.
+    """Return the number of `rows` whose texts are those of a training row; yields a note on it.
 
-    The training rows are read anew from where the preset of the run has them; those of the Hub are not.
+    None: the training rows cannot be read again. They are read from the path in the run's preset, never from the Hub.
     """
     unknown = "how many of these rows are training rows is unknown"
     config = RunDirectory(run).read_data_config()
@@ -182,7 +183,7 @@ def _count_training_rows(run: Path, task: Task, rows: Split) -> Generator[Note, 
 
 
 def _check_plots(path: Path, diagnosed: bool) -> None:
-    """Refuse what could not be drawn, before anything is computed."""
+    """Raise UsageError if the plots could not be drawn, before anything is computed."""
     if not diagnosed:
         raise UsageError("--plots draws a diagnosis; add --diagnose")
     if path.suffix not in (".png", ".svg", ".pdf"):
@@ -194,7 +195,7 @@ def _check_plots(path: Path, diagnosed: bool) -> None:
 
 
 def _diagnosis(predictor: Predictor, texts: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
-    """What the layers of the model do, on the first DIAGNOSED_ROWS of the texts that have a pair of tokens."""
+    """Return the diagnosis of the layers on the first DIAGNOSED_ROWS texts with at least two tokens."""
     from recurcli.diagnostics.diagnose import diagnose  # scipy and all encoders: only where they are asked for
 
     model = predictor.model

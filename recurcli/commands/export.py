@@ -1,4 +1,4 @@
-"""`recur export`: trained classifiers in a format that others read."""
+"""`recur export`: writes trained classifiers, or their predictions, in a format of another tool."""
 
 import os
 from collections.abc import Generator, Iterator, Sequence
@@ -47,7 +47,7 @@ def _trained_run(run: Path, predictor: Predictor, data: Path | None) -> TrainedR
 
 
 def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> None:
-    """Raise UsageError for an output that cannot be written."""
+    """Raise UsageError if `output` has the wrong suffix or cannot be written."""
     if output.suffix != format.suffix:
         raise UsageError(f"{output}: {format.title}; name it {output.name}{format.suffix}")
     if not output.parent.is_dir():

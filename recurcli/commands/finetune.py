@@ -87,7 +87,7 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
 
 
 def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
-    """Notes on the columns and labels of your own rows, and warnings about labels that look wrong."""
+    """Yield notes on the columns and labels of your own rows, and warnings about suspicious labels."""
     if len(dev.labels) == 1:
         yield Note(
             f"all {len(dev.examples):,} dev rows have the label '{escaped(dev.labels[0])}': "
@@ -109,7 +109,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
 
 
 def _read_init(path: Path, preset: Preset) -> TrainedFiles:
-    """Read the pretrained run at `path`; UsageError if its tokenizer, embedding or encoder is not the preset's."""
+    """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
     before, now = (_architecture(values) for values in (RunDirectory(path).read_preset(), preset.to_dict()))
     for key in sorted(before.keys() | now.keys()):
@@ -122,7 +122,7 @@ def _read_init(path: Path, preset: Preset) -> TrainedFiles:
 
 
 def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that a pretrained run and a fine-tuning must share; dropout may differ."""
+    """Return the keys in which a pretrained run and the preset must agree; dropout may differ."""
     return {
         ".".join(path): value
         for path, value in flatten(values)
@@ -132,7 +132,7 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _load_pretrained(model: Classifier, init: TrainedFiles) -> None:
-    """Copy embedding and encoder of a pretrained run into `model`; the head keeps its fresh weights."""
+    """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights."""
     head = {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
     shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}
     load_weights(model, {**shared, **head}, init.path / "model.safetensors")

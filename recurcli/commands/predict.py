@@ -1,4 +1,4 @@
-"""`recur predict`: labels for the rows of a file or a pipe, one row out for each row in, in order, in constant memory."""
+"""`recur predict`: labels the rows of a file or a pipe. One row out per row in, in order, in constant memory."""
 
 import contextlib
 import gc
@@ -34,17 +34,17 @@ from recurcli.model.device import Precision, choose_precision
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What the command line asks for."""
+    """The options of `recur predict`."""
 
     run: Path
     source: Path = Path("-")
     output: Path = Path("-")
     format: OutputFormat | None = None
-    """None: that of the input."""
+    """None: the format of the input."""
     input_format: InputFormat | None = None
-    """None: as the name of the file says, or its first byte."""
+    """None: detected from the file name or the first byte."""
     delimiter: str | None = None
-    """What separates fields, where it is not TAB (TSV) or a comma (CSV)."""
+    """Field delimiter; None: TAB for TSV, a comma for CSV."""
     columns: ColumnOptions = field(default_factory=ColumnOptions)
     probabilities: bool = False
     top_k: int | None = None
@@ -58,9 +58,9 @@ class PredictRequest:
 
 
 def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
-    """Label the rows of `request.source`; yields notes, and the number of rows done after every batch.
+    """Label the rows of `request.source`; yields notes, and the number of finished rows after each batch.
 
-    Raises DataError for an input that cannot be read at all, and with `strict` for its first bad row.
+    Raises DataError if the input cannot be read, and with `strict` for the first bad row.
     """
     ranks = current()
     if not ranks.is_main:  # the main process reads the input and writes the output
@@ -153,10 +153,10 @@ def _same_format(format: Format) -> OutputFormat:
 
 
 def _answers_at_once(request: PredictRequest, output: OutputStream) -> bool:
-    """Whether a row is answered when no other follows it, rather than with a whole window.
+    """Whether a row is answered as soon as no other row is waiting, instead of with a whole window.
 
-    Which rows share a batch then depends on when they come, and with that the last digit of a score: good where
-    somebody watches or asks for it, never where the same input must give the same bytes.
+    The batches, and with them the last digit of a score, then depend on the timing of the input. So this is on only for a
+    terminal or with --unbuffered, never for an output file.
     """
     if output.resumable:
         return False
@@ -168,7 +168,7 @@ def _typed() -> bool:
 
 
 def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
-    """What a resume must match, of the command line and of the input, and what it should match, of the machine."""
+    """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     columns, config = writer.columns, predictor.config
     on_gpu = config.device.type == "cuda"
     return {

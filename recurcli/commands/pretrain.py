@@ -70,12 +70,12 @@ class _TokenizedText(NamedTuple):
     tokenizer: Tokenizer
     tokens: TokenRows
     data: dict[str, dict[str, Any]]
-    """For each split, or for `text`: path, rows, sha256, and the numbers of rows dropped, bad and truncated."""
+    """By split, or for `text`: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
     notes: list[Note]
 
 
 def _is_corpus(preset: Preset) -> bool:
-    """Whether the data are plain text: a text file, or a folder of text files without rows of the task."""
+    """Whether data.path is plain text: a text file, or a folder with text files and no rows of the task."""
     if preset.data.path is None:
         return False
     path = Path(preset.data.path)
@@ -85,7 +85,7 @@ def _is_corpus(preset: Preset) -> bool:
 
 
 def _tokenize_corpus(corpus: Corpus, preset: Preset) -> _TokenizedText:
-    """Train the tokenizer and tokenise text files that may be larger than memory."""
+    """Train the tokenizer and tokenise text files, which may be larger than memory."""
     tokenizer = corpus_tokenizer(corpus, preset.tokenizer)
     tokens = stored_tokens(corpus, tokenizer, preset.data.max_length)
     notes = list(note_on_cuts("text", tokens.truncated, len(tokens), preset.data.max_length))
@@ -107,9 +107,9 @@ def _tokenize_splits(splits: dict[str, Split], preset: Preset) -> _TokenizedText
 
 
 def _load_splits(preset: Preset) -> dict[str, Split]:
-    """The rows of a file, or the train, dev and test rows of the task (StarSaber, section 4).
+    """Return the rows of a single file, or the train, dev and test rows of the task (StarSaber, section 4).
 
-    Your own rows need not have all of these splits.
+    For your own rows, missing splits are left out.
     """
     task = task_named(preset.task)
     if preset.data.path is not None and Path(preset.data.path).is_file():

@@ -22,10 +22,10 @@ LARGE = 4 << 20
 def prepare_tokens(
     files: Sequence[DataFile], task: Task, config: DataConfig, tokenizer: TokenizerConfig
 ) -> Generator[Note, None, tuple[dict[str, Any], TokenCounter]]:
-    """Return what counts tokens as a training on these files does, and its description in the report.
+    """Return the description of the tokenizer for the report, and a function that counts tokens as training would.
 
-    Its `vocabulary` is a file or the split it is trained on; None if lengths do not depend on one. Raises DataError if the
-    texts give no vocabulary.
+    `vocabulary` in the description is a file, or the split that the vocabulary is trained on; None: lengths do not depend
+    on a vocabulary. Raises DataError if the texts give no vocabulary.
     """
     file = next((file for file in files if "train" in file.splits), files[0])
     split, path = file.splits[0], file.source.path
@@ -46,7 +46,7 @@ def needs_texts(config: TokenizerConfig) -> bool:
 
 
 def token_counter(config: TokenizerConfig, texts: Iterable[str]) -> TokenCounter:
-    """Return what counts the tokens of rows as a training on `texts` does, a pair's separator included, before any cut.
+    """Return a function that counts the tokens of rows before truncation, including the separator of a pair.
 
     Raises DataError if a vocabulary is needed and `texts` give none.
     """

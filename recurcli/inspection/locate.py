@@ -1,4 +1,4 @@
-"""What a PATH of `recur check` holds: a CLUE submission, one task's file or folder, or a folder of task folders."""
+"""Finds the data at a PATH of `recur check`: a CLUE submission, one task's file or folder, or a folder of task folders."""
 
 import json
 import re

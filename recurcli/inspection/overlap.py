@@ -1,4 +1,4 @@
-"""Texts and ids that occur again: in one split, in two splits, with another label. Found by sorting digests."""
+"""Repeated texts and ids: within a split, across splits, and with different labels. Compares hashes of the texts."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -22,7 +22,7 @@ def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:
 
 
 def note_repeated_ids(split: SplitRows) -> None:
-    """Note the lines of the rows whose id an earlier row has as an issue; rows without an id do not count."""
+    """Add the issue "repeated id" for each row whose id an earlier row has. Rows without an id are ignored."""
     ids = np.frombuffer(split.ids, dtype=np.uint64)
     again = ids != np.frombuffer(digest(""), dtype=np.uint64)
     again[np.unique(ids, return_index=True)[1]] = False

@@ -1,4 +1,4 @@
-"""One pass over the rows of a file; keeps numbers and digests of each row, never its texts."""
+"""Reads the rows of a file once. Keeps numbers and hashes of each row, not its texts."""
 
 import re
 from array import array

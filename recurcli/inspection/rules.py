@@ -1,4 +1,4 @@
-"""Findings from counts: errors would stop a training or lose rows, warnings distort a result, information does neither."""
+"""Findings of `recur check`. An error stops training or loses rows; a warning distorts a result; information does neither."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -120,7 +120,7 @@ def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
 def find_task_issues(
     splits: Sequence[SplitRows], overlaps: Sequence[Mapping[str, Any]], task: Task
 ) -> Iterator[Finding]:
-    """Yield what several splits show together."""
+    """Yield the findings that concern several splits."""
     by_name = {rows.split: rows for rows in splits}
     train, dev = by_name.get("train"), by_name.get("dev")
     if train is not None and dev is not None and dev.drawn:

@@ -1,4 +1,4 @@
-"""The whole experiment as one frozen value, composed of the configs of the floors below."""
+"""Presets: one frozen dataclass with all settings of an experiment, composed from YAML files and options."""
 
 from recurcli.preset.compose import Origin, ResolvedPreset, compose, preset_folder, preset_names
 from recurcli.preset.schema import Preset

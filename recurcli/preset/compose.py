@@ -1,4 +1,4 @@
-"""From a preset's name to one value: later layers win, and every value remembers where it came from.
+"""Resolves a preset by name. Later layers override earlier ones, and the origin of every value is recorded:
 
 the encoder's Config < base.yaml < tasks/<task>.yaml < encoders/<encoder>.yaml < the `extends:` chain < the file's own keys <
 --data < --set.
@@ -25,7 +25,7 @@ _PATHS: tuple[KeyPath, ...] = (("data", "path"), ("tokenizer", "vocabulary"), ("
 
 
 class Origin(NamedTuple):
-    """Where a value was written: a file and its line, or an option of the command line."""
+    """The origin of a value: a file and line, or a command-line option."""
 
     source: str
     line: int | None = None
@@ -41,31 +41,31 @@ class _Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class ResolvedPreset:
-    """A preset, the name it was asked for by, and the origin of each key that was written somewhere."""
+    """A preset, its name, and the origin of each key that is not a default."""
 
     name: str
     preset: Preset
     origins: Mapping[KeyPath, Origin]
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
-        """Every key as a dotted path, its value, and where that comes from (`default` when nothing says it)."""
+        """Yield each key as a dotted path, its value, and its origin (`default` if no file or option sets it)."""
         for path, value in flatten(self.preset.to_dict()):
             yield ".".join(path), value, str(self.origins.get(path, "default"))
 
     def located(self, fault: InvalidConfig) -> UsageError:
-        """`fault` as the user meets it: with the file and line, or the option, that its key was written in."""
+        """Return `fault` as a UsageError with the file and line, or the option, that set its key."""
         return _located(fault, self.origins)
 
 
 def preset_folder() -> Path:
-    """The presets that come with recur: inside an installed package, beside it in a checkout."""
+    """Return the folder of recur's presets: inside an installed package, or next to the package in a checkout."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "presets"
     return inside if inside.is_dir() else package.parent / "presets"
 
 
 def preset_names() -> dict[str, list[str]]:
-    """Names of the encoders, the tasks, and the presets that are one file."""
+    """Return the names of the encoders, the tasks, and the presets with a file of their own."""
     folder = preset_folder()
     return {
         "encoders": sorted({path.stem for path in folder.glob("encoders/*.yaml")} | _foreign_encoders()),
@@ -75,12 +75,12 @@ def preset_names() -> dict[str, list[str]]:
 
 
 def _foreign_encoders() -> set[str]:
-    """Names of encoders that other installed packages bring; none of them is imported for it."""
+    """Return the names of encoders of other installed packages, without importing them."""
     return {point.name for point in entry_points(group="recurcli.encoders")}
 
 
 def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ()) -> ResolvedPreset:
-    """Resolve `--preset name` with `--data` and `--set` on top; UsageError with file and line for any fault."""
+    """Resolve `--preset name`, then apply `--data` and `--set`. Raises UsageError with file and line for any fault."""
     chain = _chain(name)
     options = [_data_layer(data)] if data is not None else []
     options += [_setting_layer(setting) for setting in settings]
@@ -117,7 +117,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
-    """The layers that `name` itself stands for: what it extends first, its own keys last."""
+    """Return the layers of `name`: those of the presets that it extends, then its own keys."""
     if _is_file_name(name):
         path = Path(name).expanduser()
     else:
@@ -162,7 +162,7 @@ def _split_name(name: str) -> _Layer:
 
 
 def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:
-    """The task and the encoder that the layers settle on, checked to be known."""
+    """Return the task and the encoder of the merged layers. Raises UsageError if one is missing or unknown."""
     merged, origins = _merge(layers)
     chosen = []
     for path, kind in ((("task",), "tasks"), (("encoder", "name"), "encoders")):
@@ -192,7 +192,7 @@ def _file_layer(path: Path, own: bool = False) -> _Layer:
 
 
 def _optional_layer(path: Path) -> _Layer:
-    """The file of a task or an encoder; an empty layer if it has none, so that the defaults hold."""
+    """Return the layer of a task's or encoder's file; an empty layer if there is no such file."""
     return _file_layer(path) if path.is_file() else _Layer({}, {})
 
 
@@ -218,7 +218,7 @@ def _setting_layer(setting: str) -> _Layer:
 
 
 def _make_absolute(values: dict[str, Any], folder: Path) -> None:
-    """Paths in a file are meant from that file, paths on the command line from the current folder."""
+    """Make the paths in `values` absolute, relative to `folder`: that of the file, or the current one for options."""
     for section, key in _PATHS:
         holder = values.get(section)
         if isinstance(holder, dict) and isinstance(holder.get(key), str):
@@ -245,7 +245,7 @@ def _merge_into(target: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def _located(fault: InvalidConfig, origins: Mapping[KeyPath, Origin]) -> UsageError:
-    """`fault` with the file and line of its key, or of the nearest section around it."""
+    """Return `fault` with the file and line of its key, or of the innermost section that has one."""
     for length in range(len(fault.path), 0, -1):
         if origin := origins.get(fault.path[:length]):
             return UsageError(f"{origin}: {fault}")

@@ -21,29 +21,29 @@ class Preset:
     task: str
     """The name of a task: its labels, text columns and file names."""
     encoder: dict[str, Any]
-    """`name`, and the keys of that encoder's own Config."""
+    """The encoder's `name`, and the keys of its Config."""
     data: DataConfig = field(default_factory=DataConfig)
-    """Where the rows are and how much of each is read."""
+    """Where the rows are, how they are read, and the maximal length."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    """How text becomes tokens."""
+    """The tokenizer."""
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
-    """How tokens become vectors."""
+    """The token embedding."""
     pooling: Pooling = "mean"
-    """How the states of a text become one vector."""
+    """Pooling of the hidden states of a text to one vector."""
     pretraining: PretrainingConfig = field(default_factory=PretrainingConfig)
-    """`recur pretrain`."""
+    """Settings of `recur pretrain`."""
     finetuning: FinetuningConfig = field(default_factory=FinetuningConfig)
-    """`recur finetune`."""
+    """Settings of `recur finetune`."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Seed, device, precision."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All keys and values, as preset.yaml has them."""
+        """Return all keys and values, as in preset.yaml."""
         return dataclasses.asdict(self)
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of a preset file, for editors. A file may leave out every key, and may name what it `extends`."""
+    """Return the JSON Schema of a preset file, for editors. Every key is optional; `extends` names a parent preset."""
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(Preset).json_schema()

@@ -1,4 +1,4 @@
-"""Where the rows of `recur predict` go, and what must not be written to: standard output, a pipe, a device, a file."""
+"""The output of `recur predict`: standard output, a pipe, a device or a file. Refuses outputs that would lose data."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _STANDARD = ("-", "/dev/stdout", "/dev/fd/1")
 
 
 def refuse_output(output: Path, source: Path, *, overwrite: bool, resume: bool) -> None:
-    """Raise UsageError if writing to `output` would destroy something: the input, or what nobody said to replace."""
+    """Raise UsageError if `output` is the input, an existing file without --overwrite, or in a missing folder."""
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     if resume and is_stream(output):
@@ -38,19 +38,19 @@ def refuse_output(output: Path, source: Path, *, overwrite: bool, resume: bool) 
 
 
 def is_stream(output: Path) -> bool:
-    """Whether bytes can only be sent there: standard output, a FIFO, a device, /dev/fd/N of a process substitution."""
+    """Whether `output` is a stream: standard output, a FIFO, a device, or /dev/fd/N of a process substitution."""
     if str(output).startswith("/dev/"):  # also where it leads to a file: that was opened by somebody else
         return not str(output).startswith("/dev/shm/")
     return str(output) == "-" or (output.exists() and not output.is_file())
 
 
 def is_terminal(output: Path) -> bool:
-    """Whether somebody watches the rows as they come."""
+    """Whether `output` is standard output on a terminal."""
     return str(output) in _STANDARD and sys.stdout.isatty()
 
 
 def _is_input(source: Path, target: os.stat_result | None) -> bool:
-    """Whether the regular file `target` is where the input comes from."""
+    """Whether `target` is the regular file that is the input."""
     try:
         own = _descriptor_stat(sys.stdin) if str(source) == "-" else source.stat()
     except (OSError, ValueError):
@@ -59,7 +59,7 @@ def _is_input(source: Path, target: os.stat_result | None) -> bool:
 
 
 def _descriptor_stat(stream: object) -> os.stat_result | None:
-    """What a standard stream is connected to; None where it is no file of the system."""
+    """Return the os.stat_result of a standard stream; None if it has no file descriptor."""
     try:
         return os.fstat(stream.fileno())  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
@@ -70,24 +70,24 @@ class OutputStream:
     """An unbuffered output, named in its errors; control characters are escaped for a terminal."""
 
     resumable = False
-    """Whether what is written is kept when the run is stopped."""
+    """Whether the written rows are kept if the command stops early."""
 
     def __init__(self, stream: BinaryIO, name: str, *, terminal: bool = False) -> None:
         self._stream = stream
         self._name = name
         self._terminal = terminal
         self.notes: list[str] = []
-        """Warnings about an earlier run that cannot be resumed as it was left."""
+        """Warnings about an earlier run that cannot be resumed exactly."""
 
     def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
-        """Start writing. Returns the progress to go on from; always the start for a stream."""
+        """Start writing. Returns the progress to continue from, which is zero for a stream."""
         return PredictionProgress()
 
     def save(self, progress: PredictionProgress) -> None:
-        """Take over the progress at the end of a window, whose rows are all written."""
+        """Store the progress after all rows of a window are written."""
 
     def write(self, data: bytes) -> None:
-        """Write and flush all of `data`; BrokenPipeError where nobody reads any more, StorageError for the rest."""
+        """Write and flush `data`. Raises BrokenPipeError if the reader has closed the pipe, StorageError for other failures."""
         left = memoryview(_shown(data) if self._terminal else data)
         try:
             while left:

@@ -1,4 +1,4 @@
-"""The progress of a prediction: one account of the rows read and the bytes written, which a resume starts from."""
+"""The progress of a prediction: counts and hashes of the rows read and bytes written, from which a resume continues."""
 
 import dataclasses
 import hashlib
@@ -22,19 +22,19 @@ class PredictionProgress:
     rows: int = 0
     """Rows read, without a header."""
     faults: int = 0
-    """Rows that could not be read as they should be."""
+    """Number of rows that could not be read completely."""
     first_fault: str | None = None
     truncated: int = 0
-    """Rows that lost their end to the model's maximal length."""
+    """Number of rows that were truncated to the model's max_length tokens."""
     input_sha256: str = _EMPTY
-    """Digest of the rows read; it counts only where the output can be resumed."""
+    """Hash of the rows read; used only if the output can be resumed."""
     size: int = 0
     """Bytes written."""
     output_sha256: str = _EMPTY
     replaces: bool = False
     """Whether the output replaces a finished file."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What a resume compares: see `recurcli.facts`."""
+    """Facts that a resume compares; see `recurcli.facts`."""
 
     def count(self, name: str, record: Record, fault: str | None) -> None:
         """Count a row of the input `name`."""
@@ -44,12 +44,12 @@ class PredictionProgress:
             self.first_fault = self.first_fault or f"{escaped(name, limit=4000)}:{record.line}: {fault}"
 
     def write(self, path: Path) -> None:
-        """Write this account as JSON to `path`, atomically."""
+        """Write this progress as JSON to `path`, atomically."""
         write_atomically(path, json.dumps({"sha256": self._sha256(), "progress": dataclasses.asdict(self)}, indent=2))
 
     @classmethod
     def read(cls, path: Path) -> "PredictionProgress | None":
-        """Return the account at `path`; None if it is missing, damaged or of another version of recur."""
+        """Return the progress stored at `path`; None if it is missing, damaged or from another version of recur."""
         try:
             stored = json.loads(read_limited(path, MAX_BYTES))
             progress = cls(**stored["progress"])

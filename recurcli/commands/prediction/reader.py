@@ -1,4 +1,4 @@
-"""The rows that come into `recur predict`: opened, looked through, and cut into windows that are predicted at a time."""
+"""The input of `recur predict`: opens it, counts its rows, and splits them into windows that are predicted together."""
 
 import contextlib
 import hashlib
@@ -27,7 +27,7 @@ WINDOW_CHARACTERS = 8 << 20
 
 
 class PollableStream(io.RawIOBase):
-    """A pipe or a terminal that can tell whether its next row is still to come."""
+    """A pipe or terminal that knows whether its next row can be read without waiting."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -37,32 +37,32 @@ class PollableStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` with what is there, after waiting for some."""
+        """Read the available bytes into `buffer`; waits until there are some."""
         count = os.readv(self._descriptor, [buffer])
         self._rows += bytes(buffer[:count]).count(b"\n")
         return count
 
     def keeps_waiting(self, line: int) -> bool:
-        """Whether row `line` + 1, counted from 1, cannot be read at once."""
+        """Whether reading the row after row `line` (counted from 1) would wait."""
         return line >= self._rows and not select.select([self._descriptor], [], [], 0)[0]
 
 
 class Input(NamedTuple):
-    """Where the rows come from, and what the command line says of their form."""
+    """The input path and its format options."""
 
     source: Path
     format: InputFormat | None = None
-    """None: as the name of the file says, or its first byte."""
+    """None: detected from the file name or the first byte."""
     delimiter: str | None = None
-    """What separates fields, where it is not TAB (TSV) or a comma (CSV)."""
+    """Field delimiter; None: TAB for TSV, a comma for CSV."""
 
     def check(self) -> None:
-        """Raise UsageError for what cannot separate fields."""
+        """Raise UsageError if the delimiter is invalid."""
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise UsageError(f"--delimiter: one character, no quote and no line end, not '{escaped(self.delimiter)}'")
 
     def records(self, stream: BinaryIO | None, name: str) -> Records:
-        """The records of the file, or of a stream, their header among them."""
+        """Return the records of `stream`, or of the file if it is None. A header is returned as a record."""
         source = self.source if stream is None else stream
         return read_records(source, self.format, header=False, name=name, delimiter=self.delimiter)
 
@@ -70,9 +70,10 @@ class Input(NamedTuple):
 def open_input(
     input: Input, stack: contextlib.ExitStack, *, at_once: bool = False
 ) -> tuple[Records, Callable[[int], bool] | None]:
-    """The records of the input, its first row among them even where it is a header.
+    """Open the input and return its records, including a header.
 
-    With `at_once` there is also a function for a stream that says whether the record after line n is still to come.
+    With `at_once`, the second value for a stream is a function of n: whether reading the record after line n would wait.
+    Otherwise it is None.
     """
     source = input.source
     stream: BinaryIO | None = None
@@ -97,18 +98,17 @@ def open_input(
 
 
 def is_fifo(source: Path) -> bool:
-    """Whether `source` can be read once only."""
+    """Whether `source` is a FIFO, which can be read only once."""
     try:
         return stat.S_ISFIFO(source.stat().st_mode)
     except (OSError, ValueError):
-        return False  # read_records says what is wrong with it
+        return False  # read_records raises the error
 
 
 class Windows(Iterator[list[Record]]):
-    """The records in lists of at most WINDOW rows and about WINDOW_CHARACTERS.
+    """Yields the records in lists of at most WINDOW rows and about WINDOW_CHARACTERS characters.
 
-    A list ends early after line n if `waits(n)` says that the next row is still to come. With `hashed` the contents of
-    the rows go into `digest`.
+    A list ends early after line n if `waits(n)` is true. With `hashed`, `digest` is updated with the content of each row.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Windows(Iterator[list[Record]]):
         return window
 
     def skip(self, earlier: PredictionProgress, name: str) -> None:
-        """Read the rows of an earlier run; DataError if those of the input `name` are others."""
+        """Skip the rows of an earlier run. Raises DataError if the input `name` now starts with different rows."""
         left = earlier.rows
         while left > 0 and (window := next(self, None)):
             left -= len(window)
@@ -145,7 +145,7 @@ class Windows(Iterator[list[Record]]):
 
 
 def _content(record: Record) -> str:
-    """All that a record holds as one string, different for different records."""
+    """Return the content of a record as a unique string."""
     try:
         return repr((record.fields, record.fault))
     except RecursionError:
@@ -153,10 +153,10 @@ def _content(record: Record) -> str:
 
 
 def scan(input: Input, columns: InputColumns, *, separated: bool) -> tuple[PredictionProgress | None, InputColumns]:
-    """Count the rows and faults of a file before anything is written; None for a pipe, which can be read once only.
+    """Count the rows and faults of a file before any output is written. The count is None for a pipe.
 
-    For the columns of a TSV or CSV (`separated`) the keys of all JSON rows are returned with `columns`, else only those
-    that the output adds. Raises DataError for more than MAX_COLUMNS keys.
+    For JSON input, the returned `columns` have the keys of all rows as names if the output is TSV or CSV (`separated`);
+    otherwise only the keys that the output adds, too. Raises DataError for more than MAX_COLUMNS keys.
     """
     source = input.source
     if str(source) == "-" or is_fifo(source):

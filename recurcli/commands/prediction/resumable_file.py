@@ -1,7 +1,7 @@
-"""A file of predictions, which appears when all of it is written and can be resumed after any stop.
+"""An output file of `recur predict`. It appears when it is complete, and can be resumed after any stop.
 
-Until it is complete its bytes are in `.NAME.partial` beside it, which is locked while a process writes it, and its
-`PredictionProgress` is in `.NAME.progress.json`. A resume cuts off what was written after that, and makes it again.
+Until then its bytes are in `.NAME.partial` in the same folder, which is locked during writing, and its `PredictionProgress`
+is in `.NAME.progress.json`. A resume truncates the bytes that the progress does not count, and predicts those rows again.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from recurcli.files import is_locked, locked, sync_directory, sync_file, writing
 
 SECONDS_BETWEEN_JOURNALS = 2.0
 REFUSALS = (UsageError, DataError, ModelError, NumericError)
-"""Errors that the same command would end with again: nothing is kept for a resume."""
+"""Errors that the same command would raise again, so nothing is kept for a resume."""
 
 
 class PredictionFile(OutputStream):
-    """The unfinished file `output`; `claimed` opens one."""
+    """The unfinished file `output`, opened by `claimed`."""
 
     resumable = True
 
@@ -37,11 +37,11 @@ class PredictionFile(OutputStream):
         self._saved = time.monotonic()
         self._progress = PredictionProgress(replaces=os.path.lexists(output))
         self._earlier: PredictionProgress | None = None
-        """Rows of another run that this one has neither resumed nor replaced yet: they survive an error."""
+        """Progress of an earlier run that is not yet resumed or replaced; an error keeps it."""
         self._resume = False
 
     def check_earlier(self, *, resume: bool, overwrite: bool) -> None:
-        """Read what an earlier run has left; UsageError if it may be neither resumed nor replaced."""
+        """Read the progress of an earlier run. Raises UsageError if the options allow neither to resume nor to replace it."""
         size = os.fstat(self._stream.fileno()).st_size
         earlier = PredictionProgress.read(journal_of(self.output))
         if earlier and not (self._is_unchanged(earlier) if resume else size >= earlier.size):
@@ -62,9 +62,9 @@ class PredictionFile(OutputStream):
         self._record()
 
     def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
-        """Resume the earlier run, or start anew; returns the progress to go on from, a copy.
+        """Resume the earlier run, or start anew. Returns a copy of the progress to continue from.
 
-        Raises UsageError or DataError if the earlier run had other options or another input.
+        Raises UsageError if the earlier run had different options, DataError if it had a different input.
         """
         facts = as_stored({"options": options, "input": input, "machine": machine})
         if self._earlier and self._resume:
@@ -85,13 +85,13 @@ class PredictionFile(OutputStream):
         return dataclasses.replace(self._progress)
 
     def write(self, data: bytes) -> None:
-        """Append `data`; StorageError if there is no room."""
+        """Append `data`. Raises StorageError if it cannot be written."""
         self._earlier = None
         super().write(data)
         self._digest.update(data)
 
     def save(self, progress: PredictionProgress) -> None:
-        """Take over the progress at the end of a window; the journal is written every few seconds."""
+        """Store the progress after a window; it is written to disk every few seconds."""
         self._progress = dataclasses.replace(progress, size=self._stream.tell(), output_sha256=self._digest.hexdigest())
         if time.monotonic() - self._saved >= SECONDS_BETWEEN_JOURNALS:
             self._record()
@@ -105,20 +105,20 @@ class PredictionFile(OutputStream):
         sync_directory(self.output.parent)
 
     def leave(self) -> None:
-        """Keep for a resume what is done."""
+        """Keep the finished rows for a resume."""
         if self._earlier:
             return
-        if not partial_of(self.output).exists():  # it was renamed just now
+        if not partial_of(self.output).exists():  # it was just renamed
             journal_of(self.output).unlink(missing_ok=True)
         elif not self._progress.rows and not self._progress.replaces:
             self.drop()
         else:
-            with contextlib.suppress(OSError, StorageError):  # on a full disk the last journal holds
+            with contextlib.suppress(OSError, StorageError):  # on a full disk the previous progress remains valid
                 self._cut()
                 self._record()
 
     def drop(self) -> None:
-        """Delete what this run has made."""
+        """Delete the files of this run."""
         if not self._earlier:
             journal_of(self.output).unlink(missing_ok=True)
             partial_of(self.output).unlink(missing_ok=True)
@@ -133,7 +133,7 @@ class PredictionFile(OutputStream):
         self._stream.seek(self._progress.size)
 
     def _is_unchanged(self, earlier: PredictionProgress) -> bool:
-        """Whether the bytes of an earlier run have their digest, which `write` then continues."""
+        """Whether the bytes of an earlier run still have their hash; `write` then continues the hash."""
         left = earlier.size
         self._stream.seek(0)
         while left and (chunk := self._stream.read(min(left, 1 << 20))):
@@ -143,17 +143,17 @@ class PredictionFile(OutputStream):
 
 
 def partial_of(output: Path) -> Path:
-    """The path of the bytes of an unfinished `output`."""
+    """Return the path of the bytes of an unfinished `output`."""
     return output.with_name(f".{output.name}.partial")
 
 
 def journal_of(output: Path) -> Path:
-    """The path of the progress of an unfinished `output`."""
+    """Return the path of the progress of an unfinished `output`."""
     return output.with_name(f".{output.name}.progress.json")
 
 
 def is_complete(output: Path) -> bool:
-    """Whether a resume has nothing to do; deletes the journal of a run that was killed after its last byte."""
+    """Whether `output` is complete. Deletes the leftover progress of a run that was killed after its last byte."""
     complete = os.path.lexists(output) and not os.path.lexists(partial_of(output))
     if complete:
         journal_of(output).unlink(missing_ok=True)
@@ -161,7 +161,7 @@ def is_complete(output: Path) -> bool:
 
 
 def rows_kept(output: Path) -> int:
-    """The number of rows that a resume need not make again; 0 while a process works on them."""
+    """Return the number of rows that a resume would skip; 0 while another process writes them."""
     try:
         progress = None if is_locked(partial_of(output)) else PredictionProgress.read(journal_of(output))
     except OSError:
@@ -171,7 +171,7 @@ def rows_kept(output: Path) -> int:
 
 @contextlib.contextmanager
 def naming_the_resume(output: Path) -> Iterator[None]:
-    """Add to an error that ends the block how to resume `output`, if rows of it are done."""
+    """Add a note on --resume to an exception of the block, if rows of `output` are finished."""
     try:
         yield
     except REFUSALS:
@@ -191,10 +191,10 @@ def open_output(output: Path, stack: contextlib.ExitStack, *, resume: bool, over
 
 @contextlib.contextmanager
 def claimed(output: Path, *, resume: bool, overwrite: bool) -> Iterator[PredictionFile]:
-    """Lock the file `output`: renamed to its name at the end of the block, kept for a resume after a stop.
+    """Lock and open the file `output`. The end of the block renames it to its final name; a stop keeps it for a resume.
 
-    After one of the REFUSALS what the block has made is deleted. Raises StorageError at once if another process holds
-    the lock, UsageError if an earlier run has left what must not be lost.
+    After one of the REFUSALS, the files of this run are deleted. Raises StorageError without waiting if another process
+    holds the lock, UsageError if the options would destroy the rows of an earlier run.
     """
     busy = f"{output}: another recur predict is writing it"
     with locked(partial_of(output), busy=busy, target=output) as stream:

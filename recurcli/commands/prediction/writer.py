@@ -1,4 +1,4 @@
-"""How a row of `recur predict` looks with its prediction: TSV, CSV, JSON lines, or CLUE's two keys."""
+"""Formats the output rows of `recur predict`: TSV, CSV, JSON lines, or CLUE's `id` and `label`."""
 
 import csv
 import io
@@ -21,11 +21,11 @@ _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 class RowWriter:
-    """Bytes of the output: the input's columns, `prediction`, `score`, and what else was asked for.
+    """Formats output rows: the columns of the input, `prediction`, `score`, and the columns of --probabilities and --top-k.
 
-    With `with_reason` a TSV or CSV has a last column for the faults of rows; in JSON lines only the rows concerned have
-    one. `delimiter` separates the fields of a TSV or CSV; None: TAB or a comma.
-    Raises DataError if the input has a column that the output adds, and where JSON cannot hold two of its columns.
+    With `with_reason`, a TSV or CSV has a last column `reason` for faults; in JSON lines only faulty rows have that key.
+    `delimiter` separates the fields of a TSV or CSV; None: TAB or a comma. Raises DataError if the input has a column that
+    the output adds, or two columns of the same name for JSON; UsageError if the options do not fit the format.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class RowWriter:
         return names + [f"probability_{label}" for label in self.labels if self.probabilities]
 
     def head(self) -> bytes:
-        """The header row, where there is one."""
+        """Return the header row; empty if the format or the input has none."""
         if not self._separated or not (self.columns.header or self.columns.typed):
             return b""
         added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]
         return self._line([*self.columns.names], added)
 
     def row(self, number: int, record: Record, prediction: Prediction, fault: str | None) -> bytes:
-        """Return the output's row for a record, which is number `number` from 0; `fault` says why it could not be read."""
+        """Return the output row of a record with row number `number` (from 0); `fault` says why it could not be read."""
         if self.format == "clue":
             return _json_line({"id": self._id(record, number), "label": prediction.label})
         if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
@@ -103,7 +103,7 @@ class RowWriter:
 
     @property
     def _separated(self) -> bool:
-        """Whether a row is fields with a mark between them."""
+        """Whether the format is TSV or CSV."""
         return self.format in ("tsv", "csv")
 
     def _line(self, values: list[str], added: list[str]) -> bytes:
@@ -119,7 +119,7 @@ class RowWriter:
         return (self.delimiter.join(values + added) + "\n").encode()
 
     def _id(self, record: Record, number: int) -> object:
-        """The row's own id where --id names one and the row has it, else its number; digits are a number, as CLUE's."""
+        """Return the id of the column of --id, else the row number. An id of digits becomes an integer, as in CLUE."""
         value = record.fields.get(self.columns.id) if self.columns.id is not None else None
         if isinstance(value, str) and _ROW_NUMBER.fullmatch(value):
             return int(value)
@@ -146,7 +146,7 @@ class RowWriter:
 
 
 def _as_text(value: Any) -> str:
-    """A value of JSON or Parquet as a field: a string as it is, anything else as JSON."""
+    """Return a JSON or Parquet value as a field: a string unchanged, any other value as JSON."""
     try:
         if isinstance(value, str | int | float | list | dict | None) and not isinstance(value, str):
             return json.dumps(value, ensure_ascii=False, default=str)
