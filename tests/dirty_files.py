@@ -53,9 +53,9 @@ def tsv(*texts: str) -> bytes:
 
 
 TSV = {
-    "an empty file": Case(b"", "is empty; a header is wanted", []),
+    "an empty file": Case(b"", "is empty; expected a header", []),
     "a header only": Case(HEAD, "has no rows", []),
-    "only blank lines": Case(b"\n\n\r\n", "x.tsv:1: is blank; a header is wanted", ["", "", ""]),
+    "only blank lines": Case(b"\n\n\r\n", "x.tsv:1: is blank; expected a header", ["", "", ""]),
     "a blank line in the middle": Case(HEAD + b"good\ta\n\nfine\tb\n", "x.tsv:3: is blank", ["", "is blank", ""]),
     "no line end at the end": Case((HEAD + TWO)[:-1], GOOD, ["", ""]),
     "CRLF": Case((HEAD + TWO).replace(b"\n", b"\r\n"), GOOD, ["", ""]),
@@ -102,7 +102,7 @@ TSV = {
 
 CSV_HEAD = b"text,label\n"
 CSV = {
-    "an empty file": Case(b"", "is empty; a header is wanted", []),
+    "an empty file": Case(b"", "is empty; expected a header", []),
     "a header only": Case(CSV_HEAD, "has no rows", []),
     "a blank line in the middle": Case(CSV_HEAD + b"good,a\n\nfine,b\n", "x.csv:3: is blank", ["", "is blank", ""]),
     "commas, quotes and lines in a text": Case(

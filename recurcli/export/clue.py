@@ -48,7 +48,7 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[str]]) -> No
     if path.suffix != ".zip":
         raise UsageError(f"{escaped(path)}: a CLUE submission is a zip; name it {escaped(path.name)}.zip")
     if not predictions:
-        raise UsageError(f"{escaped(path)}: there are no predictions to submit")
+        raise UsageError(f"{escaped(path)}: has no predictions to submit")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(predictions):

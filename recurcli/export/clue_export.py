@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources.find import find_source
-from recurcli.data.tasks import Submission, Task
 from recurcli.errors import DataError, UsageError
 from recurcli.events import Note, RowsDone
 from recurcli.export.clue import validate, write_submission
+from recurcli.export.clue_file import Target
 from recurcli.export.trained_run import TrainedRun
 
 
 class _Answer(NamedTuple):
     """A file of the zip: its name, the run that predicts it, and the rows."""
 
-    submission: Submission
+    target: Target
     run: TrainedRun
     rows: Split
 
@@ -33,65 +33,64 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
     for run in runs:
         if not run.task.submissions:
             raise UsageError(f"{run.path}: {run.task.name} is no task of CLUE's leaderboard")
-        if earlier := next((answer.run for answer in answers if answer.submission in run.task.submissions), None):
+        if earlier := next((answer.run for answer in answers if answer.target.task.name == run.task.name), None):
             raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run a task")
-        for submission in run.task.submissions:
-            if (rows := _test_rows(run.task, submission, run.data)) is None:
-                yield Note(f"{submission.name} is left out: there is no {submission.test_file}", "warning")
+        for split in run.task.submissions:
+            target = Target(run.task, split)
+            if (rows := _test_rows(target, run.data)) is None:
+                yield Note(f"{target.name} is left out: {target.test_file} is missing", "warning")
             else:
-                answers.append(_Answer(submission, run, rows))
+                answers.append(_Answer(target, run, rows))
     labels: dict[str, list[str]] = {}
     done, total = 0, sum(len(answer.rows.examples) for answer in answers)
-    for submission, run, rows in answers:
+    for target, run, rows in answers:
         texts = [(example.text, example.pair) for example in rows.examples]
-        labels[submission.name] = yield from run.predict(texts, total, done)
+        labels[target.name] = yield from run.predict(texts, total, done)
         done += len(texts)
     write_submission(output, labels)
     for finding in validate(output):
         yield Note(finding.message, "warning" if finding.level == "warning" else "info")
     return [
         {
-            "name": submission.name,
+            "name": target.name,
             "rows": len(rows.examples),
-            "from": submission.test_file if rows.path is None else rows.path.name,
+            "from": target.test_file if rows.path is None else rows.path.name,
             "run": str(run.path),
         }
-        for submission, run, rows in sorted(answers, key=lambda answer: answer.submission.name)
+        for target, run, rows in sorted(answers, key=lambda answer: answer.target.name)
     ]
 
 
-def _test_rows(task: Task, submission: Submission, config: DataConfig) -> Split | None:
-    """Read the rows that `submission` answers; None if the data has no such file."""
-    split = next(name for name, file in task.files.items() if file == submission.test_file)
-    if not _is_there(task, submission, split, config):
+def _test_rows(target: Target, config: DataConfig) -> Split | None:
+    """Read the rows of `target`; None if the data has no such file."""
+    if not _has_test_file(target, config):
         return None
-    rows = load_split(task, split, replace(config, skip_bad_rows=False))
-    if len(rows.examples) != submission.rows:
+    rows = load_split(target.task, target.split, replace(config, skip_bad_rows=False))
+    if len(rows.examples) != target.rows:
         raise DataError(
-            f"{rows.path or task.name}: has {len(rows.examples):,} rows; {submission.test_file} of CLUE has "
-            f"{submission.rows:,}, and each needs its line in {submission.name}"
+            f"{rows.path or target.task.name}: has {len(rows.examples):,} rows; {target.test_file} of CLUE has "
+            f"{target.rows:,}, and each needs its line in {target.name}"
         )
     return rows
 
 
-def _is_there(task: Task, submission: Submission, split: str, config: DataConfig) -> bool:
-    """Return whether the data has the test file of `submission`; raises DataError if the task's first one is missing.
+def _has_test_file(target: Target, config: DataConfig) -> bool:
+    """Return whether the data has the test file of `target`; raises DataError if the task's first one is missing.
 
     A single file is the test file with its name, else the task's first test file.
     """
-    first = submission is task.submissions[0]
+    task = target.task
+    first = target.split == next(iter(task.submissions))
     if config.path is None:
         return first  # the Hub has one test set a task
     path = Path(config.path)
     if not path.is_dir():
         name = path.name.removesuffix(".gz")
         if name in (task.files["train"], task.files["dev"]):
-            raise UsageError(
-                f"{path}: holds labelled rows, no test rows; {submission.name} answers {submission.test_file}"
-            )
-        return name == submission.test_file or (first and name not in [other.test_file for other in task.submissions])
+            raise UsageError(f"{path}: holds labelled rows, no test rows; {target.name} answers {target.test_file}")
+        return name == target.test_file or (first and name not in [task.files[split] for split in task.submissions])
     try:
-        find_source(task, split, config)
+        find_source(task, target.split, config)
     except DataError:
         if first:
             raise

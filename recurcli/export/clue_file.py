@@ -12,7 +12,7 @@ import re
 from typing import Any, BinaryIO, NamedTuple
 
 from recurcli.data.formats.json_lines import BadJson, json_object
-from recurcli.data.tasks import TASKS, Submission, Task
+from recurcli.data.tasks import TASKS, Task
 from recurcli.errors import did_you_mean, escaped
 from recurcli.findings import Finding, Findings
 
@@ -40,15 +40,30 @@ class Row(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The task and the test file that a file of predictions answers."""
+    """The test rows that a file of predictions answers line by line."""
 
     task: Task
-    submission: Submission
+    split: str
+
+    @property
+    def name(self) -> str:
+        """Name of the file of predictions."""
+        return self.task.submissions[self.split]
+
+    @property
+    def test_file(self) -> str:
+        """Name of the task's file with the rows."""
+        return self.task.files[self.split]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.task.rows[self.split]
 
 
 def targets() -> dict[str, Target]:
     """Return every file name that can be checked, with its task."""
-    return {submission.name: Target(task, submission) for task in TASKS.values() for submission in task.submissions}
+    return {name: Target(task, split) for task in TASKS.values() for split, name in task.submissions.items()}
 
 
 def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
@@ -86,7 +101,7 @@ def _read_rows(data: bytes, found: Findings) -> list[Row]:
         found.add("error", "mark", "begins with a byte-order mark; save it as UTF-8 without one", line=1)
         data = data.removeprefix(codecs.BOM_UTF8)
     if data.lstrip()[:1] == b"[":
-        found.add("error", "array", "is one JSON array; write each of its objects on a line of its own, without commas")
+        found.add("error", "array", "is one JSON array; write each of its objects on a separate line, without commas")
         return []
     if data and not data.endswith(b"\n"):
         found.add("warning", "end", "the last line has no newline at its end")
@@ -105,7 +120,7 @@ def _read_rows(data: bytes, found: Findings) -> list[Row]:
             found.add("error", "form", "is not UTF-8; save the file as UTF-8", line=line)
         except BadJson as fault:
             shown = escaped(content.decode().strip(), limit=60)
-            found.add("error", "form", f"{fault}; one JSON object a line is wanted: {shown}", line=line)
+            found.add("error", "form", f"{fault}; expected one JSON object a line: {shown}", line=line)
         rows.append(Row(line, fields))
     return rows
 
@@ -116,13 +131,11 @@ def name_fault(name: str, *, rows: int | None = None) -> str:
     fault = f"CLUE reads no file named '{escaped(name)}': it would score 0"
     if not near:
         return fault + did_you_mean(name.lower(), {*known, *OTHER_NAMES})
-    fitting = [other for other in near if other in known and known[other].submission.rows == rows]
+    fitting = [other for other in near if other in known and known[other].rows == rows]
     if len(fitting) == 1:
-        source = known[fitting[0]].submission.test_file
+        source = known[fitting[0]].test_file
         return f"{fault}; its {rows:,} rows are those of {source}, so name it {fitting[0]}"
-    choices = [
-        f"{other} (predictions for {known[other].submission.test_file})" if other in known else other for other in near
-    ]
+    choices = [f"{other} (predictions for {known[other].test_file})" if other in known else other for other in near]
     reason = "a name must say which version of the test set it is for; " if len(near) > 1 else ""
     return f"{fault}; {reason}name it {' or '.join(choices)}"
 
@@ -139,15 +152,14 @@ def _task_of(name: str) -> str:
 
 
 def _check_count(target: Target, rows: int, found: Findings) -> None:
-    task, submission = target
-    if rows == submission.rows:
+    if rows == target.rows:
         return
-    fault = f"has {rows:,} rows; {submission.test_file} has {submission.rows:,}, and each needs its line"
-    for other in task.submissions:
-        if rows == other.rows:
+    fault = f"has {rows:,} rows; {target.test_file} has {target.rows:,}, and each needs its line"
+    for other in targets().values():
+        if other.task is target.task and rows == other.rows:
             fault += f"; {rows:,} rows are those of {other.test_file}, whose predictions are named {other.name}"
-    if rows == task.rows.get("dev"):
-        fault += f"; {rows:,} rows are those of the dev set: predict {submission.test_file}"
+    if rows == target.task.rows.get("dev"):
+        fault += f"; {rows:,} rows are those of the dev set: predict {target.test_file}"
     found.add("error", "count", fault)
 
 

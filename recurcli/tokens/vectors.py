@@ -47,7 +47,7 @@ def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
                 matrix[index], known[index] = _vector(numbers, where=f"{path}:{line}"), True
             read += 1
     if matrix is None:
-        raise DataError(f"{path}: is empty; lines of a token and its vector are wanted")
+        raise DataError(f"{path}: is empty; expected lines of a token and its vector")
     if read < promised:
         raise DataError(f"{path}: ends after {read} of the {promised} vectors that its first line promises")
     return Vectors(matrix, known)

@@ -181,12 +181,12 @@ def read_vocabulary(path: Path) -> dict[str, int]:
             except UnicodeDecodeError as error:
                 raise DataError(f"{path}:{line}: is not UTF-8 at byte {error.start}") from None
             if not token:
-                raise DataError(f"{path}:{line}: is blank; a token is wanted")
+                raise DataError(f"{path}:{line}: is blank; expected a token")
             if token in tokens:
                 raise DataError(f"{path}:{line}: repeats the token '{escaped(token)}'")
             tokens[token] = None
     if not tokens:
-        raise DataError(f"{path}: is empty; a token a line is wanted")
+        raise DataError(f"{path}: is empty; expected a token a line")
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     ordered = [*missing, *tokens] if len(missing) == len(SPECIAL_TOKENS) else [*tokens, *missing]
     return {token: index for index, token in enumerate(ordered)}

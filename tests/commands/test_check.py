@@ -127,9 +127,9 @@ def test_an_empty_training_file_is_an_error(
 ) -> None:
     path = tmp_path / "train.csv"
     path.touch()
-    assert messages(report(tmp_path, code=3), "error") == [f"{path}: is empty; a header is wanted"]
+    assert messages(report(tmp_path, code=3), "error") == [f"{path}: is empty; expected a header"]
     code, out, err = recur("check", tmp_path)
-    assert (code, err) == (3, f"recur: error: 1 error was found: {path}: is empty; a header is wanted\n")
+    assert (code, err) == (3, f"recur: error: 1 error was found: {path}: is empty; expected a header\n")
     assert f"{path}: is empty" in out
 
 

@@ -79,7 +79,7 @@ def test_a_single_file_answers_the_submission_that_asks_for_it(
     assert code == 0, err
     assert "tnews10_predict.json   10,000   test1.0.json" in out
     assert zipfile.ZipFile(output).namelist() == ["tnews10_predict.json"]
-    assert "recur: warning: tnews11_predict.json is left out: there is no test.json\n" in err
+    assert "recur: warning: tnews11_predict.json is left out: test.json is missing\n" in err
 
 
 @pytest.mark.parametrize(

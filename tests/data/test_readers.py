@@ -103,7 +103,7 @@ def test_json_values_keep_their_types_and_escapes() -> None:
 
 @pytest.mark.parametrize("data", [b'[\n{"a": 1}\n]', b"[]"])
 def test_an_array_instead_of_lines_is_named(data: bytes) -> None:
-    with pytest.raises(DataError, match=r"holds one JSON array; one object a line is wanted"):
+    with pytest.raises(DataError, match=r"holds one JSON array; expected one object a line"):
         records(data, "jsonl")
 
 

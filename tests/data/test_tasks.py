@@ -20,9 +20,9 @@ def test_every_split_has_a_file_and_a_number_of_rows(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_every_submission_answers_a_test_file_of_the_task(name: str) -> None:
     task = TASKS[name]
-    for submission in task.submissions:
-        split = next(split for split, file in task.files.items() if file == submission.test_file)
-        assert submission.rows == task.rows[split]
+    for split in task.submissions:
+        assert split in task.files
+        assert split in task.rows
         assert not task.has_labels(split)
 
 
@@ -38,5 +38,5 @@ def test_only_a_leaderboard_hides_the_labels_of_its_test_set() -> None:
 
 
 def test_an_unknown_task_gets_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match="there is no task 'tnew'; did you mean 'tnews'"):
+    with pytest.raises(UsageError, match="unknown task 'tnew'; did you mean 'tnews'"):
         task_named("tnew")

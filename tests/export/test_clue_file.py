@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from recurcli.data.tasks import TASKS, Submission, Task
+from recurcli.data.tasks import TASKS, Layout, Task
 from recurcli.export.clue import submission_bytes
 from recurcli.export.clue_file import validate_file
 from recurcli.findings import Finding
@@ -40,7 +40,8 @@ def only_error(name: str, content: bytes) -> str:
 
 @pytest.mark.parametrize("task", [task for task in TASKS.values() if task.submissions], ids=lambda task: task.name)
 def test_finds_nothing_in_what_is_written_here(task: Task) -> None:
-    for name, _, rows in task.submissions:
+    for split, name in task.submissions.items():
+        rows = task.rows[split]
         content = submission_bytes([task.labels[row % len(task.labels)] for row in range(rows)])
         assert validate_file(name, content) == []
         assert validate_file(name, io.BytesIO(content)) == []
@@ -82,11 +83,13 @@ def test_a_name_outside_the_table_that_clue_reads_is_not_called_wrong() -> None:
 
 
 def test_a_new_row_of_the_table_is_checked_without_new_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = (
-        Submission("cluewsc11_predict.json", "test.json", 2_574),
-        Submission("cluewsc10_predict.json", "test1.0.json", 290),
+    task = Task(
+        name="cluewsc",
+        labels=("true", "false"),
+        layouts=(Layout(files={"test": "test.json", "test1.0": "test1.0.json"}),),
+        rows={"test": 2_574, "test1.0": 290},
+        submissions={"test": "cluewsc11_predict.json", "test1.0": "cluewsc10_predict.json"},
     )
-    task = Task(name="cluewsc", labels=("true", "false"), submissions=versions)
     monkeypatch.setitem(TASKS, "cluewsc", task)
     content = submission_bytes(["true", "false"] * 145)
     assert validate_file("cluewsc10_predict.json", content) == []
@@ -112,7 +115,7 @@ def test_a_new_row_of_the_table_is_checked_without_new_code(monkeypatch: pytest.
         ('{"id": 6, "label": "0", "label": "1"}', "has the key 'label' twice"),
         ("[" * 100_000, "is nested too deeply"),
         ('{"id": 6, "label": ' + "9" * 5_000 + "}", "holds a number with too many digits"),
-        ("\x1b[31m", r"one JSON object a line is wanted: \x1b[31m"),
+        ("\x1b[31m", r"expected one JSON object a line: \x1b[31m"),
     ],
 )
 def test_a_line_that_is_not_one_json_object(line: str, reason: str) -> None:
@@ -126,7 +129,7 @@ def test_a_line_that_is_not_one_json_object(line: str, reason: str) -> None:
 
 def test_a_json_array_instead_of_lines() -> None:
     content = json.dumps([{"id": 0, "label": "0"}]).encode()
-    assert "is one JSON array; write each of its objects on a line" in errors(validate_file(AFQMC, content))[0]
+    assert "is one JSON array; write each of its objects on a separate line" in errors(validate_file(AFQMC, content))[0]
 
 
 def test_a_line_that_is_not_utf_8() -> None:

@@ -99,9 +99,9 @@ def _columns(fields: Iterator[Fields], name: str, *, header: bool) -> tuple[tupl
             return (), fields
         return tuple(str(number + 1) for number in range(len(first.values))), chain([first], fields)
     if first is None:
-        raise DataError(f"{name}: is empty; a header is wanted")
+        raise DataError(f"{name}: is empty; expected a header")
     if first.fault or not any(value.strip() for value in first.values):
-        raise DataError(f"{name}:1: {first.fault or 'is blank; a header is wanted'}")
+        raise DataError(f"{name}:1: {first.fault or 'is blank; expected a header'}")
     if twice := next((value for value in first.values if first.values.count(value) > 1), None):
         raise DataError(f"{name}:1: has the column '{escaped(twice)}' twice")
     return tuple(first.values), fields
@@ -119,9 +119,9 @@ def _record(row: Fields, columns: Sequence[str]) -> Record:
 def _refuse_a_single_value(start: bytes, name: str) -> None:
     """Raise DataError if the first row shows that the file holds a single JSON value."""
     if start.startswith(b"["):
-        raise DataError(f"{name}: holds one JSON array; one object a line is wanted: jq -c '.[]'")
+        raise DataError(f"{name}: holds one JSON array; expected one object a line: jq -c '.[]'")
     if start == b"{":
-        raise DataError(f"{name}: holds JSON spread over lines; one object a line is wanted: jq -c .")
+        raise DataError(f"{name}: holds JSON spread over lines; expected one object a line: jq -c .")
 
 
 def _keys(records: Iterator[Record]) -> tuple[tuple[str, ...], Iterator[Record]]:

@@ -114,7 +114,7 @@ def _refuse_what_is_no_text(head: bytes, name: str) -> None:
         kind = "an Excel workbook (xlsx); save it as TSV in UTF-8" if workbook else "a zip archive; unpack it"
         raise DataError(f"{name}: is {kind}")
     if len(head) >= 8 and head.count(0) * 3 >= len(head):
-        raise DataError(f"{name}: is UTF-16 without a byte order mark, or a binary file; UTF-8 text is wanted")
+        raise DataError(f"{name}: is UTF-16 without a byte order mark, or a binary file; expected UTF-8 text")
     if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
         raise DataError(f"{name}: its lines end in CR alone; convert them to LF: tr '\\r' '\\n'")
     if _looks_like_gbk(head):

@@ -3,7 +3,7 @@
 CLUE: Xu et al., COLING 2020, arXiv 2004.05986; file names and row counts are those of its submission guide.
 """
 
-from recurcli.data.tasks.task import Layout, Submission, Task
+from recurcli.data.tasks.task import Layout, Task
 from recurcli.errors import UsageError, did_you_mean, escaped
 
 CUSTOM = "custom"
@@ -70,10 +70,7 @@ _ROWS = (
         rows={"train": 53_360, "dev": 10_000, "test": 10_000, "test1.0": 10_000},
         text=("sentence",),
         hub=("clue/clue", "tnews"),
-        submissions=(
-            Submission("tnews11_predict.json", "test.json", 10_000),
-            Submission("tnews10_predict.json", "test1.0.json", 10_000),
-        ),
+        submissions={"test": "tnews11_predict.json", "test1.0": "tnews10_predict.json"},
     ),
     Task(
         name="afqmc",
@@ -83,7 +80,7 @@ _ROWS = (
         text=("sentence1",),
         pair=("sentence2",),
         hub=("clue/clue", "afqmc"),
-        submissions=(Submission("afqmc_predict.json", "test.json", 3_861),),
+        submissions={"test": "afqmc_predict.json"},
     ),
     Task(
         name="iflytek",
@@ -92,7 +89,7 @@ _ROWS = (
         rows={"train": 12_133, "dev": 2_599, "test": 2_600},
         text=("sentence",),
         hub=("clue/clue", "iflytek"),
-        submissions=(Submission("iflytek_predict.json", "test.json", 2_600),),
+        submissions={"test": "iflytek_predict.json"},
     ),
     Task(
         name="cmnli",
@@ -103,7 +100,7 @@ _ROWS = (
         pair=("sentence2",),
         dropped_label="-",
         hub=("clue/clue", "cmnli"),
-        submissions=(Submission("cmnli_predict.json", "test.json", 13_880),),
+        submissions={"test": "cmnli_predict.json"},
     ),
     Task(
         name="ocnli",
@@ -114,7 +111,7 @@ _ROWS = (
         pair=("sentence2",),
         dropped_label="-",
         hub=("clue/clue", "ocnli"),
-        submissions=(Submission("ocnli_50k_predict.json", "test.json", 3_000),),
+        submissions={"test": "ocnli_50k_predict.json"},
     ),
     Task(
         name="cluewsc",
@@ -125,10 +122,7 @@ _ROWS = (
         text=("text",),
         spans="target",
         hub=("clue/clue", "cluewsc2020"),
-        submissions=(
-            Submission("cluewsc11_predict.json", "test.json", 2_574),
-            Submission("cluewsc10_predict.json", "test1.0.json", 290),
-        ),
+        submissions={"test": "cluewsc11_predict.json", "test1.0": "cluewsc10_predict.json"},
     ),
     Task(
         name="csl",
@@ -139,7 +133,7 @@ _ROWS = (
         pair=("abst",),
         test_ids_from_zero=False,
         hub=("clue/clue", "csl"),
-        submissions=(Submission("csl_predict.json", "test.json", 3_000),),
+        submissions={"test": "csl_predict.json"},
     ),
     Task(name="imdb", **_IMDB),  # type: ignore[arg-type]
     Task(name="charimdb", **_IMDB),  # type: ignore[arg-type] # Long Range Arena's text task: the same reviews as bytes
@@ -186,5 +180,5 @@ TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
 def task_named(name: str) -> Task:
     """Return the task `name`; raises UsageError with the nearest name if it is unknown."""
     if name not in TASKS:
-        raise UsageError(f"there is no task '{escaped(name)}'{did_you_mean(name, TASKS)}")
+        raise UsageError(f"unknown task '{escaped(name)}'{did_you_mean(name, TASKS)}")
     return TASKS[name]

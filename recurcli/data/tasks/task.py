@@ -2,15 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-
-class Submission(NamedTuple):
-    """A file that CLUE's leaderboard takes: its name, the test file that it answers line by line, and their rows."""
-
-    name: str
-    test_file: str
-    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +55,8 @@ class Task:
     """Label of rows without a majority label, which are left out of train and dev but not of a test file."""
     hub: tuple[str, str | None] | None = None
     """(repository, configuration) on the Hugging Face Hub."""
-    submissions: tuple[Submission, ...] = ()
+    submissions: Mapping[str, str] = field(default_factory=dict)
+    """Split to the name of the file that CLUE's leaderboard takes for it, the newest test set first."""
     floors: Mapping[str, float] = field(default_factory=dict)
     """Accuracies on dev of rules that do not learn the task."""
 
