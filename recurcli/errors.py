@@ -1,4 +1,4 @@
-"""Every failure that a user can cause, one class an exit code, and the words that such failures share."""
+"""The errors that a user can cause, with their exit codes, and helpers for their messages."""
 
 import difflib
 import signal
@@ -37,13 +37,13 @@ class StorageError(RecurError):
 
 
 class RankError(RecurError):
-    """Another process of the same run was lost."""
+    """Another rank of the run failed or was lost."""
 
     exit_code = 5
 
 
 class NumericError(RecurError):
-    """NaN or Inf where a number was needed."""
+    """A number is NaN or infinite."""
 
     exit_code = 6
 

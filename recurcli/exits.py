@@ -55,7 +55,7 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
 
 
 def explained(error: BaseException) -> tuple[int, str]:
-    """The exit code and the one line for what ended a command, with the notes that were added to it on the way."""
+    """Return the exit code of an error and its message on one line, with the notes added to the error."""
     code, message = _explained(error)
     return code, "; ".join([message, *(escaped(note, limit=1000) for note in getattr(error, "__notes__", []))])
 
@@ -78,7 +78,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
 
 
 def _usage_line(error: BaseException) -> str:
-    """Typer's sentence about a wrong option in the form of our own, with the help that tells more."""
+    """Return Typer's message about a wrong option on one line, with the command that prints the help."""
     message: str = error.format_message().replace("Value error, ", "").rstrip(".")  # type: ignore[attr-defined]
     message = re.sub(r"\. Did you mean", "; did you mean", message)
     message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
@@ -97,7 +97,7 @@ def is_closed_pipe(error: BaseException | None) -> bool:
 
 
 def die_of_closed_pipe() -> None:
-    """End as other filters do when nobody reads them: silently, of SIGPIPE."""
+    """Exit silently by SIGPIPE, as other filters do when their output is closed."""
     drop_output()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
@@ -119,7 +119,7 @@ def open_streams() -> None:
 
 
 def flush_output() -> None:
-    """Bring out what is still buffered; StorageError where the disk behind stdout is full."""
+    """Flush stdout. Raises StorageError if the disk behind it is full."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -129,7 +129,7 @@ def flush_output() -> None:
 
 
 def drop_output() -> None:
-    """Let what is still buffered for stdout go nowhere: flushing it at the end of the process would fail again."""
+    """Discard the buffer of stdout if it cannot be flushed: a flush at exit would fail again."""
     stream: TextIO | None = sys.stdout
     with contextlib.suppress(OSError, ValueError, AttributeError):
         stream.flush()  # type: ignore[union-attr]

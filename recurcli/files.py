@@ -72,7 +72,7 @@ def _umask() -> int:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` for the block to write: put in its place at the end, or taken away on any error."""
+    """Yield a temporary path beside `path`; it replaces `path` at the end of the block and is deleted on any error."""
     with writing(path):
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(descriptor)
@@ -104,12 +104,12 @@ def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) 
 
 
 def to_json(value: Any) -> str:
-    """JSON as all our files have it: readable, UTF-8, stable order, a newline at the end; NaN is refused."""
+    """Return `value` as indented JSON with a newline at the end. Raises ValueError for NaN and infinity."""
     return json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 def sha256_of(path: Path) -> str:
-    """Hex sha256 of a file's bytes."""
+    """Return the hex sha256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -123,10 +123,10 @@ def write_manifest(folder: Path, names: Iterable[str]) -> None:
 
 
 def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
-    """The names that the manifest of `folder` lists – `required` at least –, all of them verified to be unchanged.
+    """Verify every file that the manifest of `folder` lists. Returns their names, which include `required`.
 
-    Raises ModelError if `folder` was never committed, or a file is damaged, missing or no plain file. What the manifest
-    does not list is nobody's business, and must not be read.
+    Raises ModelError if `folder` was never committed, or a file is damaged, missing or no plain file. A file that
+    the manifest does not list must not be read.
     """
     try:
         manifest = json.loads(read_limited(folder / MANIFEST, limit=1 << 20))
@@ -149,7 +149,7 @@ def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """The bytes of a small file; one larger than `limit` bytes, or what is no file, is a ModelError."""
+    """Read a file of at most `limit` bytes. Raises ModelError if it is larger or not a plain file."""
     if path.exists() and not path.is_file():
         raise ModelError(f"{path}: is not a plain file")
     with path.open("rb") as file:
@@ -160,10 +160,10 @@ def read_limited(path: Path, limit: int) -> bytes:
 
 
 def commit_directory(target: Path, writers: dict[str, Callable[[Path], None]]) -> None:
-    """Make the folder `target` with one file for each writer and a manifest, all of it or nothing.
+    """Create the folder `target` with one file per writer and a manifest, atomically.
 
-    Everything is written, synced and hashed in a sibling folder that a rename then puts in place. Raises StorageError
-    where the system refuses.
+    The files are written, synced and hashed in a sibling folder, which is then renamed to `target`. Raises StorageError
+    if the system refuses.
     """
     with writing(target):
         temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
@@ -185,7 +185,7 @@ def commit_directory(target: Path, writers: dict[str, Callable[[Path], None]]) -
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a folder with all that is in it, or a symbolic link but not what it leads to."""
+    """Delete a file, a folder with its contents, or a symbolic link but not its target. A missing path is no error."""
     with writing(path):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -194,7 +194,7 @@ def remove(path: Path) -> None:
 
 
 def open_no_follow(path: Path) -> TextIO:
-    """Open a file of ours to add to it: a symbolic link there is not followed, a FIFO not waited for (StorageError)."""
+    """Open a file for appending. Raises StorageError for a symbolic link or a FIFO."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

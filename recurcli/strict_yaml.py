@@ -66,7 +66,7 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
 
 
 def parse_mapping(text: str, source: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """As `read_mapping`, from a text; `source` is the name for messages."""
+    """Parse a mapping as `read_mapping` does; `source` is the name of the text in messages."""
     value, lines = _parse(text, source)
     if value is None:
         return {}, {}
@@ -76,7 +76,7 @@ def parse_mapping(text: str, source: str) -> tuple[dict[str, Any], dict[KeyPath,
 
 
 def parse_value(text: str, source: str) -> Any:
-    """One YAML value, as `--set KEY=VALUE` has it."""
+    """Parse one YAML value, that of `--set KEY=VALUE`."""
     return _parse(text, source)[0]
 
 

@@ -9,7 +9,7 @@ from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
 
 Config = TypeVar("Config")
 STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
-"""What every config dataclass carries as `__pydantic_config__`."""
+"""The `__pydantic_config__` of every config dataclass."""
 
 
 class InvalidConfig(UsageError):
@@ -22,7 +22,7 @@ class InvalidConfig(UsageError):
 
 
 def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
-    """`mapping` as a `kind` (a dataclass): no unknown key, no type guessed ("3" is no 3), its own checks passed.
+    """Return `mapping` as the dataclass `kind`; unknown keys and wrong types are errors, and its checks must pass.
 
     Raises InvalidConfig for the first fault.
     """

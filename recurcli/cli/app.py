@@ -25,7 +25,7 @@ SHARED = ("pretrain", "finetune", "eval", "predict")
 
 
 def example(*lines: str) -> str:
-    """The end of a command's help, its lines as they stand."""
+    """Return the epilogue of a command's help: `lines` as examples, unwrapped."""
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 

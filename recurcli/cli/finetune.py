@@ -1,4 +1,4 @@
-"""The signature and help of `recur finetune`."""
+"""The `recur finetune` command: its options and help."""
 
 from pathlib import Path
 from typing import Annotated

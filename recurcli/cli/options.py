@@ -19,7 +19,9 @@ Data = Annotated[
         metavar="PATH",
     ),
 ]
-Output = Annotated[Path | None, typer.Option(help="Run directory to write.", metavar="RUN")]
+Output = Annotated[
+    Path | None, typer.Option(help="Run directory to write. Default: runs/ and the name of the preset.", metavar="RUN")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Change any key of the preset; may be repeated.", metavar="KEY=VALUE")
 ]
@@ -29,12 +31,17 @@ Resume = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run or file.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the settings of the run and write nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
+Device = Annotated[
+    str | None,
+    typer.Option(help="auto, cpu, cuda or cuda:N. Default: the preset's in training, else auto.", metavar="DEVICE"),
+]
 PrecisionOption = Annotated[
     Literal["auto", "fp32", "bf16"] | None,
     typer.Option(help="Precision of the arithmetic; auto is bf16 where the machine supports it."),
 ]
-BatchSize = Annotated[int | None, typer.Option(help="Rows per batch.", min=1, metavar="N")]
+BatchSize = Annotated[
+    int | None, typer.Option(help="Rows per batch. Default: the preset's in training, else 64.", min=1, metavar="N")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and errors only: no progress, no notes.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur finetune`.", metavar="RUN")]

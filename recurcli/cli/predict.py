@@ -1,4 +1,4 @@
-"""The signature and the help of `recur predict`."""
+"""The `recur predict` command: its options and help."""
 
 import sys
 from pathlib import Path
@@ -24,11 +24,13 @@ def predict(
     output: Annotated[Path, typer.Option(help="File to write; '-' is standard output.", metavar="FILE")] = Path("-"),
     format: Annotated[
         Literal["tsv", "csv", "jsonl", "clue"] | None,
-        typer.Option(help="Form of the output; default: that of the input (Parquet: jsonl)."),
+        typer.Option(help="Format of the output. Default: that of the input; jsonl for Parquet."),
     ] = None,
     input_format: Annotated[
         Literal["tsv", "csv", "jsonl", "parquet"] | None,
-        typer.Option(help="Form of the input; default: as its name ends, else found out (a CSV in a pipe is not)."),
+        typer.Option(
+            help="Format of the input. Default: from the file name, else detected; a CSV in a pipe is not detected."
+        ),
     ] = None,
     text: Annotated[
         str | None, typer.Option(help="Column of the text, by name or number from 1.", metavar="COLUMN")
@@ -40,7 +42,7 @@ def predict(
     header: Annotated[
         bool | None,
         typer.Option(
-            "--header/--no-header", help="Whether the first row names the columns of a TSV or CSV; default: found."
+            "--header/--no-header", help="Whether the first row names the columns of a TSV or CSV. Default: detected."
         ),
     ] = None,
     delimiter: Annotated[

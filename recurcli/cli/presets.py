@@ -1,4 +1,4 @@
-"""The signature and help of `recur presets`."""
+"""The `recur presets` command: its options and help."""
 
 from typing import Annotated
 

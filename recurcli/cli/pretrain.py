@@ -1,4 +1,4 @@
-"""The signature and help of `recur pretrain`."""
+"""The `recur pretrain` command: its options and help."""
 
 from recurcli.cli.app import app, example
 from recurcli.cli.options import (

@@ -1,4 +1,4 @@
-"""The process around a command: whatever happens becomes an exit code and at most one line."""
+"""Run a command in this process: every error becomes an exit code and at most one line."""
 
 import contextlib
 import sys
@@ -11,12 +11,12 @@ from recurcli.errors import last_line
 
 
 def main() -> None:
-    """The entry point: runs a command and turns whatever happens into an exit code and at most one line."""
+    """Run the command line of this process and exit with its code."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Run `arguments`; returns the exit code, after printing one line if it is not 0."""
+    """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr."""
     with exits.signals_as_errors() as received:
         try:
             exits.open_streams()

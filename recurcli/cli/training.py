@@ -1,4 +1,4 @@
-"""What the options of `recur pretrain` and `recur finetune` do alike: they make a request, follow it and print its result."""
+"""What `recur pretrain` and `recur finetune` share: build a request, run it and print its result."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

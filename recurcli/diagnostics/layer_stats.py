@@ -1,4 +1,4 @@
-"""What a layer says of itself beside a forward pass: gates, rates, weights, and how it spreads its attention."""
+"""The stats that a layer offers during a forward pass: gates, rates, weights and attention entropy."""
 
 from typing import Any
 

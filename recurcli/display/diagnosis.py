@@ -15,7 +15,7 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def print_diagnosis(diagnosis: Mapping[str, Any]) -> None:
-    """The layers of an encoder, a row each, what they say of themselves, and how far back the encoder looks."""
+    """Print one row per layer, the stats of the layers, and the gradient norm by distance."""
     layers = diagnosis["layers"]
     measured = table("layer", *MEASURES.values(), numbers=True)
     for layer in layers:

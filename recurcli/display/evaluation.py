@@ -18,7 +18,7 @@ MOST_CONFUSIONS = 12
 
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
-    """Everything that an evaluation found, in the width of the terminal."""
+    """Print the metrics, the classes and the confusion table, in the width of the terminal."""
     report = result["metrics"]
     summary = table("", "")
     for name, metric in METRICS.items():

@@ -1,4 +1,4 @@
-"""What a command tells while it works, on stderr: a bar where that is a terminal, else a line every few seconds."""
+"""The progress of a command on stderr: a bar on a terminal, else a line every few seconds."""
 
 import contextlib
 import sys

@@ -130,7 +130,7 @@ def print_preset(resolved: "ResolvedPreset") -> None:
 
 
 def print_plan(plan: Mapping[str, Any]) -> None:
-    """What a dry run found."""
+    """Print the plan of a dry run."""
     listed = table("", "")
     listed.add_row("preset", cell(plan["preset"]))
     listed.add_row("run directory", cell(plan["output"]))
@@ -153,7 +153,7 @@ def print_plan(plan: Mapping[str, Any]) -> None:
 
 
 def print_training(result: Mapping[str, Any], output: Any) -> None:
-    """The result of a training."""
+    """Print the result of a training."""
     listed = table("", "")
     if "dev" in result:
         for name, metric in METRICS.items():
@@ -168,7 +168,7 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
 
 
 def print_export(result: Mapping[str, Any]) -> None:
-    """What an export wrote."""
+    """Print the files that an export wrote."""
     listed = table("file", "rows", "from", "run")
     listed.columns[1].justify = "right"
     for member in result["files"]:
