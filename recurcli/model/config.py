@@ -61,6 +61,8 @@ class ModelConfig:
     """The columns of the training data that were read as `text` and `pair`. `recur predict` looks for these columns first."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.encoder.get("hidden_size"), int):
+            raise ValueError("encoder has no hidden_size")
         if self.vocab_size < 1 or self.max_length < 1:
             raise ValueError("vocab_size and max_length must be at least 1")
         if len(set(self.labels)) != len(self.labels):
