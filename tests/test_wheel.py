@@ -33,6 +33,7 @@ def test_the_wheel_holds_the_presets_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     shipped = {name.removeprefix("recurcli/presets/") for name in names if name.startswith("recurcli/presets/")}
     assert shipped == {str(path.relative_to(ROOT / "presets")) for path in (ROOT / "presets").rglob("*.yaml")}
+    assert "recurcli/py.typed" in names, "the wheel is typed"
     tops = {name.split("/")[0] for name in names}
     assert tops == {"recurcli", next(top for top in tops if top.endswith(".dist-info"))}
 

@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperArgument
 
 from recurcli.distributed import group
 
@@ -19,6 +20,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def _name(self: TyperArgument) -> str:
+    """Return RUN or, for an argument that may be repeated, RUN..."""
+    return f"{self.metavar}{'' if self.nargs == 1 else '...'}"
+
+
+# Typer has no option for these: by default help shows `{RUN}...` in the usage, and `RUN <list[Path]>` below it.
+TyperArgument._usage_display_name = lambda self: _name(self) if self.required else f"[{_name(self)}]"  # type: ignore[method-assign]
+TyperArgument._rich_display_name = _name  # type: ignore[method-assign]
+TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]
 
 SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""

@@ -22,7 +22,7 @@ def check(
         list[Path],
         typer.Argument(
             help="Data files, folders of a task's files, folders of such folders, CLUE predictions or zips of them.",
-            metavar="PATH...",
+            metavar="PATH",
         ),
     ],
     task: Annotated[
@@ -52,7 +52,7 @@ def check(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Find the faults of data or of a CLUE submission before a training or the leaderboard does.
+    """Find faults in data files and CLUE submissions.
 
     Data: rows that cannot be used, texts in two splits or with two labels, lengths, labels, invisible characters.
     CLUE files and zips: why they would score 0. Exit code 3 where rows would be lost, a training would stop or a file would

@@ -6,22 +6,20 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import BatchSize, Data, Debug, Device, Json, Overwrite, PrecisionOption, Quiet
+from recurcli.cli.options import BatchSize, Data, Debug, Device, Json, PrecisionOption, Quiet
 
 
 @app.command(
     epilog=example("recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip")
 )
 def export(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run directories; one zip holds the files of all.", metavar="RUN...")
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; one zip holds the files of all.", metavar="RUN")],
     output: Annotated[Path, typer.Option(help="File to write.", metavar="PATH")],
     format: Annotated[
         str, typer.Option(help="Format to write: clue, a zip for CLUE's leaderboard.", metavar="NAME")
     ] = "clue",
     data: Data = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False,
     json: Json = False,
     device: Device = None,
     precision: PrecisionOption = None,

@@ -28,7 +28,7 @@ Settings = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run or file.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run in the run directory.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the settings of the run and write nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Device = Annotated[

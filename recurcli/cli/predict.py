@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import BatchSize, Debug, Device, Overwrite, PrecisionOption, Quiet, Resume, Run
+from recurcli.cli.options import BatchSize, Debug, Device, PrecisionOption, Quiet, Run
 
 
 @app.command(
@@ -61,8 +61,10 @@ def predict(
     unbuffered: Annotated[
         bool, typer.Option("--unbuffered", help="Answer each row of a pipe when no other waits; default on a terminal.")
     ] = False,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a stopped prediction to --output; start it if there is none.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False,
     device: Device = None,
     precision: PrecisionOption = None,
     batch_size: BatchSize = None,

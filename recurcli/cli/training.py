@@ -53,7 +53,7 @@ def train(
     """Run a training, show its progress, and print its result."""
     from recurcli.display import progress, tables
 
-    result = progress.follow(command(request), quiet=quiet)
+    result = progress.follow(command(request), quiet=quiet, metric=request.resolved.preset.finetuning.metric)
     if json:
         tables.print_json(result)
     elif request.dry_run:

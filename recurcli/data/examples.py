@@ -129,7 +129,9 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
     if train.dev is None:
         return
     every = adapted(task, config).dev_every
-    drawn = f"every {every}th row of each class, drawn by data.dev_seed {config.dev_seed}"
+    drawn = (
+        f"about one in {every} rows of each class, drawn by data.dev_seed {config.dev_seed}; equal texts stay together"
+    )
     name = "the Hub" if train.path is None else train.path.name
     yield Note(f"{name} holds train and dev rows: {len(train.dev.examples):,} rows are dev rows, {drawn}")
     counts = Counter(example.label for example in (*train.examples, *train.dev.examples))

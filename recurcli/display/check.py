@@ -27,7 +27,8 @@ def print_check(result: Mapping[str, Any]) -> None:
         if report["kind"] == "data":
             what = f"task {report['task']} ({report['task_reason']})"
         tables = _data(report) if report["kind"] == "data" else []
-        shown += [heading(report["path"], what, count), *tables, _findings(report["findings"]), Text("")]
+        findings = [_findings(report["findings"])] if report["findings"] else []
+        shown += [heading(report["path"], what, count), *tables, *findings, Text("")]
     show(*shown)
 
 
@@ -44,20 +45,24 @@ def _data(report: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _columns(columns: Mapping[str, Any]) -> Text:
-    texts = " and ".join(" + ".join(columns[key]) for key in ("text", "pair") if columns.get(key))
-    label = f"labels from {columns['label']}" if columns["label"] else "no labels"
+    texts = " and ".join(
+        " + ".join(f"'{name}'" for name in columns[key]) for key in ("text", "pair") if columns.get(key)
+    )
+    label = f"labels from '{columns['label']}'" if columns["label"] else "no labels"
     return cell(f"texts from {texts}, {label}", style="dim")
 
 
 def _rows(splits: Splits) -> Table:
-    shown = table("split", "file", "rows", "official", "bad", "dropped", "repeated", "two labels", numbers=True)
+    known = any(split["official"] is not None for split in splits)
+    official = ["official"] if known else []
+    shown = table("split", "file", "rows", *official, "bad", "dropped", "repeated", "two labels", numbers=True)
     shown.columns[1].justify = "left"
     for split in splits:
-        official = "–" if split["official"] is None else f"{split['official']:,}"
+        expected = ["–" if split["official"] is None else f"{split['official']:,}"] if known else []
         repeated = split["repeated"]
         counts = (split["bad"], split["dropped"], repeated["rows"], repeated["conflicting_texts"])
         file = cell(split["path"].rpartition("/")[2])
-        shown.add_row(cell(split["split"]), file, f"{split['rows']:,}", official, *map(_or_dot, counts))
+        shown.add_row(cell(split["split"]), file, f"{split['rows']:,}", *expected, *map(_or_dot, counts))
     return shown
 
 
@@ -102,8 +107,6 @@ def _bad_rows(splits: Splits) -> Table:
 
 
 def _findings(findings: Sequence[Mapping[str, Any]]) -> RenderableType:
-    if not findings:
-        return Text("  No findings.", style="dim")
     shown = table("", "")
     for finding in findings:
         shown.add_row(cell(finding["level"], style=STYLES[finding["level"]]), cell(finding["message"]))

@@ -15,6 +15,8 @@ LONGEST_LABEL = 24
 """Columns that a label may take beside its confusions."""
 MOST_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
+MOST_CLASSES = 20
+"""Classes up to which the whole table is printed, if it fits."""
 
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
@@ -35,12 +37,15 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
 
 
 def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> tuple[Text, Table]:
-    """The whole table if it fits into `width` columns, with numbers for labels if need be; else its largest entries."""
+    """The whole table if it fits into `width` columns, with numbers for labels if need be; else its largest entries.
+
+    Of more than MOST_CLASSES classes only the largest entries are returned.
+    """
     labels = [escaped(name) for name in names]
     numbers = [str(number) for number in range(1, len(names) + 1)]
     numbered = [f"{number} {label}" for number, label in zip(numbers, labels, strict=True)]
     for rows, columns in ((labels, labels), (numbered, numbers)):
-        if _width(rows, columns, counts) <= width:
+        if len(names) <= MOST_CLASSES and _width(rows, columns, counts) <= width:
             title = heading("confusion", "right label in the row, prediction in the column")
             return title, _matrix(rows, columns, counts)
     return heading("confusion", "the most frequent; --json has all"), _largest(names, counts)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from recurcli.errors import escaped
+from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, Progress, RowsDone
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -21,12 +22,15 @@ WIDE = 100
 """Columns from which a bar has room for the epoch."""
 
 
-def follow(events: Iterable[Any], *, quiet: bool, bar: bool = True, count: bool = False) -> dict[str, Any]:
+def follow(
+    events: Iterable[Any], *, quiet: bool, bar: bool = True, count: bool = False, metric: str = "accuracy"
+) -> dict[str, Any]:
     """Show the notes and the progress of a command as they come; returns the result that it ends with.
 
     Without `bar` a terminal gets lines too; with `count` the last line says how many rows were done, and how fast.
+    `metric` is the name of the dev metric in METRICS.
     """
-    progress = _Progress(quiet=quiet, bar=bar)
+    progress = _Progress(quiet=quiet, bar=bar, metric=METRICS[metric].words)
     result: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         if isinstance(events, Generator):
@@ -50,8 +54,9 @@ def follow(events: Iterable[Any], *, quiet: bool, bar: bool = True, count: bool 
 class _Progress:
     """A bar that goes away at the end, or lines that stay."""
 
-    def __init__(self, *, quiet: bool, bar: bool) -> None:
+    def __init__(self, *, quiet: bool, bar: bool, metric: str) -> None:
         self.quiet = quiet
+        self.metric = metric
         self.console = Console(stderr=True, highlight=False)
         self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         self.bar: Any = None
@@ -80,17 +85,20 @@ class _Progress:
     def steps(self, progress: Progress) -> None:
         """Where a training stands."""
         rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
-        best = "" if progress.best_dev_metric is None else f"  best {progress.best_dev_metric:.4f}"
+        best = metric = ""
+        if progress.best_dev_metric is not None:
+            best = metric = f"  best dev {self.metric} {progress.best_dev_metric:.4f}"
+        if progress.dev_metric is not None:
+            metric = f"  dev {self.metric} {progress.dev_metric:.4f} (best {progress.best_dev_metric:.4f})"
         if not self.has_bar:
-            metric = "" if progress.dev_metric is None else f"  dev metric {progress.dev_metric:.4f}"
             text = f"step {progress.step:,}/{progress.total_steps:,}  epoch {progress.epoch:.2f}"
-            text += f"  loss {progress.loss:.4f}{best}  {rate}{metric}"
+            text += f"  loss {progress.loss:.4f}{metric}  {rate}"
             self._line(text, now=progress.dev_metric is not None or progress.step == progress.total_steps)
             return
         epoch = f"epoch {progress.epoch:.2f}  " if self.console.width >= WIDE else ""
         self._show(progress.step, progress.total_steps, f"{epoch}loss {progress.loss:.4f}{best}  {rate}")
         if progress.dev_metric is not None:
-            self.note(f"step {progress.step:,}: dev metric {progress.dev_metric:.4f}")
+            self.note(f"step {progress.step:,}:{metric[1:]}")
 
     def rows(self, rows: RowsDone) -> None:
         """How many rows are scored; the first time tells where it starts, which after a resume is not 0."""

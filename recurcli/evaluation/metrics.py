@@ -114,7 +114,7 @@ def classification_report(
         metrics={name: metric.compute(right, predicted) for name, metric in METRICS.items()},
         loss=loss,
         per_class={
-            name: ClassScores(precision=precision, recall=recall, f1=f1, support=support)
+            name: ClassScores(precision=precision, recall=recall, f1=f1, support=int(support))
             for name, precision, recall, f1, support in rows
         },
         confusion=tuple(tuple(row) for row in confusion),

@@ -35,7 +35,11 @@ class Prediction:
 class Predictor:
     """A trained classifier with its tokenizer. Shapes: N texts, C labels."""
 
-    def __init__(self, model: Classifier, tokenizer: Tokenizer, config: InferenceConfig) -> None:
+    def __init__(
+        self, model: Classifier, tokenizer: Tokenizer, config: InferenceConfig, run: Path | None = None
+    ) -> None:
+        self.run = run
+        """The run directory of the model; None if it is not known."""
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
@@ -60,7 +64,16 @@ class Predictor:
         files = read_model(Path(run))
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
-        return cls(build_trained_classifier(files, config.device), files.tokenizer, config)
+        return cls(build_trained_classifier(files, config.device), files.tokenizer, config, files.path)
+
+    def __repr__(self) -> str:
+        """Return run, task, labels (at most 8) and device."""
+        more = ["…"] if len(self.labels) > 8 else []
+        labels = ", ".join([*map(repr, self.labels[:8]), *more])
+        return (
+            f"Predictor(run={str(self.run)!r}, task={self.model.config.task!r}, "
+            f"labels=[{labels}], device={str(self.config.device)!r})"
+        )
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
         """Return one prediction for each text or pair of texts, in order.

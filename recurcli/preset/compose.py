@@ -105,11 +105,13 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
     except InvalidConfig as fault:
         raise _located(fault, origins) from None
     dump(preset.to_dict())  # refuses a preset that a run could not store
-    return ResolvedPreset(name=_plain_name(name), preset=preset, origins=origins)
+    return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
 
 
-def _plain_name(name: str) -> str:
-    return Path(name).stem if _is_file_name(name) else name
+def _plain_name(name: str, default: str) -> str:
+    """Return the name of a preset file without its ending; `default` for the preset.yaml of a run."""
+    stem = Path(name).stem if _is_file_name(name) else name
+    return default if stem == "preset" else stem
 
 
 def _is_file_name(name: str) -> bool:

@@ -54,6 +54,14 @@ def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tm
     assert found["tokens"] == {"kind": "wordpiece", "max_length": 128, "vocabulary": "rows"}
 
 
+def test_a_sound_file_of_your_own_has_no_official_size_and_one_verdict(recur: Recur, tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", "good film\tpos", "bad film\tneg", "a good film\tpos")
+    out = recur("check", path)[1]
+    assert "nothing wrong" in out
+    assert "texts from 'text', labels from 'label'" in out
+    assert not [word for word in ("No findings", "official") if word in out]
+
+
 def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", "a\tx", "b", "c\ty", *["d"] * 7)
     code, out, err = recur("check", path)

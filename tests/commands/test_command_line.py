@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_evaluate import copy_of
@@ -14,7 +15,7 @@ from tiny_task import tiny
 
 from recurcli.cli import app
 from recurcli.display.progress import follow
-from recurcli.events import Note
+from recurcli.events import Note, Progress
 
 Recur = Callable[..., tuple[int, str, str]]
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -37,6 +38,27 @@ def test_every_command_explains_itself_with_an_example(command: str, recur: Recu
     for option in ("--quiet", "--debug", "--help"):
         assert option in out
     assert all(len(line) <= 110 for line in out.splitlines())
+
+
+def test_help_names_arguments_without_types_and_cuts_no_description(recur: Recur) -> None:
+    assert "..." not in recur("--help")[1].partition("Commands:")[2]
+    for command, usage, argument in (
+        ("export", "[OPTIONS] RUN...", "RUN...  "),
+        ("check", "[OPTIONS] PATH...", "PATH...  "),
+        ("presets", "[OPTIONS] [NAME]", "NAME  "),
+        ("eval", "[OPTIONS] RUN", "RUN  "),
+    ):
+        out = recur(command, "--help")[1]
+        assert out.splitlines()[0] == f"Usage: recur {command} {usage}"
+        assert f"Arguments:\n  {argument}" in out
+
+
+def test_each_command_says_what_it_resumes_and_replaces(recur: Recur) -> None:
+    assert "checkpoint" in recur("finetune", "--help")[1]
+    for command in ("predict", "export"):
+        out = recur(command, "--help")[1]
+        assert "Replace an existing output file." in out
+        assert "checkpoint" not in out
 
 
 def test_help_and_usage_errors_need_no_torch() -> None:
@@ -174,6 +196,16 @@ def test_notes_and_progress_are_shown_and_not_obeyed(capsys: pytest.CaptureFixtu
     assert err == f"recur: {SHOWN.replace('__', '//')}\nrecur: warning: [/]\n"
     follow([Note("x"), Note("y", "warning")], quiet=True)
     assert capsys.readouterr().err == "recur: warning: y\n", "a quiet command still warns"
+
+
+def test_a_line_of_progress_names_the_metric_once(capsys: pytest.CaptureFixture[str]) -> None:
+    steps: dict[str, Any] = {"total_steps": 4, "epoch": 1.0, "loss": 0.5, "measures": {}, "tokens": 10, "seconds": 1.0}
+    evaluated = Progress(step=2, **steps, dev_metric=0.525, best_dev_metric=0.53)
+    follow([evaluated, Progress(step=4, **steps, best_dev_metric=0.53)], quiet=False, metric="macro_f1")
+    assert capsys.readouterr().err == (
+        "recur: step 2/4  epoch 1.00  loss 0.5000  dev macro F1 0.5250 (best 0.5300)  10 tokens/s\n"
+        "recur: step 4/4  epoch 1.00  loss 0.5000  best dev macro F1 0.5300  10 tokens/s\n"
+    )
 
 
 def test_a_folder_with_a_hostile_torch_is_a_folder_like_any_other(trained: Path, tmp_path: Path) -> None:

@@ -229,3 +229,12 @@ def test_what_does_not_fit_is_a_list_of_the_most_frequent(
     assert "--json has all" in out
     assert ["class", "0", "class", "1", "240", "20.0%"] in [line.split() for line in out.splitlines()]
     assert len(out.splitlines()) < 20
+
+
+def test_a_pipe_gets_no_table_of_more_than_twenty_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"class {number}" for number in range(21)]
+    report = classification_report(names, [*names[1:], names[0]], names, loss=1.0).to_json()
+    print_evaluation({"run": "runs/x", "split": "dev", "rows": 21, "metrics": report})
+    out = capsys.readouterr().out.partition("confusion")[2]
+    assert "--json has all" in out
+    assert max(map(len, out.splitlines())) < 80

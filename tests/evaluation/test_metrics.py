@@ -27,6 +27,11 @@ def ratio(numerator: float, denominator: float) -> float:
     return numerator / denominator if denominator else 0.0
 
 
+def test_the_rows_of_a_class_are_integers_even_if_no_prediction_is_right() -> None:
+    report = classification_report(["a", "b"], ["b", "a"], NAMES)
+    assert [repr(scores["support"]) for scores in report.per_class.values()] == ["0", "1", "1"]
+
+
 def test_agrees_with_an_example_worked_out_by_hand() -> None:
     labels = ["a", "a", "a", "b", "b", "c"]
     predictions = ["a", "a", "b", "b", "c", "c"]

@@ -35,6 +35,11 @@ def test_a_prediction_is_the_label_of_the_highest_probability(loaded: Predictor)
     assert loaded.predict([]) == []
 
 
+def test_a_predictor_shows_its_run_task_labels_and_device(trained: Path, loaded: Predictor) -> None:
+    labels = ", ".join(map(repr, loaded.labels[:8]))
+    assert repr(loaded) == f"Predictor(run='{trained}', task='tnews', labels=[{labels}, …], device='cpu')"
+
+
 def test_logits_depend_on_no_neighbour(trained: Path, loaded: Predictor) -> None:
     alone = np.concatenate([loaded.logits([text]) for text in TEXTS])
     for batch_size in (1, 4, 64):

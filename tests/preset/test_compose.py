@@ -58,6 +58,11 @@ def test_a_resolved_preset_repeats_itself(tmp_path: Path) -> None:
     assert compose(path).preset == first.preset
 
 
+def test_the_preset_of_a_run_is_named_by_encoder_and_task(tmp_path: Path) -> None:
+    path = write(tmp_path / "preset.yaml", dump(compose("starsaber-afqmc").preset.to_dict()))
+    assert compose(path).name == "starsaber-afqmc"
+
+
 def test_paths_in_a_file_are_meant_from_that_file(tmp_path: Path) -> None:
     path = write(tmp_path / "x.yaml", "extends: starsaber-tnews\nembedding: {vectors: words.txt}\n")
     assert compose(path).preset.embedding.vectors == str(tmp_path / "words.txt")
