@@ -43,7 +43,7 @@ def training_loop(
     named = {"name": encoder} if isinstance(encoder, str) else encoder
     labels = ("x", "y") if kind == "classification" else ()
     config = ModelConfig(
-        encoder={"hidden_size": 8, "num_layers": 2, **named},
+        encoder={"hidden_size": 8, "num_layers": 2, "dropout": 0.0, **named},
         vocab_size=words.vocab_size,
         pad_id=words.pad_id,
         max_length=16,
