@@ -15,13 +15,24 @@ def as_stored(facts: Facts) -> dict[str, Any]:
     return json.loads(json.dumps(facts))
 
 
-def first_difference(stored: Facts, current: Facts) -> str | None:
-    """A sentence about the first fact, by name, whose values differ; None if all agree."""
+def find_difference(stored: Facts, current: Facts) -> tuple[str, str, str] | None:
+    """Return the name of a fact whose values differ, and both values as text; None if all agree.
+
+    The task comes first, then the encoder's name, which explain other differences. A missing value is `absent`.
+    """
     stored, current = as_stored(stored), as_stored(current)
-    for key in sorted(stored.keys() | current.keys()):
-        before, now = stored.get(key, "nothing"), current.get(key, "nothing")
-        if before != now:
-            return f"{key} was {escaped(repr(before), 60)} and is now {escaped(repr(now), 60)}"
+    for key in sorted(stored.keys() | current.keys(), key=lambda key: (key != "task", key != "encoder.name", key)):
+        before, now = (escaped(repr(facts[key]), 60) if key in facts else "absent" for facts in (stored, current))
+        if key not in stored or key not in current or stored[key] != current[key]:
+            return key, before, now
+    return None
+
+
+def first_difference(stored: Facts, current: Facts) -> str | None:
+    """Return a sentence about the fact that `find_difference` finds; None if all agree."""
+    if difference := find_difference(stored, current):
+        key, before, now = difference
+        return f"{key} was {before} and is now {now}"
     return None
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
@@ -10,6 +10,19 @@ from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
 Config = TypeVar("Config")
 STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 """The `__pydantic_config__` of every config dataclass."""
+OTHER_NAMES = {
+    "lr": "learning_rate",
+    **dict.fromkeys(("num_epochs", "num_train_epochs"), "epochs"),
+    **dict.fromkeys(("warmup", "warmup_steps"), "warmup_ratio"),
+    **dict.fromkeys(("clip", "grad_clip", "gradient_clip_val"), "max_grad_norm"),
+    **dict.fromkeys(("accum", "accumulation", "accumulate_grad_batches"), "gradient_accumulation_steps"),
+    "per_device_train_batch_size": "batch_size",
+    **dict.fromkeys(("dim", "d_model"), "hidden_size"),
+    **dict.fromkeys(("layers", "depth", "num_hidden_layers"), "num_layers"),
+    **dict.fromkeys(("heads", "num_attention_heads"), "num_heads"),
+    "seed": "runtime.seed",
+}
+"""Other libraries' name of a key: ours. A name with a dot is a key's whole path."""
 
 
 class InvalidConfig(UsageError):
@@ -39,7 +52,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
         fault = error.errors(include_url=False)[0]
         path = tuple(str(part) for part in fault["loc"])
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            raise InvalidConfig(path, "unknown key" + did_you_mean(path[-1], _fields_at(kind, path[:-1]))) from None
+            raise InvalidConfig(path, "unknown key" + nearest_key(path[-1], _fields_at(kind, path[:-1]))) from None
         if isinstance(cause := fault.get("ctx", {}).get("error"), RecurError | ValueError):
             key, _, rest = str(cause).partition(" ")  # a config's own checks name the key first
             if key in _fields_at(kind, path):
@@ -49,6 +62,13 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
             raise InvalidConfig(path, "is required") from None
         reason = fault["msg"].removeprefix("Input ")
         raise InvalidConfig(path, f"{escaped(repr(fault['input']))} {reason}") from None
+
+
+def nearest_key(word: str, known: Iterable[str]) -> str:
+    """Return the end of an error message about an unknown key: its name in OTHER_NAMES, else as `did_you_mean`."""
+    names = list(known)
+    ours = OTHER_NAMES.get(word, "")
+    return f"; did you mean '{ours}'?" if ours in names or "." in ours else did_you_mean(word, names)
 
 
 def _fields_at(kind: Any, path: tuple[str, ...]) -> list[str]:

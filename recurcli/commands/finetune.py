@@ -25,6 +25,7 @@ from recurcli.distributed.group import current
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
+from recurcli.facts import find_difference
 from recurcli.files import sha256_of
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
@@ -112,12 +113,9 @@ def _read_init(path: Path, preset: Preset) -> TrainedFiles:
     """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
     before, now = (_architecture(values) for values in (RunDirectory(path).read_preset(), preset.to_dict()))
-    for key in sorted(before.keys() | now.keys()):
-        if before.get(key) != now.get(key):
-            raise UsageError(
-                f"--init {path}: its {key} is {escaped(repr(before.get(key)))}, the preset's is "
-                f"{escaped(repr(now.get(key)))}; give both the same"
-            )
+    if difference := find_difference(before, now):
+        key, its, ours = difference
+        raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same")
     return files
 
 
@@ -126,7 +124,7 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         ".".join(path): value
         for path, value in flatten(values)
-        if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout"))
+        if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
         or (path == ("embedding", "orthonormal") and value)
     }
 

@@ -18,7 +18,7 @@ from recurcli.encoders import ENCODERS
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.schema import Preset
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
-from recurcli.validation import InvalidConfig, parse_config
+from recurcli.validation import InvalidConfig, nearest_key, parse_config
 
 PRESET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PATHS: tuple[KeyPath, ...] = (("data", "path"), ("tokenizer", "vocabulary"), ("embedding", "vectors"))
@@ -98,7 +98,7 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
     ]
     merged, origins = _merge(layers)
     for key in merged["encoder"].keys() - defaults.keys() - {"name"} if config is not None else ():
-        reason = f"the encoder {encoder} has no such key" + did_you_mean(key, defaults)
+        reason = f"the encoder {encoder} has no such key" + nearest_key(key, defaults)
         raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
         preset = parse_config(Preset, merged)
@@ -250,5 +250,6 @@ def _located(fault: InvalidConfig, origins: Mapping[KeyPath, Origin]) -> UsageEr
     """Return `fault` with the file and line of its key, or of the innermost section that has one."""
     for length in range(len(fault.path), 0, -1):
         if origin := origins.get(fault.path[:length]):
-            return UsageError(f"{origin}: {fault}")
+            named = origin.source == f"--set {'.'.join(fault.path)}"
+            return UsageError(f"{origin}: {fault.reason if named else fault}")
     return UsageError(str(fault))

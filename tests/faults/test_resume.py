@@ -19,6 +19,7 @@ from recurcli.commands.training.setup import TrainingRequest
 from recurcli.encoders import ENCODERS
 from recurcli.errors import Interrupted
 from recurcli.events import Progress
+from recurcli.facts import first_difference
 from recurcli.files import remove
 from recurcli.preset import compose
 from recurcli.runs.model_files import write_model
@@ -192,6 +193,7 @@ def test_all_checkpoints_damaged_is_exit_4(
         ("finetuning.gradient_accumulation_steps=2", "finetuning.gradient_accumulation_steps was 3 and is now 2"),
         ("finetuning.epochs=3", "finetuning.epochs was 2 and is now 3"),
         ("encoder.num_layers=3", "encoder.num_layers was 2 and is now 3"),
+        ("encoder.name=rezero", "encoder.name was 'starsaber' and is now 'rezero'"),
     ],
 )
 def test_a_resume_that_would_be_another_run_is_refused(
@@ -203,6 +205,12 @@ def test_a_resume_that_would_be_another_run_is_refused(
     code, _, err = recur("finetune", *options, "--set", setting, "--resume", "--quiet")
     assert code == 2
     assert named in err
+
+
+def test_a_missing_fact_is_absent_and_the_encoder_is_compared_first() -> None:
+    assert first_difference({"activation": None}, {}) == "activation was None and is now absent"
+    pair = {"encoder.a": 1, "encoder.name": "b"}, {"encoder.name": "c", "runtime.seed": 1}
+    assert first_difference(*pair) == "encoder.name was 'b' and is now 'c'"
 
 
 def test_a_resume_on_changed_data_is_refused(

@@ -146,6 +146,28 @@ def test_a_name_that_nobody_has(name: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "suggested"),
+    [
+        ("finetuning.lr", "learning_rate"),
+        ("finetuning.num_train_epochs", "epochs"),
+        ("pretraining.warmup_steps", "warmup_ratio"),
+        ("finetuning.clip", "max_grad_norm"),
+        ("finetuning.accum", "gradient_accumulation_steps"),
+        ("finetuning.per_device_train_batch_size", "batch_size"),
+        ("encoder.d_model", "hidden_size"),
+        ("encoder.depth", "num_layers"),
+        ("encoder.heads", "num_heads"),
+        ("seed", "runtime.seed"),
+    ],
+)
+def test_the_name_of_a_key_in_other_libraries_is_understood(key: str, suggested: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose("rezero-tnews", settings=[f"{key}=1"])
+    reason = "the encoder rezero has no such key" if key.startswith("encoder") else "unknown key"
+    assert str(caught.value) == f"--set {key}: {reason}; did you mean '{suggested}'?"
+
+
 @pytest.mark.parametrize("setting", ["finetuning.epochs", "=3", ".=3", "finetuning..epochs=3"])
 def test_a_setting_that_is_none(setting: str) -> None:
     with pytest.raises(UsageError, match="is not KEY=VALUE"):
