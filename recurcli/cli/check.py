@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import Debug, Json, Quiet
+from recurcli.cli.options import Debug, Delimiter, Header, Json, Label, Pair, Quiet, Text
 from recurcli.errors import DataError
 
 
@@ -35,16 +35,12 @@ def check(
         str | None,
         typer.Option(help="Preset with the task, columns, tokenizer and max_length.", metavar="NAME|FILE"),
     ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="Column of the text, by name or number from 1.", metavar="COLUMN")
-    ] = None,
-    pair: Annotated[str | None, typer.Option(help="Column of the second text.", metavar="COLUMN")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the label.", metavar="COLUMN")] = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
     id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Whether the first TSV or CSV row names the columns."),
-    ] = None,
+    header: Header = None,
+    delimiter: Delimiter = None,
     no_lengths: Annotated[
         bool, typer.Option("--no-lengths", help="Count no tokens; counting may first train a vocabulary.")
     ] = False,
@@ -63,7 +59,14 @@ def check(
     from recurcli.display import progress, tables
     from recurcli.display.check import print_check
 
-    columns = {"text": text, "pair": pair, "label": label, "id": id_column, "header": header}
+    columns = {
+        "text": text,
+        "pair": pair,
+        "label": label,
+        "id": id_column,
+        "header": header,
+        "delimiter": delimiter,
+    }
     request = CheckRequest(paths=tuple(paths), task=task, preset=preset, columns=columns, lengths=not no_lengths)
     result = progress.follow(command(request), quiet=quiet)
     if json:

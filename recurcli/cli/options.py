@@ -44,4 +44,17 @@ BatchSize = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and errors only: no progress, no notes.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Text = Annotated[
+    str | None, typer.Option("--text", help="Column of the text, by name or number from 1.", metavar="COLUMN")
+]
+Pair = Annotated[str | None, typer.Option("--pair", help="Column of the second text.", metavar="COLUMN")]
+Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", metavar="COLUMN")]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether the first row of a TSV or CSV names the columns."),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option("--delimiter", help="Separator of the fields of a TSV or CSV, if not TAB or a comma.", metavar="MARK"),
+]
 Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur finetune`.", metavar="RUN")]

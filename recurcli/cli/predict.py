@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import BatchSize, Debug, Device, PrecisionOption, Quiet, Run
+from recurcli.cli.options import BatchSize, Debug, Device, Header, Pair, PrecisionOption, Quiet, Run, Text
 
 
 @app.command(
@@ -32,19 +32,12 @@ def predict(
             help="Format of the input. Default: from the file name, else detected; a CSV in a pipe is not detected."
         ),
     ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="Column of the text, by name or number from 1.", metavar="COLUMN")
-    ] = None,
-    pair: Annotated[str | None, typer.Option(help="Column of the second text.", metavar="COLUMN")] = None,
+    text: Text = None,
+    pair: Pair = None,
     id_column: Annotated[
         str | None, typer.Option("--id", help="Column of the ids that --format clue writes.", metavar="COLUMN")
     ] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option(
-            "--header/--no-header", help="Whether the first row names the columns of a TSV or CSV. Default: detected."
-        ),
-    ] = None,
+    header: Header = None,
     delimiter: Annotated[
         str | None,
         typer.Option(

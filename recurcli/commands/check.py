@@ -24,7 +24,7 @@ class CheckRequest:
     task: str | None = None
     preset: str | None = None
     columns: Mapping[str, str | bool | None] = field(default_factory=dict)
-    """The options `text`, `pair`, `label`, `id` and `header`; None: not given."""
+    """The options `text`, `pair`, `label`, `id`, `header` and `delimiter`; None: not given."""
     lengths: bool = True
 
 

@@ -86,6 +86,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         columns = find_input_columns(records, sample, predictor.model.config.columns, request.columns)
         if columns.doubt:
             yield Note(f"{records.name}: {columns.doubt}", "warning")
+        if columns.unread:
+            yield Note(f"{records.name}: {columns.unread}")
         format = request.format or _same_format(records.format)
         whole, columns = scan(input, columns, separated=format in ("tsv", "csv"))
         if request.strict and whole and whole.first_fault:
@@ -131,6 +133,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             progress.truncated, progress.input_sha256 = predictor.truncated, rows.digest.hexdigest()
             output.save(progress)
     predictor.dismiss()
+    if not progress.rows:
+        yield Note(f"{records.name}: the input has no rows", "warning")
     if progress.faults:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
         yield Note(f"{progress.first_fault}{rest}; labelled by what could be read", "warning")

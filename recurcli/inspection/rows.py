@@ -9,7 +9,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns.find import Columns, find_columns
+from recurcli.data.columns.find import Columns, find_columns, option
 from recurcli.data.columns.names import is_usual
 from recurcli.data.columns.texts import BadRow
 from recurcli.data.config import DataConfig
@@ -27,7 +27,6 @@ BAD_ROWS_KEPT = 100
 WINDOW_ROWS = 4096
 WINDOW_CHARACTERS = 4 << 20
 """Tokens are counted in windows of at most so many rows and about so many characters."""
-OPTION = "--{} COLUMN (a number from 1 with --no-header)"
 
 TokenCounter = Callable[[Sequence[tuple[str, str | None]]], NDArray[np.int64]]
 """Maps texts and pairs to their lengths in tokens, (rows,)."""
@@ -179,7 +178,7 @@ def _examples(
         labelled = False
     splitter = DevSplitter(task.dev_every, config.dev_seed) if len(file.splits) > 1 else None
     with open_source(file.source, task, config) as records:
-        columns = find_columns(records, task, config, layout, labelled=labelled, option=OPTION)
+        columns = find_columns(records, task, config, layout, labelled=labelled, way_out=option)
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.header = layout.header and records.format in ("tsv", "csv")

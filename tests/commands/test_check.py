@@ -180,10 +180,11 @@ def test_a_header_in_doubt_is_a_warning(report: Callable[..., dict[str, Any]], t
 
 
 def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
-    path = written(tmp_path / "x.csv", "a;b", header="text;label")
+    path = written(tmp_path / "x.csv", "good film;pos", "bad film;neg", "a good film;pos", header="text;label")
     code, _, err = recur("check", path)
     assert code == 3
-    assert "seem to be separated by ';', not by a comma" in err
+    assert "seem to be separated by ';', not by a comma: --delimiter ';'" in err
+    assert recur("check", path, "--delimiter", ";")[0] == 0
 
 
 def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`recur predict` from the command line: columns, forms of the output, and what a prediction depends on."""
 
 import io
+import shlex
 import sys
 import tracemalloc
 from pathlib import Path
@@ -62,7 +63,15 @@ def test_a_header_and_the_text_in_it_are_found(
 
 def test_a_header_alone_gives_a_header(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("id\tsentence\n")
-    assert recur("predict", trained, tmp_path / "x.tsv", "--quiet") == (0, "id\tsentence\tprediction\tscore\n", "")
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
+    assert (code, out) == (0, "id\tsentence\tprediction\tscore\n")
+    assert err == f"recur: warning: {tmp_path / 'x.tsv'}: the input has no rows\n"
+
+
+def test_an_empty_pipe_is_a_warning(recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_stdin(monkeypatch, b"")
+    code, out, err = recur("predict", trained, "--quiet")
+    assert (code, out, err) == (0, "", "recur: warning: standard input: the input has no rows\n")
 
 
 def test_without_a_header_no_row_is_taken_for_one(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -143,6 +152,55 @@ def test_a_wrong_delimiter_is_noticed(recur: Recur, trained: Path, tmp_path: Pat
     assert code == 0
     assert len(tsv(out)) == 2
     assert "but ',' seems to separate fields: --input-format csv" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "mark", "way_out"),
+    [
+        ("x.csv", ";", "--delimiter ';'"),
+        ("x.csv", "\t", "--input-format tsv"),
+        ("x.tsv", "|", "--input-format csv --delimiter '|'"),
+    ],
+)
+def test_the_option_that_reads_another_delimiter_is_named_and_reads_it(
+    name: str, mark: str, way_out: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n")
+    err = recur("predict", trained, tmp_path / name)[2]
+    assert err.splitlines()[0].endswith(f"seems to separate fields: {way_out}")
+    code, out, err = recur("predict", trained, tmp_path / name, *shlex.split(way_out), "--format", "jsonl")
+    assert (code, [*jsonl(out)[0]][:2]) == (0, ["text", "label"]), err
+    assert "warning" not in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows", "warning"),
+    [
+        ("x.csv", "foo,bar\n鼠,1\n", 1, "line 1 is taken as column names; --no-header reads it as a row"),
+        ("x.csv", "foo\n鼠\n", 2, "line 1 is taken as a row; --header reads it as column names"),
+        ("x.tsv", "foo\tbar\n鼠\t1\n", 2, "line 1 is taken as a row; --header reads it as column names"),
+    ],
+)
+def test_a_first_line_of_unknown_names_is_a_warning(
+    name: str, content: str, rows: int, warning: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    code, out, err = recur("predict", trained, tmp_path / name, "--format", "jsonl")
+    assert (code, len(jsonl(out))) == (0, rows), err
+    assert warning in err
+    for option in ("--header", "--no-header"):
+        assert "line 1" not in recur("predict", trained, tmp_path / name, option, "--text", "1")[2]
+
+
+def test_a_second_text_that_a_model_of_one_text_leaves_out_is_noted(
+    recur: Recur, trained: Path, trained_pairs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tsv").write_text("sentence1\tSentence2\tsentence2\tsentence2\n鼠\t虎\t\t\n")
+    code, _, err = recur("predict", trained, tmp_path / "x.tsv")
+    assert (code, "column 'Sentence2' is not read: the model takes one text" in err) == (0, True), err
+    (tmp_path / "x.jsonl").write_text('{"sentence1": "鼠", "sentence2": "虎"}\n')
+    assert "column 'sentence2' is not read" in recur("predict", trained, tmp_path / "x.jsonl")[2]
+    assert "is not read" not in recur("predict", trained_pairs, tmp_path / "x.jsonl")[2]
 
 
 def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recurcli.data.columns.find import option
 from recurcli.data.columns.names import (
     ID_NAMES,
     LABEL_NAMES,
@@ -15,13 +16,12 @@ from recurcli.data.columns.names import (
     seconds_of,
 )
 from recurcli.data.columns.texts import TextColumns
-from recurcli.data.formats.records import Record, Records
-from recurcli.errors import DataError
+from recurcli.data.formats.records import DELIMITERS, Record, Records
+from recurcli.errors import DataError, escaped
 
 SURE_NAMES = ("text", "sentence", "sentence1", "pair", "sentence2", "label", "id")
 """Names that make the only field of a TSV's first row a header; other usual names may be a text."""
 SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
-DELIMITERS = ",;|"
 
 
 class ColumnOptions(NamedTuple):
@@ -51,7 +51,9 @@ class InputColumns:
     breaks: bool = False
     """Whether a value may hold TABs and line ends, which a TSV cannot."""
     doubt: str | None = None
-    """A warning about guessed columns; None if none were guessed."""
+    """A warning about a guessed column, header or delimiter; None if none was guessed."""
+    unread: str | None = None
+    """A note on a column that seems to be a second text, for a model of one text; None without one."""
 
 
 def find_input_columns(
@@ -60,18 +62,23 @@ def find_input_columns(
     """Find the columns of an input of `recur predict`: those of `options`, else those of the training data, else those
     with a usual name, else the first ones.
 
+    Unless `options` say so, the first row is a header if it holds the name of such a column, and in any other CSV of several
+    columns, as in training, if the training data had a header.
     `trained`: the columns of the training data (see `TextColumns.to_json`). `sample`: the first rows of `records`, which
     are opened without a header, so that a TSV's header is the first of them. Raises DataError if a column is missing, or
     if several named columns may be the text.
     """
     if records.named:
         names = tuple(dict.fromkeys(key for record in sample for key in record.fields))
-        keys, header = names, False
+        keys, header, unclear, assumed = names, False, False, False
     else:
         keys, header = records.columns, _has_header(sample, trained, options)
+        unclear = records.format == "csv" and not header and options.header is None and _may_be_header(sample, trained)
+        assumed = unclear and len(keys) > 1
+        header = header or assumed
         names = tuple(sample[0].fields.values()) if header and sample else keys
     columns = ColumnNames(records.name, names, keys)
-    has_names = header or records.named
+    has_names = records.named or (header and not assumed)
     guesses: dict[str, tuple[int, str]] = {}  # by option, the number of a guessed column and what it holds
 
     def find(word: str | None, before: Sequence[str], usual: Sequence[str], what: str, option: str) -> tuple[str, ...]:
@@ -99,6 +106,14 @@ def find_input_columns(
     if options.pair is not None or "pair" in trained:
         seconds = [*seconds_of(names[keys.index(text[0])] if text[0] in keys else text[0]), *SECOND_NAMES]
         pair = find(options.pair, trained.get("pair", ()), seconds, "second text", "--pair")
+    first_row = None
+    if assumed:
+        first_row = "line 1 is taken as column names; --no-header reads it as a row"
+    elif unclear or (guesses and options.header is None and not header):
+        first_row = "line 1 is taken as a row; --header reads it as column names"
+    doubts = _other_delimiter(records, sample, trained), _guessed(guesses, len(keys)), first_row
+    seconds = [name for name, key in zip(names, keys, strict=True) if folded(name) in SECOND_NAMES and key not in text]
+    unread = f"column '{escaped(seconds[0])}' is not read: the model takes one text" if seconds and not pair else None
     spans = trained.get("spans", ())
     return InputColumns(
         names=names,
@@ -108,7 +123,8 @@ def find_input_columns(
         texts=TextColumns(text, pair, spans[0] if spans and records.named else None),
         id=None if options.id is None else columns.find(options.id) if names else options.id,
         breaks=records.format != "tsv",
-        doubt=_guessed(guesses, len(keys)) or (None if header else _other_delimiter(names, sample, trained)),
+        doubt=doubts[0] or "; ".join(filter(None, doubts)) or None,
+        unread=unread,
     )
 
 
@@ -118,6 +134,11 @@ def _has_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]], 
     words = [word for word in (options.text, options.pair, options.id) if word is not None and not is_number(word)]
     known = _header_names(trained, several=len(sample[0].fields) > 1) | set(map(folded, words))
     return sample[0].fault is None and not known.isdisjoint(map(folded, sample[0].fields.values()))
+
+
+def _may_be_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether a first row without a known name may be a header: unless the training data had none."""
+    return bool(sample) and sample[0].fault is None and not any(map(is_number, trained.get("text", ())))
 
 
 def _header_names(trained: Mapping[str, Sequence[str]], *, several: bool = True) -> set[str]:
@@ -136,16 +157,15 @@ def _guessed(guesses: Mapping[str, tuple[int, str]], count: int) -> str | None:
     return f"taking {columns} {numbers} of {count} as {texts}; {' and '.join(guesses)} {names}"
 
 
-def _other_delimiter(
-    names: Sequence[str], sample: Sequence[Record], trained: Mapping[str, Sequence[str]]
-) -> str | None:
-    """Return a warning if the first row of a TSV with one column is a header with another separator than TAB."""
-    if len(names) != 1 or not sample or "1" not in sample[0].fields:
+def _other_delimiter(records: Records, sample: Sequence[Record], trained: Mapping[str, Sequence[str]]) -> str | None:
+    """Return a warning if the first row of a TSV or CSV with one column is a header with another delimiter."""
+    if records.columns != ("1",) or not sample:
         return None
     first, known = str(sample[0].fields["1"]), _header_names(trained)
     for mark in DELIMITERS:
         if mark in first and not known.isdisjoint(folded(part.strip('"')) for part in first.split(mark)):
-            return (
-                f"every row is taken as one text, but '{mark}' seems to separate fields: --input-format csv reads those"
-            )
+            format = "tsv" if mark == "\t" else "csv"
+            ways = [f"--input-format {format}"] if records.format != format else []
+            ways += [option("delimiter", mark)] if mark not in "\t," else []
+            return f"every row is taken as one text, but '{escaped(mark)}' seems to separate fields: {' '.join(ways)}"
     return None

@@ -26,7 +26,8 @@ ID_NAMES = ("id", "idx", "index", "guid", "uid")
 class ColumnNames:
     """The columns of a file, looked up by name, number or usual name; `keys`: their keys in the records.
 
-    Messages begin with `source`, those about a missing column with `header`; they end with `hint`.
+    Messages begin with `source`, those about a missing column with `header`. `hint`: what is wrong with the columns, and the
+    way out; it replaces other advice.
     """
 
     def __init__(
@@ -37,18 +38,20 @@ class ColumnNames:
         *,
         header: str | None = None,
         numbered: bool = True,
-        hint: str = "",
     ) -> None:
-        self.source, self.header, self.hint = source, header or source, hint
+        self.source, self.header, self.hint = source, header or source, ""
         self.names, self.keys, self.numbered = tuple(names), tuple(names if keys is None else keys), numbered
 
-    def find(self, word: str) -> str:
-        """Return the key of the column with the name `word`, else with that number from 1; raises DataError if none."""
+    def find(self, word: str, way_out: str = "") -> str:
+        """Return the key of the column with the name `word`, else with that number from 1.
+
+        Raises DataError, which ends with `way_out`, if there is none.
+        """
         if word in self.names:
             return self._only(word)
         if self.numbered and is_number(word) and 0 < int(word[:9]) <= len(self.keys):
             return self.keys[int(word[:9]) - 1]
-        hint = self.hint or escaped(did_you_mean(word, self.names), 400)
+        hint = self.hint or escaped(did_you_mean(word, self.names), 400) + way_out
         raise DataError(f"{self.header}: has no column '{escaped(word)}'{hint}")
 
     def find_usual(self, usual: Iterable[str], taken: Collection[str] = ()) -> str | None:
@@ -68,7 +71,8 @@ class ColumnNames:
     def ask(self, what: str, answer: str) -> DataError:
         """Return an error that asks which column is the `what`."""
         shown = ", ".join(escaped(name, 40) for name in self.names[:20])
-        return DataError(f"{self.source}: which column is the {what}? {answer}; the columns are: {shown}{self.hint}")
+        question = self.hint.removeprefix("; ") or f"which column is the {what}? {answer}"
+        return DataError(f"{self.source}: {question}; the columns are: {shown}")
 
     def _only(self, name: str) -> str:
         if self.names.count(name) > 1:

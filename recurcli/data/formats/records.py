@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
-from recurcli.errors import escaped
-
 Format = Literal["tsv", "csv", "jsonl", "parquet", "folders"]
 """`folders`: a folder of folders that are named by label and hold a text file for each row."""
 DELIMITERS = "\t,;|"
@@ -49,13 +47,11 @@ class Records(Iterator[Record]):
             self.close()
 
 
-def other_delimiter(columns: Sequence[str], format: str) -> str:
-    """Return the end of an error message if the only column seems to hold several fields with another delimiter."""
+def delimiter_seen(columns: Sequence[str], format: str) -> str | None:
+    """Return the delimiter in the name of the only column of a TSV or CSV; None without one, or with several columns."""
     if len(columns) != 1 or format not in ("tsv", "csv"):
-        return ""
-    expected = "TAB" if format == "tsv" else "a comma"
-    mark = next((mark for mark in DELIMITERS if mark in columns[0]), None)
-    return "" if mark is None else f"; its fields seem to be separated by '{escaped(mark)}', not by {expected}"
+        return None
+    return next((mark for mark in DELIMITERS if mark in columns[0]), None)
 
 
 def kind_of(value: Any) -> str:
