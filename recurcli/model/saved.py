@@ -116,11 +116,11 @@ def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor]
 
 
 def _has_state_outside(model: nn.Module) -> bool:
-    """Whether `model` has a meta tensor outside its state dict: a non-persistent buffer, or a plain attribute."""
+    """Whether `model` has a tensor outside its state dict: a non-persistent buffer, or a plain attribute."""
     saved = model.state_dict(keep_vars=True).values()
     known = {id(tensor) for tensor in saved}
     held = [*model.buffers(), *(value for module in model.modules() for value in vars(module).values())]
-    return any(isinstance(tensor, Tensor) and tensor.is_meta and id(tensor) not in known for tensor in held)
+    return any(isinstance(tensor, Tensor) and id(tensor) not in known for tensor in held)
 
 
 def config_to_dict(config: ModelConfig) -> dict[str, Any]:

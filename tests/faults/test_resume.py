@@ -17,7 +17,7 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.setup import TrainingRequest
 from recurcli.encoders import ENCODERS
-from recurcli.errors import Interrupted
+from recurcli.errors import Interrupted, UsageError
 from recurcli.events import Progress
 from recurcli.facts import first_difference
 from recurcli.files import remove
@@ -228,3 +228,15 @@ def test_a_resume_on_changed_data_is_refused(
     code, _, err = recur("finetune", *options, "--resume", "--quiet")
     assert code == 2
     assert "train" in err
+
+
+def test_a_resume_with_a_changed_vocabulary_file_is_refused(tiny_tnews: Path, tmp_path: Path) -> None:
+    vocabulary = tmp_path / "vocab.txt"
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"鼠牛虎兔龙蛇马羊猴鸡狗猪"]
+    vocabulary.write_text("\n".join(tokens) + "\n")
+    settings = (*AWKWARD, "tokenizer.kind=char", f"tokenizer.vocabulary={vocabulary}")
+    drop(4, "finetune", request(tiny_tnews, tmp_path / "x", *settings))
+    tokens[-2:] = reversed(tokens[-2:])
+    vocabulary.write_text("\n".join(tokens) + "\n")
+    with pytest.raises(UsageError, match=r"cannot be resumed: tokenizer\.json sha256 was "):
+        list(finetune(request(tiny_tnews, tmp_path / "x", *settings, resume=True)))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,19 @@ class WithUnsavedBuffer(nn.Linear):
     def __init__(self) -> None:
         super().__init__(3, 3)
         self.register_buffer("scale", torch.full((3,), 2.0), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+class WithUnsavedBufferFromNumpy(nn.Linear):
+    """Its scale is a buffer that is not saved and ignores the meta device."""
+
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.register_buffer("scale", torch.from_numpy(np.full(3, 2.0, np.float32)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * self.scale
@@ -50,7 +64,9 @@ class ReadingItsWeights(nn.Linear):
         return super().forward(x) * self.scale
 
 
-@pytest.mark.parametrize("kind", [nn.Linear, WithUnsavedBuffer, WithPlainTensor, ReadingItsWeights])
+@pytest.mark.parametrize(
+    "kind", [nn.Linear, WithUnsavedBuffer, WithUnsavedBufferFromNumpy, WithPlainTensor, ReadingItsWeights]
+)
 def test_a_module_that_the_meta_device_cannot_hold_is_built_too(kind: type[nn.Module]) -> None:
     def build() -> nn.Module:
         return nn.Linear(3, 3) if kind is nn.Linear else kind()

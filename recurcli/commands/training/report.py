@@ -100,6 +100,7 @@ def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[st
     """Return the facts about the machine that a bit-identical result depends on."""
     return {
         "torch": torch.__version__,
+        "tokenizers": tokenizers.__version__,
         "device": device.type,
         "precision": choose_precision(preset.runtime.precision, device),
         "threads": torch.get_num_threads(),

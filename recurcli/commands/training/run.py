@@ -100,7 +100,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     ranks = setup.loop.ranks
     with _resume_hint(), setup.stop.listening():
         session = _session(setup)
-        _require_same_ranks(session, setup)
+        _require_same_ranks(session)
         if ranks.is_main:
             if setup.status == "new":
                 session.run.clear()
@@ -127,7 +127,11 @@ def _session(setup: TrainingSetup) -> Session:
     data = {
         f"{split} {key}": facts[key] for split, facts in setup.data.items() for key in ("sha256", "rows", "dropped")
     }
-    origin = {"labels": setup.config.labels, "--init sha256": setup.init_sha256}
+    origin = {
+        "labels": setup.config.labels,
+        "--init sha256": setup.init_sha256,
+        "tokenizer.json sha256": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
+    }
     return Session(
         run=run,
         loop=setup.loop,
@@ -138,13 +142,9 @@ def _session(setup: TrainingSetup) -> Session:
     )
 
 
-def _require_same_ranks(session: Session, setup: TrainingSetup) -> None:
+def _require_same_ranks(session: Session) -> None:
     """Raise UsageError if a rank differs from rank 0 in its data, preset or machine facts."""
-    facts = {
-        **session.must_match,
-        **session.should_match,
-        "vocabulary": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
-    }
+    facts = {**session.must_match, **session.should_match}
     del facts["threads"]  # may differ between machines
     first, *others = session.ranks.all_gather(facts)
     for rank, other in enumerate(others, 1):
