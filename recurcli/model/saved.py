@@ -136,15 +136,22 @@ def config_to_dict(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def require_format(version: object, path: Path) -> None:
+    """Raise ModelError if `version`, the format version in the file at `path`, is not FORMAT_VERSION."""
+    if version != FORMAT_VERSION:
+        raise ModelError(
+            f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}: "
+            "train the run anew, or use the recur that wrote it"
+        )
+
+
 def config_from_file(path: Path) -> ModelConfig:
     """Read config.json. Raises ModelError if it is damaged or was not written by recur."""
     try:
         values = json.loads(read_limited(path, limit=1 << 22))
         if not isinstance(values, dict) or values.pop("model_type", None) != "recurcli":
             raise ModelError(f"{path}: is not the config.json of a recur model")
-        version = values.pop("format_version", None)
-        if version != FORMAT_VERSION:
-            raise ModelError(f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}")
+        require_format(values.pop("format_version", None), path)
         values.pop("label2id", None)
         names = values.pop("id2label")
         values["labels"] = [names[str(number)] for number in range(len(names))]

@@ -15,6 +15,7 @@ from recurcli.data.config import DataConfig
 from recurcli.errors import ModelError, UsageError
 from recurcli.files import MANIFEST, locked, open_no_follow, remove, sync_directory, to_json, write_atomically, writing
 from recurcli.model.config import FORMAT_VERSION
+from recurcli.model.saved import require_format
 from recurcli.runs.model_files import MODEL_FILES, PREDICTIONS
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
@@ -31,7 +32,7 @@ CONTENTS = (PRESET, *MODEL_FILES, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_
 LOCK = ".lock"
 RunStatus = Literal["new", "unfinished", "finished"]
 """new: train from the beginning and replace an older run, if there is one; unfinished: resume; finished: nothing to do."""
-_VERSION_LINE = re.compile(rb"# format_version: (\d{1,9})\n")
+_HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})\n)?")
 
 
 def _is_leftover(name: str) -> bool:
@@ -81,10 +82,11 @@ class RunDirectory:
                     with contextlib.suppress(OSError):
                         self.path.rmdir()
 
-    def check_output(self, *, resume: bool, overwrite: bool) -> RunStatus:
-        """Return the status of the folder for a training run with these options.
+    def check_output(self, command: str, *, resume: bool, overwrite: bool) -> RunStatus:
+        """Return the status of the folder for a training run of `command` with these options.
 
-        Raises UsageError if the folder has files but no run, if it has a run and neither option is given, or if both are.
+        Raises UsageError if the folder has files but no run, if it has a run and neither option is given, if both are, or
+        for a resume of another command's run; ModelError for a resume of a run in another format version.
         """
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other; leave out one")
@@ -96,8 +98,18 @@ class RunDirectory:
             raise UsageError(f"{self.path}: is not empty and is not a run directory; choose another --output")
         if overwrite:
             return "new"
+        fault: ModelError | UsageError | None = None
+        try:
+            other = self.read_command()
+            if other not in (None, command):
+                fault = UsageError(f"{self.path}: is a run of recur {other}, not of {command}")
+        except ModelError as error:
+            fault = error
         if not resume:
-            raise UsageError(f"{self.path}: already has a run; continue it with --resume, or replace it with --overwrite")
+            way_out = "choose another --output" if fault else "continue it with --resume"
+            raise UsageError(f"{self.path}: already has a run; {way_out}, or replace it with --overwrite")
+        if fault:
+            raise fault
         return "finished" if self.is_finished else "unfinished"
 
     def clear(self) -> None:
@@ -115,9 +127,9 @@ class RunDirectory:
             if name != PRESET or (self.path / name).is_dir():
                 remove(self.path / name)
 
-    def write_preset(self, values: Mapping[str, Any]) -> None:
-        """Write preset.yaml, which marks the folder as a run. Its first line is a comment with the format version."""
-        write_atomically(self.preset, f"# format_version: {FORMAT_VERSION}\n{dump(values)}")
+    def write_preset(self, values: Mapping[str, Any], command: str) -> None:
+        """Write preset.yaml, which marks the folder as a run. Comments on top give the format version and the command."""
+        write_atomically(self.preset, f"# format_version: {FORMAT_VERSION}\n# command: {command}\n{dump(values)}")
 
     def read_preset(self) -> dict[str, Any]:
         """Return the values of preset.yaml. Raises ModelError if it is missing, damaged or of another format version."""
@@ -125,15 +137,20 @@ class RunDirectory:
             values = read_mapping(self.preset)[0]
         except UsageError as error:
             raise ModelError(str(error)) from None
-        with self.preset.open("rb") as file:
-            first = _VERSION_LINE.fullmatch(file.readline(80))
-        version = int(first[1]) if first else 1
-        if version != FORMAT_VERSION:
-            raise ModelError(
-                f"{self.preset}: has format version {version}; this recur reads {FORMAT_VERSION}: "
-                "train the run again, or use the recur version that wrote it"
-            )
+        self.read_command()
         return values
+
+    def read_command(self) -> str | None:
+        """Return the command that writes the run, by preset.yaml; None if it does not say so or cannot be read.
+
+        Raises ModelError for another format version.
+        """
+        if not self.preset.is_file():
+            return None
+        with self.preset.open("rb") as file:
+            header = _HEADER.match(file.read(120))
+        require_format(int(header[1]) if header else 1, self.preset)
+        return header[2].decode() if header and header[2] else None
 
     def read_data_config(self) -> DataConfig:
         """Return the `data` section of preset.yaml. Raises ModelError if it is invalid."""

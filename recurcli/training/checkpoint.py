@@ -14,7 +14,7 @@ from torch import Tensor
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
 from recurcli.files import commit_directory, read_limited, remove, to_json, verify_manifest, writing
 from recurcli.model.config import FORMAT_VERSION
-from recurcli.model.saved import load_tensors, save_tensors
+from recurcli.model.saved import load_tensors, require_format, save_tensors
 from recurcli.training.fit import TrainingState
 from recurcli.validation import parse_config
 
@@ -118,9 +118,7 @@ def _load(path: Path) -> Checkpoint:
     listed = verify_manifest(path, _REQUIRED)
     try:
         stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
-        if stored["format_version"] != FORMAT_VERSION:
-            version = escaped(stored["format_version"])
-            raise ModelError(f"{path}: has format version {version}; this recur reads {FORMAT_VERSION}")
+        require_format(stored["format_version"], path)
         state = parse_config(TrainingState, stored["state"])
         must_match, should_match = dict(stored["must_match"]), dict(stored["should_match"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:

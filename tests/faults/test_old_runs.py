@@ -11,6 +11,7 @@ from recurcli.files import write_manifest
 from recurcli.runs.model_files import MODEL_FILES
 from recurcli.runs.run_directory import RunDirectory
 
+ANEW = "train the run anew, or use the recur that wrote it"
 Recur = Callable[..., tuple[int, str, str]]
 
 
@@ -51,7 +52,7 @@ def test_a_model_of_an_older_format_is_refused_by_name(
     }
     code, out, err = recur(*arguments[command])
     assert (code, out, err.count("\n")) == (4, "", 1), err
-    assert f"{old_run / 'config.json'}: has format version 1; this recur reads 2" in err
+    assert f"{old_run / 'config.json'}: has format version 1; this recur reads 2: {ANEW}" in err
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -61,7 +62,13 @@ def test_an_older_run_is_not_resumed(finished: bool, recur: Recur, trained: Path
     again = ["finetune", "--preset", trained / "preset.yaml", "--output", old_run]
     code, out, err = recur(*again, "--resume")
     assert (code, out, err.count("\n")) == (4, "", 1), err
-    assert f"{old_run / 'preset.yaml'}: has format version 1; this recur reads 2" in err
+    assert f"{old_run / 'preset.yaml'}: has format version 1; this recur reads 2: {ANEW}" in err
+    code, _, err = recur(*again)
+    assert (code, "choose another --output, or replace it with --overwrite" in err, "--resume" in err) == (
+        2,
+        True,
+        False,
+    )
 
 
 def test_checkpoints_of_an_older_format_are_refused_by_name(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -71,7 +78,7 @@ def test_checkpoints_of_an_older_format_are_refused_by_name(recur: Recur, traine
         names = tuple(path.name for path in state.parent.iterdir() if path.name != "manifest.json")
         set_version(state, names)
     code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume")
-    assert (code, err.splitlines()[-1].count("format version 1; this recur reads 2")) == (4, 1), err
+    assert (code, err.splitlines()[-1].count(f"format version 1; this recur reads 2: {ANEW}")) == (4, 1), err
 
 
 def test_a_run_says_whether_it_is_finished(trained: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable, Generator
 from functools import partial
@@ -19,6 +20,7 @@ from recurcli.commands.training.setup import TrainingRequest
 from recurcli.encoders import ENCODERS
 from recurcli.errors import Interrupted, UsageError
 from recurcli.events import Progress
+from recurcli.exits import explained
 from recurcli.facts import first_difference
 from recurcli.files import remove
 from recurcli.preset import compose
@@ -205,6 +207,69 @@ def test_a_resume_that_would_be_another_run_is_refused(
     code, _, err = recur("finetune", *options, "--set", setting, "--resume", "--quiet")
     assert code == 2
     assert named in err
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(("name", "other"), [("finetune", "pretrain"), ("pretrain", "finetune")])
+def test_a_run_of_another_command_is_refused(
+    finished: bool,
+    name: str,
+    other: str,
+    recur: Callable[..., tuple[int, str, str]],
+    tiny_tnews: Path,
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "x"
+    list(COMMANDS[name](request(tiny_tnews, output))) if finished else drop_after(1, name, tiny_tnews, output)
+    options = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", output, *tiny(*AWKWARD)]
+    assert recur(other, *options, "--resume") == (
+        *(2, ""),
+        f"recur: error: {output}: is a run of recur {name}, not of {other}\n",
+    )
+    code, _, err = recur(other, *options)
+    assert (code, "choose another --output, or replace it with --overwrite" in err, "--resume" in err) == (
+        2,
+        True,
+        False,
+    )
+
+
+def test_a_finished_run_is_not_taken_for_one_on_other_data(
+    recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
+) -> None:
+    output, data = tmp_path / "x", tmp_path / "data"
+    list(finetune(request(tiny_tnews, output)))
+    shutil.copytree(tiny_tnews, data)
+    options = ["--preset", "starsaber-tnews", "--output", output, *tiny(*AWKWARD), "--resume", "--data"]
+    code, _, err = recur("finetune", *options, data)
+    assert (code, err) == (0, f"recur: {output}: is already finished; nothing to do\n"), "moved data are the same data"
+    with (data / "dev.json").open("a") as file:
+        file.write('{"sentence": "x", "label": "100"}\n')
+    code, out, err = recur("finetune", *options, data)
+    assert (code, out, "cannot be resumed: dev sha256 was" in err) == (2, "", True)
+    code, _, err = recur("finetune", *options, tmp_path / "elsewhere")
+    assert (code, f"was trained on other data ({tiny_tnews})" in err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "hint"),
+    [
+        (False, "nothing was saved: the same command starts anew"),
+        (True, "the run is unchanged: the same command continues it"),
+    ],
+)
+def test_a_stop_before_the_first_step_says_what_to_do(resumed: bool, hint: str, tmp_path: Path) -> None:
+    data, output = write_reviews(tmp_path / "reviews.csv"), tmp_path / "x"
+    asked = request(data, output, *REVIEWS, preset="starsaber-custom", resume=True)
+    if resumed:
+        drop(3, "finetune", asked)
+    events = finetune(asked)
+    assert isinstance(events, Generator)
+    next(events)  # a note on the rows, which is before any step
+    with pytest.raises(Interrupted) as caught:
+        events.throw(Interrupted(signal.SIGINT, "stopped by SIGINT"))
+    assert explained(caught.value) == (130, f"stopped by SIGINT; {hint}")
+    assert output.exists() is resumed
 
 
 def test_a_missing_fact_is_absent_and_the_encoder_is_compared_first() -> None:

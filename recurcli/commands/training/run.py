@@ -4,18 +4,20 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from recurcli.commands.training.report import machine_facts, notes_on_disk_space, plan_of, result_of
+from recurcli.commands.training.report import COMMANDS, machine_facts, notes_on_disk_space, plan_of, result_of
 from recurcli.commands.training.setup import Section, TrainingRequest, TrainingSetup
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
-from recurcli.errors import StorageError, UsageError
+from recurcli.errors import Interrupted, StorageError, UsageError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import first_difference, require_same
+from recurcli.files import sha256_of
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_card import model_card
@@ -55,14 +57,28 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
     # torchrun restarts processes with the same options; a restart resumes its run, whatever the options say.
     restarted, run = ranks.was_started(), RunDirectory(request.output)
     resume, overwrite = request.resume or restarted, request.overwrite and not restarted
-    run.check_output(resume=resume, overwrite=overwrite)  # before a lock file is made; and again under the lock
+    check = partial(run.check_output, COMMANDS[section], resume=resume, overwrite=overwrite)
+    check()  # before a lock file is made; and again under the lock
     with run.lock():
-        status = run.check_output(resume=resume, overwrite=overwrite)
+        status = check()
         if status != "new":
             require_same(
                 _preset_facts(run.read_preset(), section), _preset_facts(preset.to_dict(), section), request.output
             )
-        yield ranks.broadcast(status), device
+        with _restart_hint(status):
+            yield ranks.broadcast(status), device
+
+
+@contextlib.contextmanager
+def _restart_hint(status: RunStatus) -> Iterator[None]:
+    """Add a hint to a stop before the first step. A stop in training has its own."""
+    try:
+        yield
+    except Interrupted as stop:
+        if "--resume" not in str(stop):
+            hint = "nothing was saved: the same command starts anew"
+            stop.add_note(hint if status == "new" else "the run is unchanged: the same command continues it")
+        raise
 
 
 def _check_encoder(resolved: ResolvedPreset) -> None:
@@ -82,11 +98,30 @@ def _preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]
 
 
 def finished_run(request: TrainingRequest) -> Iterator[Event]:
-    """Yield the stored result of a finished run."""
-    ranks = current()
-    result = ranks.broadcast(RunDirectory(request.output).read_result() if ranks.is_main else None)
+    """Yield the stored result of a finished run. Raises UsageError if the files of its data have changed."""
+    ranks, run = current(), RunDirectory(request.output)
+    if ranks.is_main:
+        yield from _compare_data(run, request.resolved.preset.data.path)
+    result = ranks.broadcast(run.read_result() if ranks.is_main else None)
     yield Note(f"{request.output}: is already finished; nothing to do")
     yield Finished(result)
+
+
+def _compare_data(run: RunDirectory, path: str | None) -> Iterator[Note]:
+    """Compare the files below `path` with those of the finished run by hash; yields a warning if none can be compared.
+
+    Raises UsageError if a file differs.
+    """
+    before, compared = run.read_data_config().path, False
+    for split, facts in run.read_result()["data"].items():
+        if path is not None and before is not None and Path(facts["path"]).is_relative_to(before):
+            file = Path(path) / Path(facts["path"]).relative_to(before)
+            if file.is_file():
+                name, compared = f"{split} sha256", True
+                require_same({name: facts["sha256"]}, {name: sha256_of(file)}, run.path)
+    if path != before and not compared:
+        other = f"was trained on other data ({before or 'the Hub'}), and {path or 'the Hub'} was not read"
+        yield Note(f"{run.path}: {other}", "warning")
 
 
 def run_training(setup: TrainingSetup) -> Iterator[Event]:
@@ -104,7 +139,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
         if ranks.is_main:
             if setup.status == "new":
                 session.run.clear()
-            session.run.write_preset(setup.request.resolved.preset.to_dict())
+            session.run.write_preset(setup.request.resolved.preset.to_dict(), COMMANDS[setup.section])
             ranks.mark_started()
             yield from notes_on_disk_space(setup)
         yield from session.restore()
