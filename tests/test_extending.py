@@ -24,13 +24,13 @@ class Mine(Encoder):
     @dataclass(frozen=True, kw_only=True)
     class Config:
         __pydantic_config__ = {"extra": "forbid"}
-        hidden_size: int
+        hidden_size: int = 16
         num_layers: int
         negative_slope: float = 0.1
 
     def __init__(self, config):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(config.hidden_size, config.hidden_size) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList([nn.Linear(config.hidden_size, config.hidden_size)] * config.num_layers)
         self.activation = nn.LeakyReLU(config.negative_slope)
 
     def forward(self, x, mask=None):
@@ -62,8 +62,11 @@ def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp
         recur("finetune", "--preset", "mine-tnews", "--data", tiny_tnews, "--output", run, *settings, "--json")
     )
     assert result["encoder"] == "mine"
-    assert result["parameters"]["encoder"] == 2 * (16 * 16 + 16)
+    assert result["parameters"]["encoder"] == 16 * 16 + 16, "its layers share their weights"
     assert json.loads((run / "config.json").read_text())["encoder"]["negative_slope"] == 0.2
+    options = ["--data", tiny_tnews, "--set", "encoder.num_layers=1", "--dry-run", "--json"]
+    plan = json.loads(recur("finetune", "--preset", "mine-tnews", *options))
+    assert plan["values"]["encoder"] == {"name": "mine", "hidden_size": 16, "negative_slope": 0.1, "num_layers": 1}
     (tmp_path / "x.txt").write_text("鼠牛虎\n")
     assert recur("predict", run, tmp_path / "x.txt", "--quiet", "--no-header").split()[0] == "鼠牛虎"
 

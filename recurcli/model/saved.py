@@ -26,9 +26,19 @@ MAX_TENSORS = 10_000
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write named tensors as safetensors. Raises OSError or StorageError if the file cannot be written."""
+    """Write named tensors as safetensors; a shared weight is written under each of its names.
+
+    Raises OSError or StorageError if the file cannot be written.
+    """
+    stored: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        stored[name] = tensor.detach().cpu().contiguous()
+        if (storage := stored[name].untyped_storage().data_ptr()) in storages:
+            stored[name] = stored[name].clone()  # safetensors refuses tensors that share memory
+        storages.add(storage)
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+        save_file(stored, path)
     except SafetensorError as error:  # safetensors raises this for a full disk
         if found := re.search(r"(?:os error |code: )(\d+)", str(error)):
             number = int(found[1])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.data.tasks import TASKS
-from recurcli.encoders import ENCODERS
+from recurcli.encoders import ENCODERS, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.schema import Preset
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
@@ -86,8 +86,9 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
     options += [_setting_layer(setting) for setting in settings]
     task, encoder = _choices([*chain, *options], name)
     folder = preset_folder()
-    config = ENCODERS[encoder].config if encoder in ENCODERS else None  # of other packages: known when it is built
-    defaults = {} if config is None else {field.name: field.default for field in dataclasses.fields(config)}
+    config = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
+    keys = {field.name: field.default for field in dataclasses.fields(config)}
+    defaults = {key: default for key, default in keys.items() if default is not dataclasses.MISSING}
     layers = [
         _Layer({"encoder": {"name": encoder, **defaults}}, {}),
         _file_layer(folder / "base.yaml"),
@@ -97,8 +98,8 @@ def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ())
         *options,
     ]
     merged, origins = _merge(layers)
-    for key in merged["encoder"].keys() - defaults.keys() - {"name"} if config is not None else ():
-        reason = f"the encoder {encoder} has no such key" + nearest_key(key, defaults)
+    for key in merged["encoder"].keys() - keys.keys() - {"name"}:
+        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys)
         raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
         preset = parse_config(Preset, merged)
