@@ -78,7 +78,7 @@ def test_checkpoints_are_not_written_or_deleted_through_a_link(
         folder.symlink_to(target)
         ended = forks.run(*resume)
         assert (ended.code, ended.err.count("\n")) == (4, 1), ended.err
-        assert f"{folder}: is not a plain folder of the run, and no link is followed" in ended.err
+        assert f"{folder}: is a file or a symbolic link, not a folder; links are not followed" in ended.err
         folder.unlink()
     folder.symlink_to(elsewhere)
     assert forks.run(*resume[:-1], "--overwrite").code == 0
@@ -97,7 +97,7 @@ def test_a_checkpoint_that_is_a_link_is_set_aside(forks: ForkServer, tiny_tnews:
     (tmp_path / older.name).rename(older)
     ended = forks.run(*(part for part in resume if part != "--quiet"))
     assert ended.code == 0, ended.err
-    assert f"recur: warning: {newest}: is not a plain folder" in ended.err
+    assert f"recur: warning: {newest}: is a file or a symbolic link, not a folder" in ended.err
     assert len(list((tmp_path / newest.name).iterdir())) >= 4, "what the link led to is whole"
 
 
