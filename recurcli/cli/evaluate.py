@@ -6,7 +6,21 @@ from typing import Annotated, Literal
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import BatchSize, Data, Debug, Device, Json, PrecisionOption, Quiet, Run
+from recurcli.cli.options import (
+    BatchSize,
+    Data,
+    Debug,
+    Delimiter,
+    Device,
+    Header,
+    Json,
+    Label,
+    Pair,
+    PrecisionOption,
+    Quiet,
+    Run,
+    Text,
+)
 
 
 @app.command(name="eval", epilog=example("recur eval runs/starsaber-tnews --data $RECUR_DATA --json"))
@@ -17,6 +31,11 @@ def evaluate(
         typer.Option(help="Which rows to score. Default: all rows of a file given with --data, else dev."),
     ] = None,
     data: Data = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    header: Header = None,
+    delimiter: Delimiter = None,
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="Measure distances and attention layer by layer.")
     ] = False,
@@ -35,8 +54,9 @@ def evaluate(
 
     Accuracy, precision, recall and F1 by class, MCC, loss, and the confusion table. Computes in fp32 unless
     --precision says otherwise, so that no score depends on a row's neighbours. A file given with --data is scored
-    whole, and the number of training rows among its rows is reported; with --split dev or train, the file that the run
-    was trained on is divided as in training.
+    whole, and the numbers of training and dev rows among its rows are reported; with --split dev or train, the file
+    that the run was trained on is divided as in training. The columns of --data are those of the training,
+    unless --text, --pair or --label name others.
     """
     from recurcli.commands.evaluate import evaluate as command
 
@@ -44,6 +64,7 @@ def evaluate(
         run,
         split=split,
         data=data,
+        columns={"text": text, "pair": pair, "label": label, "header": header, "delimiter": delimiter},
         device=device or "auto",
         precision=precision or "fp32",
         batch_size=batch_size or 64,

@@ -1,6 +1,6 @@
 """`recur eval`: the scores of a trained classifier on labelled rows."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from recurcli.data.columns.find import option, setting
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import Split, load_split
@@ -20,6 +21,7 @@ from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import sha256_of
+from recurcli.inspection.locate import with_options
 from recurcli.model.device import Precision
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
@@ -28,15 +30,14 @@ DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
 
 
-def data_config(run: Path, data: Path | None) -> DataConfig:
-    """Return the data section of the run's preset, with the path `data` if it is given.
+def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
+    """Return the data section of the run's preset, with the path `data` and its `columns` (see `evaluate`) if given.
 
     Raises ModelError if the preset of the run cannot be read, DataError if its data no longer exist.
     """
     config = RunDirectory(run).read_data_config()
     if data is not None:
-        path = data.expanduser().absolute()
-        return replace(config, path=str(path), files=None if path.is_file() else config.files)
+        return with_options(config, data.expanduser().absolute(), columns or {})
     if config.path is not None and not Path(config.path).exists():
         raise DataError(f"{config.path}: the data of {run} are gone from there; say where they are with --data")
     return config
@@ -59,6 +60,7 @@ def evaluate(
     *,
     split: str | None = None,
     data: Path | None = None,
+    columns: Mapping[str, object] | None = None,
     device: str = "auto",
     precision: Precision = "fp32",
     batch_size: int = 64,
@@ -67,9 +69,13 @@ def evaluate(
 ) -> Iterator[Note | RowsDone | Finished]:
     """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
 
-    `split` None: all rows of `data` if it is a file, else the dev rows. `diagnosed` adds a diagnosis of the layers; `plots`
-    draws it into a file. Raises DataError if the rows have no labels.
+    `split` None: all rows of `data` if it is a file, else the dev rows. `columns`: the keys `text`, `pair`,
+    `label`, `header` and `delimiter` of DataConfig for the rows of `data`; None as a value: that of the training.
+    `diagnosed` adds a diagnosis of the layers; `plots` draws it into a file. Raises DataError if the rows have no labels.
     """
+    given = [key for key, value in (columns or {}).items() if value is not None]
+    if given and data is None:
+        raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
     if plots is not None:
         _check_plots(plots, diagnosed)
     ranks = current()
@@ -82,15 +88,15 @@ def evaluate(
         yield Note(f"{run}: its training is not finished (newest checkpoint: {step}); --resume continues it", "warning")
     task = task_of(run, predictor)
     name = split or ("file" if data is not None and data.is_file() else "dev")
-    rows = _load_rows(run, task, name, data)
+    rows = _load_rows(run, task, name, data, columns)
     labels = [str(example.label) for example in rows.examples]
     if rows.bad:
         yield Note(f"{len(rows.bad):,} bad rows skipped, the first: {rows.bad[0]}", "warning")
     if rows.dropped:
         yield Note(f"{rows.dropped:,} rows without a majority label ('-') dropped")
-    trained_on = {}
+    trained_on: dict[str, int | None] = {}
     if data is not None and data.is_file() and name != "train":
-        trained_on["training_rows"] = yield from _count_training_rows(run, task, rows)
+        trained_on = yield from _count_known_rows(run, task, rows)
     texts = [(example.text, example.pair) for example in rows.examples]
     scores = yield from predictor.iter_logits(texts, total=len(texts))
     predictor.dismiss()
@@ -122,18 +128,21 @@ def evaluate(
     )
 
 
-def _load_rows(run: Path, task: Task, split: str, data: Path | None) -> Split:
+def _load_rows(
+    run: Path, task: Task, split: str, data: Path | None, columns: Mapping[str, object] | None = None
+) -> Split:
     """Return the labelled rows to score; the split "file" means all rows of the file `data`."""
-    config = data_config(run, data)
+    config = data_config(run, data, columns)
+    way_out = setting if data is None else option
     alone = config.path is not None and Path(config.path).is_file()
     if not task.has_labels(split) and split != "file":
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
     if data is None and alone and split not in ("train", "dev"):
         raise DataError(f"{config.path}: is one file of train and dev rows; name the {split} rows with --data")
     if split == "file":
-        return load_split(task, "dev", config)
+        return load_split(task, "dev", config, way_out=way_out)
     divided = data is None or (alone and _is_training_file(run, task, data))
-    rows = load_split(task, split, config, divided=divided)
+    rows = load_split(task, split, config, divided=divided, way_out=way_out)
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     return rows
@@ -154,32 +163,40 @@ def _is_training_file(run: Path, task: Task, data: Path) -> bool:
     return data.samefile(source.path) or (same_size and sha256_of(data) == sha256_of(source.path))
 
 
-def _count_training_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, int | None]:
-    """Return the number of `rows` whose texts are those of a training row; yields a note on it.
+def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, dict[str, int | None]]:
+    """Return how many `rows` have the texts of a training row, and of a dev row, of the run; yields a note on it.
 
-    None: the training rows cannot be read again. They are read from the path in the run's preset, never from the Hub.
+    None: these rows cannot be read again. They are read from the path in the run's preset, never from the Hub.
     """
     unknown = "how many of these rows are training rows is unknown"
+    counts: dict[str, int | None] = {"training_rows": None, "dev_rows": None}
     config = RunDirectory(run).read_data_config()
     if config.path is None and (config.hub is not None or task.hub is not None):
         yield Note(f"{unknown}: the run was trained on rows of the Hub", "warning")
-        return None
+        return counts
     try:
-        train = load_split(task, "train", data_config(run, None), divided=True)
+        config = data_config(run, None)
+        train = load_split(task, "train", config, divided=True)
+        dev = train.dev or load_split(task, "dev", config, divided=True)
     except DataError as error:
         yield Note(f"{unknown}: {error}", "warning")
-        return None
-    try:
-        stored = RunDirectory(run).read_result()["data"]["train"]["sha256"]
-    except (OSError, ModelError, KeyError, TypeError):
-        stored = train.sha256  # an unfinished run has no result
-    if stored != train.sha256:
-        yield Note(f"{unknown}: {train.path} has changed since the training", "warning")
-        return None
-    known = {row_hash(example.text, example.pair) for example in train.examples}
-    count = sum(row_hash(example.text, example.pair) in known for example in rows.examples)
-    yield Note(f"{count:,} of {len(rows.examples):,} rows are training rows", "warning" if count else "info")
-    return count
+        return counts
+    for split, known in (("train", train), ("dev", dev)):
+        try:
+            stored = RunDirectory(run).read_result()["data"][split]["sha256"]
+        except (OSError, ModelError, KeyError, TypeError):
+            stored = known.sha256  # an unfinished run has no result
+        if stored != known.sha256:
+            yield Note(f"{unknown}: {known.path} has changed since the training", "warning")
+            return counts
+    hashes = [row_hash(example.text, example.pair) for example in rows.examples]
+    for key, known in (("training_rows", train), ("dev_rows", dev)):
+        texts = {row_hash(example.text, example.pair) for example in known.examples}
+        counts[key] = sum(row in texts for row in hashes)
+    chosen = f", {counts['dev_rows']:,} are dev rows, which chose the model" if counts["dev_rows"] else ""
+    text = f"{counts['training_rows']:,} of {len(hashes):,} rows are training rows{chosen}"
+    yield Note(text, "warning" if counts["training_rows"] else "info")
+    return counts
 
 
 def _check_plots(path: Path, diagnosed: bool) -> None:

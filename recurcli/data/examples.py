@@ -3,12 +3,12 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.columns.find import Columns, find_columns
+from recurcli.data.columns.find import Columns, find_columns, setting
 from recurcli.data.columns.texts import BadRow, TextColumns
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
@@ -63,7 +63,13 @@ class Split:
 
 
 def load_split(
-    task: Task, split: str, config: DataConfig, *, labelled: bool | None = None, divided: bool = False
+    task: Task,
+    split: str,
+    config: DataConfig,
+    *,
+    labelled: bool | None = None,
+    divided: bool = False,
+    way_out: Callable[[str, str], str] = setting,
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
@@ -71,7 +77,7 @@ def load_split(
     With `divided` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
-    `config.id` is set) the row's number in the file from 0.
+    `config.id` is set) the row's number in the file from 0. `way_out`: see `find_columns`.
 
     Raises UsageError for task `custom` without a path or a Hub name; DataError for a split without rows, for rows that
     cannot be read, lack a text or have an unknown label (`config.skip_bad_rows` allows 1 % of them), and for a file
@@ -93,7 +99,7 @@ def load_split(
         rows = (Record(line, row._asdict()) for line, row in enumerate(listops_rows(task, split), 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
-        everything = _read_split(records, task, config, source, labelled=labelled)
+        everything = _read_split(records, task, config, source, labelled=labelled, way_out=way_out)
     if not is_divided:
         return everything
     splitter = DevSplitter(task.dev_every, config.dev_seed)
@@ -149,10 +155,18 @@ def open_source(source: Source, task: Task, config: DataConfig) -> Records:
     return read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=folders)
 
 
-def _read_split(records: Records, task: Task, config: DataConfig, source: Source | None, *, labelled: bool) -> Split:
+def _read_split(
+    records: Records,
+    task: Task,
+    config: DataConfig,
+    source: Source | None,
+    *,
+    labelled: bool,
+    way_out: Callable[[str, str], str],
+) -> Split:
     """Read the examples of `records`, which are those of the file or folder `source` (None: the Hub or the generator)."""
     layout = PLAIN if source is None else source.layout
-    columns = find_columns(records, task, config, layout, labelled=labelled)
+    columns = find_columns(records, task, config, layout, labelled=labelled, way_out=way_out)
     numbered: list[tuple[int, Example]] = []
     bad: list[str] = []
     rows = dropped = 0
@@ -196,11 +210,18 @@ def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, coun
     count = len(bad) if count is None else count
     if not bad or (skip and count <= BAD_ROWS_ALLOWED * rows):
         return
-    listed = "; ".join(bad[:BAD_ROWS_SHOWN]) + ("; …" if len(bad) > BAD_ROWS_SHOWN else "")
+    here, file = f"{name}:", f"{Path(name).name}:"
+    shown = [
+        (file if row == bad[0] else "line ") + row[len(here) :] if row.startswith(here) else row
+        for row in bad[:BAD_ROWS_SHOWN]
+    ]
+    listed = "; ".join(shown) + ("; …" if len(bad) > BAD_ROWS_SHOWN else "")
+    allowed = f"{BAD_ROWS_ALLOWED:.0%}"
     raise DataError(
         f"{name}: {count} of {rows} rows cannot be used"
-        + (f", more than the {BAD_ROWS_ALLOWED:.0%} that may be skipped" if skip else "")
+        + (f", more than the {allowed} that may be skipped" if skip else "")
         + f": {listed}"
+        + ("" if skip else f"; a training with data.skip_bad_rows=true skips up to {allowed} of the rows")
     )
 
 

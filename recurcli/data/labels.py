@@ -28,9 +28,12 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
         if label.strip():
             return label
         raise BadRow("its label is empty")
+    if not label:
+        shown = f"; labels: {', '.join(map(escaped, task.labels))}" if len(task.labels) <= 20 else ""
+        raise BadRow(f"its label is empty{shown}")
     owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
     known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
-    raise BadRow(f"label '{escaped(label)}' {known}" if label else f"its label is empty: it {known}")
+    raise BadRow(f"label '{escaped(label)}' {known}")
 
 
 def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ class Predictor:
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
         """Return one prediction for each text or pair of texts, in order.
 
+        A pair given to a model that was trained on single texts is read as `text [SEP] pair`, which it has never seen.
         Raises TypeError for a value that is neither a string nor a pair of strings (None, NaN, a number), ValueError
         for a tuple that does not have two items. Both messages name the row, counted from 0.
         """

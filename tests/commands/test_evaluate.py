@@ -83,10 +83,12 @@ def test_a_file_is_scored_whole_and_its_training_rows_are_counted(
     found, err = scored(recur, trained, "--data", copy, "--split", "dev", "--quiet")
     assert (found["split"], found["training_rows"]) == ("dev", 60)
     assert "60 of 60 rows are training rows" in err, "a warning is not quiet"
-    found, _ = scored(recur, trained, "--data", tiny_tnews / "dev.json")
+    found, err = scored(recur, trained, "--data", tiny_tnews / "dev.json")
     known = {row["sentence"] for row in map(json.loads, copy.read_text().splitlines())}
     dev = [json.loads(line)["sentence"] for line in (tiny_tnews / "dev.json").read_text().splitlines()]
     assert (found["split"], found["training_rows"]) == ("file", sum(text in known for text in dev))
+    assert found["dev_rows"] == 24
+    assert "24 are dev rows, which chose the model" in err
     assert "floors" not in found
     found, _ = scored(recur, trained, "--data", tiny_tnews)
     assert (found["split"], found["rows"]) == ("dev", 24)

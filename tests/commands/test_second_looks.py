@@ -65,6 +65,30 @@ def test_the_file_that_a_run_was_trained_on_gives_its_dev_rows_unless_it_is_name
     assert (code, "is one file of train and dev rows; name the test rows with --data" in err) == (3, True)
 
 
+def test_eval_reads_other_columns_than_the_training(recur: Recur, tmp_path: Path) -> None:
+    path, run = write_csv(tmp_path / "x.csv", ["foo", "more", "bar"]), tmp_path / "run"
+    finetuned(recur, path, run, "data.text=foo", "data.label=bar")
+    content = path.read_text().partition("\n")[2]
+    (tmp_path / "named.csv").write_text("text,more,label\n" + content)
+    (tmp_path / "semi.csv").write_text("foo;more;bar\n" + content.replace(",", ";"))
+    (tmp_path / "bare.csv").write_text(content)
+    expected = recur("eval", run, "--data", path, "--json")[1].replace(str(path), "")
+    for name, needed, options in (
+        ("named.csv", "--text COLUMN names another", ["--text", "text", "--label", "label"]),
+        ("named.csv", "--label COLUMN names another", ["--text", "1", "--label", "3"]),
+        ("semi.csv", "--delimiter ';'", ["--delimiter", ";"]),
+        ("bare.csv", "has no column 'foo'", ["--no-header", "--text", "1", "--label", "3"]),
+    ):
+        data = tmp_path / name
+        code, _, err = recur("eval", run, "--data", data, *(["--text", "text"] if "--label" in needed else []))
+        assert (code, needed in err) == (3, True), err
+        code, out, err = recur("eval", run, "--data", data, *options, "--json")
+        assert code == 0, err
+        assert json.loads(out)["metrics"] == json.loads(expected)["metrics"]
+    code, _, err = recur("eval", run, "--text", "foo")
+    assert (code, "--text belongs to the rows of --data; add --data PATH" in err) == (2, True)
+
+
 def test_dev_rows_of_one_label_are_told(recur: Recur, tmp_path: Path) -> None:
     rows = "".join(f"text {row}\t{'a' if row else 'b'}\n" for row in range(40))
     (tmp_path / "x.tsv").write_text("text\tlabel\n" + rows)

@@ -10,6 +10,9 @@ from recurcli.data.formats.records import Records, delimiter_seen
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.errors import DataError, escaped
 
+LONGEST_NAME = 40
+"""A longer name of a column seems to be a text."""
+
 
 def setting(key: str, value: str = "COLUMN") -> str:
     """Return the option of `recur finetune` that sets `data.<key>`, as messages show it; a delimiter is quoted."""
@@ -64,11 +67,15 @@ def find_columns(
     def named(name: str, what: str) -> str:
         return name if records.format == "jsonl" else columns.find(name, f"; {way_out(what, 'COLUMN')} names another")
 
+    no_header = ""
+    if columns.numbered and any(len(name) > LONGEST_NAME or name.count(" ") > 1 for name in names):
+        no_header = f", or {way_out('header', 'false')} if line 1 is a row"
+
     def usual(candidates: Iterable[str], what: str) -> str:
         if not names:
             raise DataError(f"{records.name}: has no rows, or none at its start that can be read")
         if (name := columns.find_usual(candidates)) is None:
-            raise columns.ask(what, f"say {way_out(what, 'COLUMN')}")
+            raise columns.ask(what, f"say {way_out(what, 'COLUMN')}{no_header}")
         return name
 
     text, pair = layout.text or task.text, task.pair
