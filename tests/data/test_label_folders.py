@@ -9,6 +9,7 @@ from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
+from recurcli.inspection.locate import find_datasets
 
 
 def put(path: Path, content: bytes) -> None:
@@ -95,3 +96,13 @@ def test_what_stands_for_a_text_and_is_none_is_named(archive: Path) -> None:
     (archive / "test" / "neg" / "1.txt").mkdir()
     with pytest.raises(DataError, match=r"neg/1\.txt: is a folder, not a file"):
         load(archive, "test")
+
+
+def test_label_folders_outside_a_split_get_the_layout_that_is_read(tmp_path: Path) -> None:
+    for label in ("pos", "neg"):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "1.txt").write_text("a film")
+    with pytest.raises(DataError, match=r"has no train rows \(looked for .*, train/LABEL/\*\.txt\)"):
+        load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)), divided=True)
+    with pytest.raises(DataError, match=r"no train/LABEL/\*\.txt and no folder named after a task"):
+        find_datasets(tmp_path, None, "")

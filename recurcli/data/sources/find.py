@@ -86,7 +86,7 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if source is None:
         names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
-        names = names or [f"{split}{ending}" for ending in FORMATS]
+        names = names or [*(f"{split}{ending}" for ending in FORMATS), f"{split}/LABEL/*.txt"]
         looked_for = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         raise DataError(
             f"{path}: has no {split} rows (looked for {looked_for}); --data (data.path) names a folder with these files, "
