@@ -78,7 +78,7 @@ def test_weights_are_orthogonal_after_two_hundred_steps() -> None:
 
 def test_a_head_size_that_makes_the_output_no_square_is_refused() -> None:
     assert build(head_size=4)
-    with pytest.raises(UsageError, match="head_size: must be hidden_size / num_heads, not 5"):
+    with pytest.raises(UsageError, match="head_size: must be null or hidden_size / num_heads, not 5"):
         build(head_size=5)
     with pytest.raises(UsageError, match="orthogonal_weights"):
         build(orthogonal_weights="all")

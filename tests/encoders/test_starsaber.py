@@ -235,5 +235,5 @@ def test_a_deep_stack_starts_with_states_and_gradients_of_one_size(num_layers: i
 
 
 def test_a_stack_needs_a_number_of_layers() -> None:
-    with pytest.raises(UsageError, match="num_layers: is required unless"):
+    with pytest.raises(UsageError, match="num_layers: must be a number unless"):
         build_encoder({"name": "starsaber", "hidden_size": SIZE, "num_layers": None})

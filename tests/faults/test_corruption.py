@@ -139,7 +139,7 @@ def test_what_is_not_listed_is_not_read(checkpoints: Path, trained: Path, tmp_pa
     assert checkpoint is not None
     assert checkpoint.best is None, "a file that the manifest does not list is foreign"
     assert warnings == [
-        f"{folder / 'step-00000099'}: is not a plain folder of the run, and no link is followed; put a folder there; "
+        f"{folder / 'step-00000099'}: is a file or a symbolic link, not a folder; links are not followed; put a folder there; "
         f"resuming from {newest.name}"
     ]
     assert (folder / "README").read_text() == (newest / "notes.txt").read_text() == "mine"

@@ -207,7 +207,8 @@ def test_labels_texts_and_paths_of_a_training_are_shown_and_not_obeyed(
     write_rows(data / "train.json", [{"sentence": EVIL, "label": EVIL}])
     ended = forks.run("finetune", *arguments[1:], "--overwrite")
     assert ended.code == 3
-    assert f"{SHOWN}/train.json:1: label '{SHOWN}' is not one of tnews' 15 labels" in ended.err
+    assert f"train.json:1: label '{SHOWN}' is not one of tnews' 15 labels" in ended.err
+    assert f"{SHOWN}/train.json" in ended.err
     assert not set("\x1b\x07\u202e") & set(ended.out + ended.err)
 
 
