@@ -1,10 +1,7 @@
 """What commands yield while they work; importable without torch."""
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
-
-Result = TypeVar("Result")
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -49,15 +46,3 @@ class Finished:
     """The end of a command, with the result that result.json and `--json` hold."""
 
     result: dict[str, Any]
-
-
-def count_rows(
-    steps: Generator[int, None, Result], total: int | None, *, before: int = 0
-) -> Generator[RowsDone, None, Result]:
-    """Yield each count of `steps`, plus `before`, as RowsDone; return what `steps` returns."""
-    while True:
-        try:
-            done = next(steps)
-        except StopIteration as end:
-            return end.value
-        yield RowsDone(before + done, total)

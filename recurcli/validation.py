@@ -51,6 +51,8 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         path = tuple(str(part) for part in fault["loc"])
+        if path[-1:] and (path[-1] in ("int", "float", "str") or path[-1].startswith("literal[")):
+            path = path[:-1]  # pydantic adds the member of a union that it tried
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             raise InvalidConfig(path, "unknown key" + nearest_key(path[-1], _fields_at(kind, path[:-1]))) from None
         if isinstance(cause := fault.get("ctx", {}).get("error"), RecurError | ValueError):

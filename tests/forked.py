@@ -155,7 +155,14 @@ def _import_all() -> None:
     """What a command would import, so that a child need not."""
     for name in ("finetune", "pretrain", "predict", "evaluate", "export"):
         importlib.import_module(f"recurcli.commands.{name}")
-    for name in ("sklearn.metrics", "recurcli.display.tables", "recurcli.display.evaluation", "shims", "rich.progress"):
+    for name in (
+        "sklearn.metrics",
+        "sklearn.svm",
+        "recurcli.display.tables",
+        "recurcli.display.evaluation",
+        "shims",
+        "rich.progress",
+    ):
         importlib.import_module(name)
     from recurcli.preset import compose
 

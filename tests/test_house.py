@@ -18,7 +18,7 @@ FLOORS = [
     {"training"},
     {"evaluation", "export", "diagnostics", "inspection"},
     {"runs"},
-    {"model", "tokens"},
+    {"linear", "model", "tokens"},
     {"data", "encoders"},
     {"layers"},
     {"ops"},

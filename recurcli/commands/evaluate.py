@@ -16,6 +16,7 @@ from recurcli.data.sources.find import adapted, find_source
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
+from recurcli.evaluation.floors import accuracy_floors
 from recurcli.evaluation.inference import cross_entropy
 from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.predictor import Predictor
@@ -23,8 +24,10 @@ from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import sha256_of
 from recurcli.inspection.locate import with_options
 from recurcli.model.device import Precision
+from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
+from recurcli.training.checkpoint import checkpoint_folders
 
 DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
@@ -84,7 +87,7 @@ def evaluate(
         predictor.serve()
         return
     if not RunDirectory(run).is_finished:
-        step = max((path.name for path in RunDirectory(run).checkpoints.glob("step-*")), default="none")
+        step = next((path.name for path in checkpoint_folders(RunDirectory(run).checkpoints)), "none")
         yield Note(f"{run}: its training is not finished (newest checkpoint: {step}); --resume continues it", "warning")
     task = task_of(run, predictor)
     name = split or ("file" if data is not None and data.is_file() else "dev")
@@ -122,7 +125,9 @@ def evaluate(
             "path": None if rows.path is None else str(rows.path),
             "sha256": rows.sha256,
             "metrics": report.to_json(),
-            **({"floors": dict(task.floors)} if task.floors and name == "dev" else {}),
+            "floors": accuracy_floors(
+                labels, task.labels, texts, read_linear_model(run), task.floors if name == "dev" else {}
+            ),
             **found,
         }
     )

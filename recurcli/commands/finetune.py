@@ -1,10 +1,12 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recurcli.commands.training.dev_evaluation import DevEvaluation
+from recurcli.commands.training.linear_floor import fit_linear_floor
 from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
 from recurcli.commands.training.setup import (
     TrainingRequest,
@@ -15,7 +17,8 @@ from recurcli.commands.training.setup import (
     encode_split,
     model_config,
     notes_on,
-    texts_of,
+    rows_of,
+    settle_tokens,
     use_vectors,
 )
 from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
@@ -33,7 +36,6 @@ from recurcli.preset import Preset
 from recurcli.runs.model_files import TrainedFiles, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
-from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.signals import StopRequest
 
@@ -41,7 +43,6 @@ from recurcli.training.signals import StopRequest
 def finetune(request: TrainingRequest) -> Iterator[Event]:
     """Train a classifier as `request` says; yields notes, progress and the result."""
     preset = request.resolved.preset
-    max_length = preset.data.max_length
     with enter_run(request, "finetuning") as (status, device):
         if status == "finished":
             yield from finished_run(request)
@@ -53,12 +54,15 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         splits = {"train": train, "dev": train.dev or load_split(task, "dev", preset.data, divided=True)}
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
-        tokenizer = init.tokenizer if init else Tokenizer.train(texts_of(train), preset.tokenizer)
+        tokenizer, max_length, notes = settle_tokens(
+            preset, partial(rows_of, train), init and (lambda config: init.tokenizer)
+        )
+        yield from notes
         tokens = {name: encode_split(split, tokenizer, max_length) for name, split in splits.items()}
         for name, split in splits.items():
             yield from notes_on(name, split, tokens[name], max_length)
 
-        config = model_config(preset, tokenizer, task.labels, train.columns.to_json())
+        config = model_config(preset, tokenizer, max_length, task.labels, train.columns.to_json())
         model = build_model(Classifier, config, preset.runtime.seed)
         yield from use_vectors(model, preset, tokenizer)
         if init is not None:
@@ -67,16 +71,22 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         number = {label: index for index, label in enumerate(task.labels)}
         targets = [number[example.label] for example in train.examples if example.label is not None]
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer.pad_id)
+        linear = None
+        if preset.finetuning.linear_floor and current().is_main:
+            linear, note = fit_linear_floor(train, targets, len(task.labels))
+            yield note
         stop = StopRequest(current())
         micro_batch = -(-preset.finetuning.batch_size // preset.finetuning.gradient_accumulation_steps)
         inference = InferenceConfig(device, "fp32", batch_size=micro_batch, ranks=current())
-        dev = DevEvaluation(model, splits["dev"], tokens["dev"], task, preset.finetuning.metric, inference, stop)
+        dev = DevEvaluation(
+            model, splits["dev"], tokens["dev"], task, preset.finetuning.metric, inference, stop, linear
+        )
         yield from run_training(
             TrainingSetup(
                 request=request,
                 section="finetuning",
                 status=status,
-                loop=build_loop(preset, "finetuning", model, objective, device, dev),
+                loop=build_loop(preset, "finetuning", model, objective, device, dev, pretrained=init is not None),
                 config=config,
                 tokenizer=tokenizer,
                 data={name: describe_split(split, tokens[name]) for name, split in splits.items()},

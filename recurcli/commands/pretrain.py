@@ -1,6 +1,7 @@
 """`recur pretrain`: train an encoder by masked-token prediction on text without labels."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ from recurcli.commands.training.setup import (
     model_config,
     note_on_cuts,
     notes_on,
-    texts_of,
+    rows_of,
+    settle_tokens,
     use_vectors,
 )
 from recurcli.data.examples import Split, load_split
@@ -48,7 +50,7 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
             text = _tokenize_splits(_load_splits(preset), preset)
         yield from text.notes
 
-        config = model_config(preset, text.tokenizer, labels=(), columns={})
+        config = model_config(preset, text.tokenizer, text.max_length, labels=(), columns={})
         model = build_model(MaskedTokenModel, config, preset.runtime.seed)
         yield from use_vectors(model, preset, text.tokenizer)
         objective = MaskedTokenObjective(text.tokens, text.tokenizer, preset.pretraining)
@@ -68,6 +70,7 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
 
 class _TokenizedText(NamedTuple):
     tokenizer: Tokenizer
+    max_length: int
     tokens: TokenRows
     data: dict[str, dict[str, Any]]
     """By split, or for `text`: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
@@ -86,24 +89,26 @@ def _is_corpus(preset: Preset) -> bool:
 
 def _tokenize_corpus(corpus: Corpus, preset: Preset) -> _TokenizedText:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
-    tokenizer = corpus_tokenizer(corpus, preset.tokenizer)
-    tokens = stored_tokens(corpus, tokenizer, preset.data.max_length)
-    notes = list(note_on_cuts("text", tokens.truncated, len(tokens), preset.data.max_length))
+    settled = settle_tokens(
+        preset, lambda: ((text, None) for text in corpus.texts()), partial(corpus_tokenizer, corpus)
+    )
+    tokenizer, max_length = settled.tokenizer, settled.max_length
+    tokens = stored_tokens(corpus, tokenizer, max_length)
+    notes = [*settled.notes, *note_on_cuts("text", tokens.truncated, len(tokens), max_length)]
     if corpus.bad_rows:
         notes.insert(0, Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning"))
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
-    return _TokenizedText(tokenizer, tokens, {"text": {**facts, **counts}}, notes)
+    return _TokenizedText(tokenizer, max_length, tokens, {"text": {**facts, **counts}}, notes)
 
 
 def _tokenize_splits(splits: dict[str, Split], preset: Preset) -> _TokenizedText:
     """Train the tokenizer on all texts of the splits and tokenise them."""
-    max_length = preset.data.max_length
-    tokenizer = Tokenizer.train(texts_of(*splits.values()), preset.tokenizer)
+    tokenizer, max_length, notes = settle_tokens(preset, partial(rows_of, *splits.values()))
     tokens = {name: encode_split(split, tokenizer, max_length) for name, split in splits.items()}
     data = {name: describe_split(split, tokens[name]) for name, split in splits.items()}
-    notes = [note for name, split in splits.items() for note in notes_on(name, split, tokens[name], max_length)]
-    return _TokenizedText(tokenizer, joined(tokens.values()), data, notes)
+    notes += [note for name, split in splits.items() for note in notes_on(name, split, tokens[name], max_length)]
+    return _TokenizedText(tokenizer, max_length, joined(tokens.values()), data, notes)
 
 
 def _load_splits(preset: Preset) -> dict[str, Split]:

@@ -1,6 +1,7 @@
 """The keys `data.*` of a preset; importable without torch."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from recurcli.errors import did_you_mean
 from recurcli.validation import STRICT
@@ -22,8 +23,9 @@ class DataConfig:
     """File names in the folder `path` by split (train, dev, test); null: the task's files."""
     hub: str | None = None
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`; not used if `path` is set."""
-    max_length: int = 128
-    """Longest row in tokens, both texts and their separator included; longer rows are cut."""
+    max_length: int | Literal["auto"] = 128
+    """Longest row in tokens, both texts and their separator included; longer rows are cut. auto: the length that covers 99 %
+    of the training rows, 512 at most."""
     skip_bad_rows: bool = False
     """Skip rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
     header: bool | None = None
@@ -48,7 +50,7 @@ class DataConfig:
     """One of this many training rows of a class becomes a dev row if the data has no dev rows; null: 10."""
 
     def __post_init__(self) -> None:
-        if self.max_length < 3:
+        if self.max_length != "auto" and self.max_length < 3:
             raise ValueError(f"max_length must be at least 3 (a token, the separator, a token), not {self.max_length}")
         if self.dev_every is not None and self.dev_every < 2:
             raise ValueError(f"dev_every must be at least 2, not {self.dev_every}")

@@ -108,6 +108,7 @@ def load_split(
         sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
     dev = replace(everything, examples=sides[True])
     if split == "train":
+        dev = replace(dev, dropped=0, bad=[])  # counted once, with the training rows
         return replace(everything, examples=sides[False], dev=dev if dev.examples else None)
     if not dev.examples:
         raise DataError(

@@ -19,6 +19,7 @@ class BiLSTM(Encoder):
     """
 
     Config = BiLSTMConfig
+    pretrained_learning_rate = 1e-3  # ours: Adam's customary rate; StarSaber's paper gives none for its BiLSTM
 
     def __init__(self, config: BiLSTMConfig) -> None:
         super().__init__()

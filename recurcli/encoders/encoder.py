@@ -25,6 +25,12 @@ class Encoder(nn.Module):
     """Whether TokenEmbedding concatenates a position vector to each token vector (TransJect)."""
     adds_positions: bool = False
     """Whether `forward` adds sinusoidal positions. TokenEmbedding then scales its rows to the norm of the positions."""
+    scalar_names: ClassVar[tuple[str, ...]] = ()
+    """Last names of vectors whose entries are scalars of their own, one for each head: they learn at the scalars' rate."""
+    scratch_learning_rate: ClassVar[float] = 1e-3
+    """Learning rate from fresh weights where the preset says null; ours."""
+    pretrained_learning_rate: ClassVar[float] = 1e-4
+    """Learning rate after pre-training where the preset says null (Xu, Hu & Tang, 2021, section 4: StarSaber)."""
     layers: nn.ModuleList
     """A layer may have a method `stats` with the arguments of its `forward`, which returns `LayerStats`. `recur eval
     --diagnose` calls it without gradients and shows its numbers and the entropy of `attention`."""

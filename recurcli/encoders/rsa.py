@@ -131,6 +131,7 @@ class RSA(BlockEncoder):
     """The Transformer (post-norm) with RSA as its attention; 12 D² + 13 D parameters per layer, plus those of P and mu."""
 
     Config = RSAConfig
+    scalar_names = ("eta", "nu", "theta")
 
     def __init__(self, config: RSAConfig) -> None:
         super().__init__(config, lambda: PostNormLayer(config, RecurrentAttention(config)))

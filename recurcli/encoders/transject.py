@@ -171,6 +171,7 @@ class TransJect(Encoder):
     concatenates_positions: ClassVar[bool] = True
 
     Config = TransJectConfig
+    scratch_learning_rate = pretrained_learning_rate = 5e-4  # the paper's, from scratch
 
     def __init__(self, config: TransJectConfig) -> None:
         super().__init__()
@@ -216,6 +217,7 @@ class RandomTransJect(Encoder):
     concatenates_positions: ClassVar[bool] = True
 
     Config = RandomTransJectConfig
+    scratch_learning_rate = pretrained_learning_rate = 5e-4  # the paper's, from scratch
 
     def __init__(self, config: RandomTransJectConfig) -> None:
         super().__init__()

@@ -105,6 +105,7 @@ class TruncatedRNN(Encoder):
     """The RNN. If `stable`, the singular values of every W are at most `spectral_bound`."""
 
     Config = TruncatedRNNConfig
+    pretrained_learning_rate = 1e-3  # ours
 
     def __init__(self, config: TruncatedRNNConfig) -> None:
         super().__init__()
@@ -127,6 +128,7 @@ class TruncatedLSTM(Encoder):
     """The LSTM. If `stable`, f̄ is `forget_bound` and the recurrent weights satisfy `ops.stable.lstm_bounds`."""
 
     Config = TruncatedLSTMConfig
+    scratch_learning_rate = pretrained_learning_rate = 3e-3  # ours: at 1e-3 the bounded gates learn slowly
 
     def __init__(self, config: TruncatedLSTMConfig) -> None:
         super().__init__()

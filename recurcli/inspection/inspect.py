@@ -3,6 +3,8 @@
 from collections.abc import Generator, Mapping
 from typing import Any
 
+import numpy as np
+
 from recurcli.data.config import DataConfig
 from recurcli.data.sources.find import adapted
 from recurcli.data.tasks import Task, task_named
@@ -14,6 +16,7 @@ from recurcli.inspection.locate import Dataset, find_files
 from recurcli.inspection.overlap import LISTED, Numbers, note_repeated_ids, repeated_texts, shared_texts, text_numbers
 from recurcli.inspection.rows import SplitRows, read_rows
 from recurcli.inspection.rules import find_split_issues, find_task_issues
+from recurcli.tokens.auto import choose_max_length
 from recurcli.tokens.config import TokenizerConfig
 
 
@@ -48,6 +51,9 @@ def inspect(
     if faults and not dataset.path.is_dir():
         raise DataError(*faults)
     findings = [Finding("error", escaped(fault, limit=2000)) for fault in faults]
+    if tokens is not None and tokens["max_length"] == "auto":
+        train = next((rows for rows in splits if rows.split == "train"), splits[0])
+        tokens["max_length"] = choose_max_length(np.array(train.lengths))
     reports = []
     numbers = text_numbers(splits)
     for rows, row_numbers in zip(splits, numbers, strict=True):

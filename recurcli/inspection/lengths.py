@@ -12,6 +12,7 @@ from recurcli.data.tasks import Task
 from recurcli.events import Note
 from recurcli.inspection.locate import UNNAMED, DataFile
 from recurcli.inspection.rows import TokenCounter, training_texts
+from recurcli.tokens.auto import settled_tokenizer
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, encodable
 
@@ -29,6 +30,7 @@ def prepare_tokens(
     """
     file = next((file for file in files if "train" in file.splits), files[0])
     split, path = file.splits[0], file.source.path
+    tokenizer = settled_tokenizer(tokenizer, training_texts(file, task, config))
     trained = needs_texts(tokenizer)
     if trained and path.is_file() and path.stat().st_size > LARGE:
         rows = "its rows" if split == UNNAMED else f"the {split} rows"

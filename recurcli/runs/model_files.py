@@ -11,6 +11,7 @@ from torch import Tensor
 
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.linear.model import LinearModel
 from recurcli.files import MANIFEST, to_json, verify_manifest, write_atomically, write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
@@ -18,6 +19,8 @@ from recurcli.model.saved import build_from_weights, config_from_file, config_to
 
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
+LINEAR_MODEL = "linear.safetensors"
+"""The linear model on n-grams of the training rows, if the run has one."""
 LAYERS_WITHOUT_TENSORS = 100
 """A config with more layers than this, and than the file has tensors, is refused. Below it, layers may share weights."""
 
@@ -37,7 +40,21 @@ def write_model(folder: Path, config: ModelConfig, tokenizer: Tokenizer, tensors
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())
     write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
-    write_manifest(folder, MODEL_FILES)
+    write_manifest(folder, (*MODEL_FILES, *_linear_model(folder)))
+
+
+def write_linear_model(folder: Path, model: LinearModel) -> None:
+    """Write the linear model into `folder`; `write_model` adds it to the manifest."""
+    write_atomically(folder / LINEAR_MODEL, model.to_bytes())
+
+
+def read_linear_model(folder: Path) -> LinearModel | None:
+    """Read the linear model of a run; None if it has none. Raises ModelError for a damaged file."""
+    return LinearModel.load(folder / LINEAR_MODEL) if _linear_model(folder) else None
+
+
+def _linear_model(folder: Path) -> list[str]:
+    return [LINEAR_MODEL] if (folder / LINEAR_MODEL).is_file() else []
 
 
 def write_predictions(
@@ -50,7 +67,7 @@ def write_predictions(
         line = {"id": row_id, "label": label, "prediction": max(names, key=ranked.__getitem__), "probabilities": ranked}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     write_atomically(folder / PREDICTIONS, "".join(lines))
-    write_manifest(folder, (*MODEL_FILES, PREDICTIONS))
+    write_manifest(folder, (*MODEL_FILES, *_linear_model(folder), PREDICTIONS))
 
 
 def read_model(folder: Path) -> TrainedFiles:

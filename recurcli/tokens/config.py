@@ -5,7 +5,7 @@ from typing import Literal
 
 from recurcli.validation import STRICT
 
-TokenizerKind = Literal["char", "wordpiece", "bpe", "byte", "whitespace"]
+TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,8 @@ class TokenizerConfig:
     __pydantic_config__ = STRICT
 
     kind: TokenizerKind = "char"
-    """What a token is: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace."""
+    """What a token is: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace. auto: wordpiece, or
+    char where the script of the training texts has no spaces between words."""
     vocab_size: int = 8000
     """Largest size of the trained vocabulary, special tokens included; byte always has 259."""
     min_frequency: int = 2
@@ -30,7 +31,7 @@ class TokenizerConfig:
             raise ValueError(f"vocab_size must be at least 8, not {self.vocab_size}")
         if self.min_frequency < 1:
             raise ValueError(f"min_frequency must be at least 1, not {self.min_frequency}")
-        if self.vocabulary is not None and self.kind not in ("char", "wordpiece", "whitespace"):
+        if self.vocabulary is not None and self.kind not in ("auto", "char", "wordpiece", "whitespace"):
             raise ValueError(f"vocabulary is for kind char, wordpiece or whitespace, not {self.kind}")
         if self.vocabulary == "":
             raise ValueError("vocabulary must not be empty; leave it out, or write null")

@@ -68,7 +68,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     if checkpoint.best is not None:
         writers["best.safetensors"] = partial(save_tensors, checkpoint.best)
     commit_directory(target, writers)
-    for old in _steps(folder)[keep:]:
+    for old in checkpoint_folders(folder)[keep:]:
         remove(old)
 
 
@@ -82,7 +82,7 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for leftover in folder.glob(".step-*.tmp"):
         remove(leftover)
     damaged: list[tuple[Path, str]] = []
-    for path in _steps(folder):
+    for path in checkpoint_folders(folder):
         try:
             found = _load(path)
         except ModelError as error:
@@ -99,7 +99,7 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, []
 
 
-def _steps(folder: Path) -> list[Path]:
+def checkpoint_folders(folder: Path) -> list[Path]:
     """Return the checkpoint folders, sorted by step number, the newest first."""
     found = [(int(match[1]), path) for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name))]
     return [path for _, path in sorted(found, reverse=True)]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +25,14 @@ from recurcli.training.schedule import learning_rate
 from recurcli.training.seeding import seed_step
 
 
+class DevScore(NamedTuple):
+    """What an evaluation says of the model. Of two models the one with the larger metric, then the smaller loss, is better."""
+
+    metric: float
+    loss: float
+    """Mean cross-entropy of the dev rows, in nats."""
+
+
 @dataclass
 class TrainingState:
     """Everything that a resume needs besides the weights and the optimizer state."""
@@ -34,10 +43,12 @@ class TrainingState:
     """The step of the last evaluation."""
     best_dev_metric: float | None = None
     """The largest dev metric so far; None before the first evaluation."""
+    best_dev_loss: float | None = None
+    """The smallest dev loss of a model with that metric."""
     best_step: int | None = None
     """The step of `best_dev_metric`."""
     stale_evaluations: int = 0
-    """Number of evaluations since the best dev metric."""
+    """Evaluations since the metric or, where that stands still, the loss was last better."""
     loss_sum: float = 0.0
     """Sum of the losses of the steps since the last line of metrics.jsonl."""
     loss_steps: int = 0
@@ -63,12 +74,12 @@ class TrainingLoop:
     seed: int
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
-    evaluate: Callable[[], float] | None = None
-    """Returns the dev metric of the current weights; None in pre-training, which has no evaluation."""
+    evaluate: Callable[[], DevScore] | None = None
+    """Evaluates the model on the dev rows; None where nothing is evaluated."""
     evaluate_every: int | None = None
     """Optimiser steps between evaluations; None: the steps of one epoch."""
     patience: int | None = None
-    """Training stops after this many evaluations without a better dev metric; None: never."""
+    """Evaluations without a better model after which training stops; None: never."""
     ranks: Ranks = SINGLE_PROCESS
     """The processes that share each batch."""
 
@@ -80,6 +91,7 @@ class TrainingLoop:
     @property
     def total_steps(self) -> int:
         """Number of optimiser steps of the whole run."""
+        assert self.config.epochs != "auto", "settle_schedule replaces auto"
         return self.config.max_steps or self.config.epochs * self.steps_per_epoch
 
     def batches(self, first_step: int) -> Iterator[np.ndarray]:
@@ -138,7 +150,7 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     generator = seed_step(loop.seed, state.step, loop.ranks.rank)
     rate = learning_rate(state.step, loop.total_steps, loop.config)
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("lr_factor", 1.0)
     model.train()
     losses = _backward(loop, rows, generator)
     loss = losses.pop("loss")
@@ -206,13 +218,18 @@ def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:
     """Evaluate the model and update `state`. Returns the dev metric, and whether it is the best so far."""
     assert loop.evaluate is not None
     try:
-        dev_metric = loop.evaluate()
+        score = loop.evaluate()
     except NumericError as error:
         raise NumericError(f"step {state.step}: evaluation: {error}; try a smaller learning rate") from None
     state.evaluated_step = state.step
-    improved = state.best_dev_metric is None or dev_metric > state.best_dev_metric
+    improved = (
+        state.best_dev_metric is None
+        or state.best_dev_loss is None
+        or (score.metric, -score.loss) > (state.best_dev_metric, -state.best_dev_loss)
+    )
     if improved:
-        state.best_dev_metric, state.best_step, state.stale_evaluations = dev_metric, state.step, 0
+        state.best_dev_metric, state.best_dev_loss = score
+        state.best_step, state.stale_evaluations = state.step, 0
     else:
         state.stale_evaluations += 1
-    return dev_metric, improved
+    return score.metric, improved

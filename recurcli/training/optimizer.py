@@ -6,18 +6,31 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.errors import ModelError
+from recurcli.model.models import Backbone
 from recurcli.training.config import OptimizationConfig
 
 _STATE = ("step", "exp_avg", "exp_avg_sq")
 
 
-def build_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.AdamW:
-    """Return AdamW over the parameters that require gradients. Weight decay applies to matrices only."""
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+def build_optimizer(model: Backbone, config: OptimizationConfig) -> torch.optim.AdamW:
+    """AdamW over the parameters that learn; only matrices decay.
+
+    `lr_factor` of a group multiplies the learning rate: scalars, which Adam moves by about one rate a step, have
+    `config.scalar_lr_factor`.
+    """
+    scalars: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    matrices: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            scalar = parameter.ndim == 0 or name.rpartition(".")[2] in model.encoder.scalar_names
+            (scalars if scalar else vectors if parameter.ndim == 1 else matrices).append(parameter)
     groups = [
-        {"params": [p for p in learning if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in learning if p.ndim < 2], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay, "lr_factor": 1.0},
+        {"params": vectors, "weight_decay": 0.0, "lr_factor": 1.0},
+        {"params": scalars, "weight_decay": 0.0, "lr_factor": config.scalar_lr_factor},
     ]
+    assert config.learning_rate is not None
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=config.learning_rate,

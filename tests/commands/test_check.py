@@ -51,7 +51,7 @@ def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tm
     assert split["columns"] == {"text": ["text"], "label": "label", "id": None}
     assert split["labels"] == {"pos": 2, "neg": 1}
     assert split["majority"] == pytest.approx(2 / 3)
-    assert found["tokens"] == {"kind": "wordpiece", "max_length": 128, "vocabulary": "rows"}
+    assert found["tokens"] == {"kind": "wordpiece", "max_length": 8, "vocabulary": "rows"}
 
 
 def test_a_sound_file_of_your_own_has_no_official_size_and_one_verdict(recur: Recur, tmp_path: Path) -> None:

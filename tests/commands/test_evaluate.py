@@ -89,7 +89,7 @@ def test_a_file_is_scored_whole_and_its_training_rows_are_counted(
     assert (found["split"], found["training_rows"]) == ("file", sum(text in known for text in dev))
     assert found["dev_rows"] == 24
     assert "24 are dev rows, which chose the model" in err
-    assert "floors" not in found
+    assert found["floors"].keys() == {"majority", "linear"}
     found, _ = scored(recur, trained, "--data", tiny_tnews)
     assert (found["split"], found["rows"]) == ("dev", 24)
     assert "training_rows" not in found

@@ -21,8 +21,8 @@ def options(data: Path, output: Path, *more: str) -> list[object]:
 def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
     present = {path.name for path in trained.iterdir()}
     assert present == {
-        *("preset.yaml", "config.json", "model.safetensors", "tokenizer.json", "manifest.json", "metrics.jsonl"),
-        *("predictions.dev.jsonl", "result.json", "README.md", "checkpoints", ".lock"),
+        *("preset.yaml", "config.json", "model.safetensors", "tokenizer.json", "linear.safetensors", "manifest.json"),
+        *("metrics.jsonl", "predictions.dev.jsonl", "result.json", "README.md", "checkpoints", ".lock"),
     }
     result = json.loads((trained / "result.json").read_text())
     assert result["dev"]["accuracy"] > 0.9
@@ -223,3 +223,40 @@ def test_a_loss_that_is_not_finite_takes_no_step(
         "finetune", *options(tiny_tnews, tmp_path / "x", "finetuning.checkpoint_every=2"), "--quiet", "--resume"
     )
     assert code == 0, err
+
+
+def test_the_floors_stand_beside_the_dev_accuracy_and_the_linear_one_can_be_left_out(
+    recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path
+) -> None:
+    result = json.loads((trained / "result.json").read_text())
+    assert result["floors"].keys() == {"majority", "linear"}
+    assert all(0 <= floor <= 1 for floor in result["floors"].values())
+    assert result["linear_floor"]["rows"] == 60
+    again = json.loads(recur("eval", trained, "--data", tiny_tnews, "--json", "--quiet")[1])
+    assert again["floors"] == result["floors"]
+    without = options(tiny_tnews, tmp_path / "run", "finetuning.linear_floor=false")
+    code, out, _ = recur("finetune", *without, "--quiet", "--json")
+    assert code == 0
+    assert json.loads(out)["floors"].keys() == {"majority"}
+    assert not (tmp_path / "run" / "linear.safetensors").exists()
+
+
+def test_notes_say_what_a_result_may_owe_to_the_training(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    settings = ("finetuning.epochs=9", "finetuning.learning_rate=1e-30", "finetuning.patience=2")
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "run", *settings))
+    assert code == 0
+    assert "never predicted on the dev rows" in err or "tells no classes apart" in err
+    assert "stopped early at step" in err
+
+
+def test_auto_settles_tokens_and_length_by_the_texts(recur: Recur, tmp_path: Path) -> None:
+    chinese = "".join(f"{'鼠牛'[n % 2]}年第{n}天\t{'ab'[n % 2]}\n" for n in range(60))
+    english = "".join(f"the text number {n} {'good' if n % 2 else 'bad'}\t{'ab'[n % 2]}\n" for n in range(60))
+    for name, rows, kind in (("zh", chinese, "char"), ("en", english, "wordpiece")):
+        (tmp_path / f"{name}.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+        arguments = ["--preset", "starsaber-custom", "--data", tmp_path / f"{name}.tsv", "--output", tmp_path / name]
+        code, _, err = recur("finetune", *arguments, "--set", "encoder.hidden_size=16", "--set", "finetuning.epochs=1")
+        assert code == 0, err
+        assert f"tokenizer.kind auto: {kind}" in err
+        assert "data.max_length auto: 8 tokens" in err
+        assert json.loads((tmp_path / name / "config.json").read_text())["max_length"] == 8

@@ -185,3 +185,22 @@ def test_a_header_that_is_not_expected_is_a_row_with_an_unknown_label(tmp_path: 
     (tmp_path / "train.csv").write_text("class,title,description\n" + "1,a,b\n" * 20)
     with pytest.raises(DataError, match=r"train.csv:1: label 'class' is not one of agnews' 4 labels"):
         load(tmp_path, "train", "agnews")
+
+
+def test_bad_rows_of_a_divided_file_are_counted_once(tmp_path: Path) -> None:
+    rows = [f'{{"text": "text {n}", "label": "{"ab"[n % 2]}"}}\n' for n in range(300)]
+    (tmp_path / "x.jsonl").write_text("".join([*rows, '{"text": 1}\n']))
+    config = DataConfig(path=str(tmp_path / "x.jsonl"), skip_bad_rows=True)
+    train = load_split(TASKS["custom"], "train", config, divided=True)
+    assert train.dev is not None
+    assert (len(train.bad), len(train.dev.bad)) == (1, 0)
+
+
+def test_dev_rows_that_would_be_drawn_are_no_dev_split(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
+    config = DataConfig(path=str(tmp_path))
+    assert [has_split(TASKS["custom"], split, config) for split in ("train", "dev", "test")] == [
+        True,
+        False,
+        False,
+    ]

@@ -303,5 +303,5 @@ def test_a_resume_with_a_changed_vocabulary_file_is_refused(tiny_tnews: Path, tm
     drop(4, "finetune", request(tiny_tnews, tmp_path / "x", *settings))
     tokens[-2:] = reversed(tokens[-2:])
     vocabulary.write_text("\n".join(tokens) + "\n")
-    with pytest.raises(UsageError, match=r"cannot be resumed: tokenizer\.json sha256 was "):
+    with pytest.raises(UsageError, match=r"cannot be resumed: vocabulary sha256 was "):
         list(finetune(request(tiny_tnews, tmp_path / "x", *settings, resume=True)))

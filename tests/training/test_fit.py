@@ -10,7 +10,7 @@ from loops import LABELS, WINDOW_OF_ONE, training_loop, weights
 
 from recurcli.distributed.group import Ranks
 from recurcli.errors import NumericError
-from recurcli.training.fit import TrainingLoop, TrainingState, fit
+from recurcli.training.fit import DevScore, TrainingLoop, TrainingState, fit
 from recurcli.training.optimizer import optimizer_tensors
 
 WITHOUT_DROPOUT = {"name": "starsaber", "dropout": 0.0}
@@ -110,14 +110,14 @@ def test_a_parameter_without_a_gradient_has_no_state_and_no_decay_in_any_rank() 
 
 @pytest.mark.parametrize(("every", "due"), [(3, [3, 6, 8]), (None, [4, 8]), (100, [8])])
 def test_the_model_is_evaluated_when_it_is_due_and_after_the_last_step(every: int | None, due: list[int]) -> None:
-    loop = training_loop(batch_size=2, max_steps=8, evaluate=lambda: 0.5, evaluate_every=every)
+    loop = training_loop(batch_size=2, max_steps=8, evaluate=lambda: DevScore(0.5, 1.0), evaluate_every=every)
     steps = [progress.step for progress in fit(loop, TrainingState()) if progress.dev_metric is not None]
     assert steps == due
 
 
 def test_training_stops_when_patience_runs_out_and_remembers_the_best_step() -> None:
     metrics = iter([0.1, 0.3, 0.3, 0.2, 0.9])
-    loop = training_loop(max_steps=50, evaluate=lambda: next(metrics), evaluate_every=2, patience=2)
+    loop = training_loop(max_steps=50, evaluate=lambda: DevScore(next(metrics), 1.0), evaluate_every=2, patience=2)
     state = TrainingState()
     improved = [progress.step for progress in fit(loop, state) if progress.improved]
     assert improved == [2, 4]
@@ -125,8 +125,16 @@ def test_training_stops_when_patience_runs_out_and_remembers_the_best_step() -> 
     assert next(metrics) == 0.9
 
 
+def test_equal_metrics_are_ranked_by_their_loss() -> None:
+    scores = iter(DevScore(*pair) for pair in [(0.3, 0.9), (0.3, 0.8), (0.3, 0.85), (0.2, 0.1), (0.9, 9.0)])
+    loop = training_loop(max_steps=50, evaluate=lambda: next(scores), evaluate_every=2, patience=2)
+    state = TrainingState()
+    assert [p.improved for p in fit(loop, state) if p.dev_metric is not None] == [True, True, False, False]
+    assert (state.step, state.best_step, state.best_dev_metric, state.best_dev_loss) == (8, 4, 0.3, 0.8)
+
+
 def test_an_evaluation_that_a_stop_prevented_comes_first_in_the_resume() -> None:
-    loop = training_loop(batch_size=len(LABELS), max_steps=2, evaluate=lambda: 0.5, evaluate_every=1)
+    loop = training_loop(batch_size=len(LABELS), max_steps=2, evaluate=lambda: DevScore(0.5, 1.0), evaluate_every=1)
     state = TrainingState(step=1)
     first = next(fit(loop, state))
     assert (first.step, first.dev_metric) == (1, 0.5)

@@ -13,6 +13,7 @@ from torch import Tensor
 from recurcli.errors import Interrupted, UsageError
 from recurcli.events import Note
 from recurcli.runs.run_directory import RunDirectory
+from recurcli.training.fit import DevScore
 from recurcli.training.session import Session
 from recurcli.training.signals import StopRequest
 
@@ -30,7 +31,7 @@ def session(folder: Path, published: list[Any] | None = None, **more: Any) -> Se
             max_steps=8,
             checkpoint_every=3,
             log_every=4,
-            evaluate=lambda: next(metrics),
+            evaluate=lambda: DevScore(next(metrics), 1.0),
             evaluate_every=2,
         ),
         publish=lambda tensors: None if published is None else published.append(dict(tensors)),
@@ -69,7 +70,11 @@ def test_a_stop_saves_a_checkpoint_from_which_the_weights_and_the_best_ones_come
     published: list[dict[str, Tensor]] = []
     second = session(tmp_path / "run", published)
     second.loop = training_loop(
-        optimizer=torch.optim.AdamW, batch_size=4, max_steps=8, evaluate=iter([0.5, 0.6]).__next__, evaluate_every=2
+        optimizer=torch.optim.AdamW,
+        batch_size=4,
+        max_steps=8,
+        evaluate=iter([DevScore(0.5, 1.0), DevScore(0.6, 1.0)]).__next__,
+        evaluate_every=2,
     )
     notes = [event.text for event in run(second) if isinstance(event, Note)]
     assert notes == ["resumed at step 5 of 8"]

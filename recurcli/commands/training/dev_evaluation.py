@@ -9,10 +9,13 @@ import numpy as np
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation import metrics
+from recurcli.evaluation.floors import accuracy_floors
 from recurcli.evaluation.inference import InferenceConfig, cross_entropy, predict_logits, probabilities
+from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import write_predictions
 from recurcli.tokens.tokenizer import Tokens
+from recurcli.training.fit import DevScore
 from recurcli.training.signals import StopRequest
 
 
@@ -28,16 +31,20 @@ class DevEvaluation:
     inference: InferenceConfig
     """Its precision is fp32, so that a prediction does not depend on the other rows of the batch."""
     stop: StopRequest
+    linear: LinearModel | None = None
+    """The linear model on n-grams of the training rows; None: not fitted."""
 
-    def metric(self) -> float:
-        """Return the dev metric of the current weights. Raises StopTraining if a rank has received a signal to stop."""
+    def score(self) -> DevScore:
+        """Return the dev metric and loss of the current weights. Raises StopTraining if a rank received a signal to stop."""
         logits = self._logits()
         ranks = self.inference.ranks
-        if not ranks.is_main:
-            return ranks.broadcast(None)
-        return ranks.broadcast(
-            metrics.compute_metric(self.metric_name, self._labels(), self._predictions(logits), self.task.labels)
-        )
+        score = None
+        if ranks.is_main:
+            metric = metrics.compute_metric(
+                self.metric_name, self._labels(), self._predictions(logits), self.task.labels
+            )
+            score = (metric, cross_entropy(logits, self._targets()))
+        return DevScore(*ranks.broadcast(score))
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Write predictions.dev.jsonl in `folder` (rank 0); returns the metrics for result.json.
@@ -50,17 +57,22 @@ class DevEvaluation:
         names, labels = self.task.labels, self._labels()
         ids = [example.id for example in self.split.examples]
         write_predictions(folder, ids, labels, names, probabilities(logits).tolist())
-        targets = np.array([names.index(label) for label in labels])
-        loss = cross_entropy(logits, targets)
+        loss = cross_entropy(logits, self._targets())
         report = metrics.classification_report(labels, self._predictions(logits), names, loss=loss)
-        floors = {"floors": dict(self.task.floors)} if self.task.floors else {}
-        return {"metric": self.metric_name, "dev": report.to_json(), **floors}
+        texts = [(example.text, example.pair) for example in self.split.examples]
+        floors = accuracy_floors(labels, names, texts, self.linear, self.task.floors)
+        facts = {} if self.linear is None else {"linear_floor": self.linear.facts()}
+        return {"metric": self.metric_name, "dev": report.to_json(), "floors": floors, **facts}
 
     def _logits(self) -> np.ndarray:
         return predict_logits(self.model, self.tokens, self.inference, between=self.stop.raise_if_agreed)
 
     def _labels(self) -> list[str]:
         return [str(example.label) for example in self.split.examples]
+
+    def _targets(self) -> np.ndarray:
+        number = {name: index for index, name in enumerate(self.task.labels)}
+        return np.array([number[label] for label in self._labels()])
 
     def _predictions(self, logits: np.ndarray) -> list[str]:
         return [self.task.labels[index] for index in logits.argmax(axis=1)]

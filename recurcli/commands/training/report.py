@@ -16,6 +16,7 @@ from recurcli import __version__
 from recurcli.commands.training.setup import Section, TrainingSetup
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.distributed.group import Ranks
+from recurcli.errors import escaped
 from recurcli.events import Note
 from recurcli.model.device import choose_precision
 from recurcli.model.saved import count_parameters, total_bytes
@@ -94,6 +95,27 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         "versions": versions(),
         "command_line": sys.argv,
     }
+
+
+def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator[Note]:
+    """Notes on what the result may owe to the training rather than to the encoder."""
+    steps, total = result["steps"], setup.loop.total_steps
+    if steps < total:
+        yield Note(
+            f"stopped early at step {steps:,} of {total:,}: no better model in {setup.loop.patience} evaluations"
+        )
+    elif setup.dev is not None and result["best_step"] == steps and steps > setup.loop.steps_per_epoch:
+        yield Note("the last model is the best: more finetuning.epochs may give a better one")
+    if "dev" not in result:
+        return
+    names, confusion = result["dev"]["names"], result["dev"]["confusion"]
+    missing = [name for index, name in enumerate(names) if not any(row[index] for row in confusion)]
+    if len(missing) == len(names) - 1:
+        only = next(name for name in names if name not in missing)
+        yield Note(f"every dev row is predicted as '{escaped(only)}': the model tells no classes apart", "warning")
+    elif missing:
+        shown = ", ".join(f"'{escaped(name)}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
+        yield Note(f"{len(missing):,} of {len(names):,} classes are never predicted on the dev rows: {shown}")
 
 
 def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[str, Any]:

@@ -9,7 +9,14 @@ from typing import Any
 
 import torch
 
-from recurcli.commands.training.report import COMMANDS, machine_facts, notes_on_disk_space, plan_of, result_of
+from recurcli.commands.training.report import (
+    COMMANDS,
+    machine_facts,
+    notes_on_disk_space,
+    notes_on_result,
+    plan_of,
+    result_of,
+)
 from recurcli.commands.training.setup import Section, TrainingRequest, TrainingSetup
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
@@ -21,7 +28,7 @@ from recurcli.files import sha256_of
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_card import model_card
-from recurcli.runs.model_files import write_model
+from recurcli.runs.model_files import write_linear_model, write_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.strict_yaml import flatten
 from recurcli.training.session import Session
@@ -140,11 +147,15 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
             if setup.status == "new":
                 session.run.clear()
             session.run.write_preset(setup.request.resolved.preset.to_dict(), COMMANDS[setup.section])
+            if setup.dev is not None and setup.dev.linear is not None:
+                write_linear_model(session.run.path, setup.dev.linear)
             ranks.mark_started()
             yield from notes_on_disk_space(setup)
         yield from session.restore()
         yield from session.train()
-        yield Finished(_finish(session, setup))
+        result = _finish(session, setup)
+        yield from notes_on_result(setup, result)
+        yield Finished(result)
 
 
 @contextlib.contextmanager
@@ -165,7 +176,7 @@ def _session(setup: TrainingSetup) -> Session:
     origin = {
         "labels": setup.config.labels,
         "--init sha256": setup.init_sha256,
-        "tokenizer.json sha256": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
+        "vocabulary sha256": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
     }
     return Session(
         run=run,

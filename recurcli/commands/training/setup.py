@@ -1,10 +1,11 @@
 """Steps that `recur pretrain` and `recur finetune` share: tokenise the rows, build the model and the training loop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 
@@ -18,12 +19,15 @@ from recurcli.model.device import autocast
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.run_directory import RunStatus
+from recurcli.tokens.auto import choose_max_length, settled_tokenizer
+from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import TrainingLoop
 from recurcli.training.objectives import Objective
 from recurcli.training.optimizer import build_optimizer
+from recurcli.training.schedule import settle_schedule
 from recurcli.training.seeding import seed_weights
 from recurcli.training.signals import StopRequest
 
@@ -70,9 +74,12 @@ def build_loop(
     objective: Objective,
     device: torch.device,
     dev: DevEvaluation | None = None,
+    *,
+    pretrained: bool = False,
 ) -> TrainingLoop:
-    """Move `model` to `device` and build the loop that trains it."""
-    config: OptimizationConfig = getattr(preset, section)
+    """Move `model` to `device` and build the loop that trains it, from fresh weights or `pretrained` ones."""
+    stored: OptimizationConfig = getattr(preset, section)
+    config = settle_schedule(stored, model.encoder, len(objective.lengths), pretrained=pretrained)
     model.to(device)
     if preset.runtime.compile:
         model.encoder.compile(dynamic=True)  # one graph for all lengths
@@ -84,25 +91,55 @@ def build_loop(
         seed=preset.runtime.seed,
         device=device,
         autocast=partial(autocast, device, preset.runtime.precision),
-        evaluate=None if dev is None else dev.metric,
+        evaluate=None if dev is None else dev.score,
         evaluate_every=getattr(config, "evaluate_every", None),
         patience=getattr(config, "patience", None),
         ranks=current(),
     )
 
 
-def texts_of(*splits: Split) -> Iterator[str]:
-    """Yield every text of the splits, including the second texts of pairs. The tokenizer is trained on them."""
-    for split in splits:
-        for example in split.examples:
-            yield example.text
-            if example.pair is not None:
-                yield example.pair
+ROWS_COUNTED = 10_000
+"""Training rows whose lengths decide what `data.max_length: auto` stands for."""
+
+
+def rows_of(*splits: Split) -> Iterator[tuple[str, str | None]]:
+    """The text and second text of every row of the splits."""
+    return ((example.text, example.pair) for split in splits for example in split.examples)
+
+
+class Settled(NamedTuple):
+    """What the preset says of tokens, its `auto` replaced by what suits the training texts."""
+
+    tokenizer: Tokenizer
+    max_length: int
+    notes: list[Note]
+
+
+def settle_tokens(
+    preset: Preset,
+    rows: Callable[[], Iterable[tuple[str, str | None]]],
+    build: Callable[[TokenizerConfig], Tokenizer] | None = None,
+) -> Settled:
+    """Settle the tokenizer and the largest length by the training `rows`; `build`, if given, makes the tokenizer."""
+
+    def texts() -> Iterator[str]:
+        return (text for row in rows() for text in row if text is not None)
+
+    notes = []
+    config = settled_tokenizer(preset.tokenizer, texts())
+    if config != preset.tokenizer:
+        notes.append(Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts"))
+    tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
+    max_length = preset.data.max_length
+    if max_length == "auto":
+        max_length = choose_max_length(tokenizer.lengths(list(islice(rows(), ROWS_COUNTED))))
+        notes.append(Note(f"data.max_length auto: {max_length} tokens"))
+    return Settled(tokenizer, max_length, notes)
 
 
 def encode_split(split: Split, tokenizer: Tokenizer, max_length: int) -> Tokens:
-    """Tokenise the rows of `split`."""
-    return tokenizer.encode([(example.text, example.pair) for example in split.examples], max_length)
+    """The token ids of the rows of `split`."""
+    return tokenizer.encode(list(rows_of(split)), max_length)
 
 
 def describe_split(split: Split, tokens: Tokens) -> dict[str, Any]:
@@ -135,14 +172,14 @@ def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[No
 
 
 def model_config(
-    preset: Preset, tokenizer: Tokenizer, labels: tuple[str, ...], columns: dict[str, list[str]]
+    preset: Preset, tokenizer: Tokenizer, max_length: int, labels: tuple[str, ...], columns: dict[str, list[str]]
 ) -> ModelConfig:
     """Return the ModelConfig for `preset` and the vocabulary of `tokenizer`."""
     return ModelConfig(
         encoder=preset.encoder,
         vocab_size=tokenizer.vocab_size,
         pad_id=tokenizer.pad_id,
-        max_length=preset.data.max_length,
+        max_length=max_length,
         embedding_dropout=preset.embedding.dropout,
         embedding_orthonormal=preset.embedding.orthonormal,
         pooling=preset.pooling,

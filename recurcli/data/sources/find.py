@@ -96,14 +96,17 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
 
 
 def has_split(task: Task, split: str, config: DataConfig) -> bool:
-    """Return whether the folder `config.path` has rows of `split`; without a path, whether it is the train split."""
+    """Return whether the folder `config.path` has a file of `split`; without a path, whether it is the train split.
+
+    Dev rows that would be drawn from the training rows do not count.
+    """
     if config.path is None:
         return split == "train"
     try:
-        find_source(adapted(task, config), split, config)
+        source = find_source(adapted(task, config), split, config)
     except DataError:
         return False
-    return True
+    return split != "dev" or not source.divided
 
 
 def split_named(task: Task, path: Path) -> str | None:

@@ -1,0 +1,103 @@
+"""A linear classifier on n-grams: the floor that a trained encoder has to beat.
+
+Shapes: N rows, V n-grams, C classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurcli.errors import DataError, ModelError
+from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, choose_ngrams
+
+MAX_CHARACTERS = 40_000_000
+"""Characters of training text that are read; of more, evenly spaced rows are taken. Ours: a minute on one core."""
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """One weight for each n-gram and class: logits = tfidf(text) W + b."""
+
+    ngrams: Ngrams
+    weights: NDArray[np.float32]
+    """W (V, C)."""
+    bias: NDArray[np.float32]
+    """b (C,)."""
+    rows: int
+    """Training rows that it was fitted on."""
+
+    @classmethod
+    def fit(cls, texts: Texts, targets: Sequence[int], num_classes: int) -> "LinearModel":
+        """Fit scikit-learn's LinearSVC (squared hinge, one against the rest, C 1) on TF-IDF vectors of `texts`.
+
+        `targets` (N,) are class numbers; a class without a row gets a logit below all others. Raises DataError where
+        there is one class only, or no n-gram.
+        """
+        from sklearn.svm import LinearSVC
+
+        step = max(1, -(-sum(len(text) + len(pair or "") for text, pair in texts) // MAX_CHARACTERS))
+        texts, labels = texts[::step], np.asarray(targets)[::step]
+        classes = np.unique(labels)
+        if len(classes) < 2:
+            raise DataError("a linear model needs training rows of two classes")
+        ngrams = Ngrams.fit(texts, choose_ngrams(texts))
+        if not len(ngrams.keys):
+            raise DataError("a linear model needs texts, and all training texts are empty")
+        solver = LinearSVC(random_state=0).fit(ngrams.transform(texts), labels)
+        weights, bias = solver.coef_, solver.intercept_
+        if len(classes) == 2:  # one vector stands for both classes
+            weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
+        all_weights = np.zeros((len(ngrams.keys), num_classes), np.float32)
+        all_bias = np.full(num_classes, np.finfo(np.float32).min / 2, np.float32)
+        all_weights[:, classes], all_bias[classes] = weights.T, bias
+        return cls(ngrams, all_weights, all_bias, len(texts))
+
+    def facts(self) -> dict[str, Any]:
+        """The facts that result.json keeps: training rows, n-grams and their lengths."""
+        config = self.ngrams.config
+        return {
+            "rows": self.rows,
+            "ngrams": len(self.ngrams.keys),
+            "characters": list(config.characters),
+            "words": list(config.words),
+        }
+
+    def logits(self, texts: Texts) -> NDArray[np.float32]:
+        """The logits (N, C) of `texts`."""
+        return self.ngrams.transform(texts) @ self.weights + self.bias
+
+    def to_bytes(self) -> bytes:
+        """The model as the contents of a safetensors file."""
+        from safetensors.numpy import save
+
+        config = self.ngrams.config
+        tensors = {
+            "keys": self.ngrams.keys,
+            "idf": self.ngrams.weights,
+            "weights": self.weights,
+            "bias": self.bias,
+            "ranges": np.array([config.characters, config.words], np.int64),
+            "rows": np.array([self.rows], np.int64),
+        }
+        return save(tensors)
+
+    @classmethod
+    def load(cls, path: Path) -> "LinearModel":
+        """Read what `to_bytes` gave; ModelError for any other file."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            tensors = load_file(path)
+            characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
+            ngrams = Ngrams(NgramConfig(characters=characters, words=words), tensors["keys"], tensors["idf"])
+            model = cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]))
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+            raise ModelError(f"{path}: is no linear model of recur: {error}") from None
+        if model.weights.shape != (len(ngrams.keys), len(model.bias)) or ngrams.weights.shape != ngrams.keys.shape:
+            raise ModelError(f"{path}: is no linear model of recur: its shapes do not fit together")
+        return model

@@ -1,0 +1,176 @@
+"""TF-IDF of character and word n-grams, in numpy: what the linear model reads.
+
+An n-gram is known by a 64-bit hash of its characters or words, so a vocabulary is a sorted array of numbers. All n-grams of
+a block of texts are hashed at once. Shapes: N rows, V n-grams of the vocabulary, M n-grams of a block, each time it occurs.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from recurcli.data.script import separates_words
+
+Texts = Sequence[tuple[str, str | None]]
+Keys = NDArray[np.uint64]
+Range = tuple[int, int]
+"""Shortest and longest n-gram; (0, 0): none."""
+
+ROWS_AT_ONCE = 4096
+CHARACTERS_AT_ONCE = 1 << 21
+"""A block of rows ends after this many characters, which bounds the memory of its n-grams."""
+MAX_VOCABULARY = 1 << 18
+"""From more distinct n-grams than this, those of a single row are left out."""
+IDF_POWER = 1.3
+"""Exponent of the inverse document frequency; ours: 1.0 lost 0.2 points on TNEWS and 0.3 on IMDb."""
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NgramConfig:
+    """Which n-grams are counted."""
+
+    characters: Range = (0, 0)
+    words: Range = (0, 0)
+
+
+def choose_ngrams(texts: Texts) -> NgramConfig:
+    """The n-grams that suit the script of `texts`.
+
+    Characters 1-3 where words are not separated by spaces; else words 1-2, and characters 2-4 where texts are short. Ours.
+    """
+    sample = [text for row in texts[:: max(1, len(texts) // 1000)] for text in row if text]
+    if not separates_words(sample):
+        return NgramConfig(characters=(1, 3))
+    return NgramConfig(words=(1, 2), characters=(2, 4) if sum(map(len, sample)) < 200 * len(sample) else (0, 0))
+
+
+class Ngrams:
+    """A vocabulary of n-grams, and the TF-IDF vectors of texts over it.
+
+    The value of an n-gram is (1 + ln tf) idf^IDF_POWER, idf = 1 + ln((1 + N) / (1 + df)); a row has norm 1. The two texts of a
+    pair have n-grams of their own.
+    """
+
+    def __init__(self, config: NgramConfig, keys: Keys, weights: NDArray[np.float32]) -> None:
+        self.config = config
+        self.keys = keys
+        """The hashes (V,) of the n-grams, ascending."""
+        self.weights = weights
+        """idf^IDF_POWER of each n-gram (V,)."""
+
+    @classmethod
+    def fit(cls, texts: Texts, config: NgramConfig) -> "Ngrams":
+        """The vocabulary of `texts`."""
+        keys, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        for block in _blocks(texts):
+            found, rows = _hash_ngrams(block, config)
+            distinct, place = np.unique(found, return_inverse=True)
+            in_rows = np.unique(place * len(block) + rows) // len(
+                block
+            )  # a row counts once, however often it has an n-gram
+            keys, counts = _add_counts(keys, counts, distinct, np.bincount(in_rows, minlength=len(distinct)))
+        if len(keys) > MAX_VOCABULARY:
+            keys, counts = keys[counts > 1], counts[counts > 1]
+        idf = 1 + np.log((1 + len(texts)) / (1 + counts))
+        return cls(config, keys, (idf**IDF_POWER).astype(np.float32))
+
+    def transform(self, texts: Texts) -> sparse.csr_matrix:
+        """The TF-IDF vectors (N, V) of `texts`; a row without a known n-gram is zero."""
+        blocks = [self._transform_block(block) for block in _blocks(texts)]
+        return (
+            sparse.vstack(blocks, format="csr") if blocks else sparse.csr_matrix((0, len(self.keys)), dtype=np.float32)
+        )
+
+    def _transform_block(self, texts: Texts) -> sparse.csr_matrix:
+        found, rows = _hash_ngrams(texts, self.config)
+        columns = np.searchsorted(self.keys, found)
+        known = columns < len(self.keys)
+        known[known] = self.keys[columns[known]] == found[known]
+        ones = np.ones(int(known.sum()), np.float32)
+        counts = sparse.csr_matrix((ones, (rows[known], columns[known])), shape=(len(texts), len(self.keys)))
+        counts.sum_duplicates()
+        counts.data = (1 + np.log(counts.data)) * self.weights[counts.indices]
+        norms = np.sqrt(np.add.reduceat(np.append(counts.data**2, np.float32(0)), counts.indptr[:-1]))
+        norms[np.diff(counts.indptr) == 0] = 1
+        counts.data /= np.repeat(norms, np.diff(counts.indptr))
+        return counts
+
+
+def _blocks(texts: Texts) -> Iterator[Texts]:
+    start = characters = 0
+    for end, (text, pair) in enumerate(texts, 1):
+        characters += len(text) + len(pair or "")
+        if end - start == ROWS_AT_ONCE or characters >= CHARACTERS_AT_ONCE:
+            yield texts[start:end]
+            start, characters = end, 0
+    if start < len(texts):
+        yield texts[start:]
+
+
+def _add_counts(
+    keys: Keys, counts: NDArray[np.int64], more: Keys, by: NDArray[np.int64]
+) -> tuple[Keys, NDArray[np.int64]]:
+    """The union of two ascending arrays of keys, their counts added."""
+    merged, place = np.unique(np.concatenate([keys, more]), return_inverse=True)
+    return merged, np.bincount(place, np.concatenate([counts, by]), len(merged)).astype(np.int64)
+
+
+def _hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.int64]]:
+    """The hash of every n-gram of every text (M,), and its row (M,)."""
+    keys, rows = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    for side in (0, 1):
+        side_texts = [(row[side] or "").lower() for row in texts]
+        if not any(side_texts):
+            continue
+        for kind, (shortest, longest) in enumerate((config.characters, config.words)):
+            if longest:
+                units, lengths = _words(side_texts) if kind else _characters(side_texts)
+                for length, found, row in _windows(units, lengths, longest):
+                    if length >= shortest:
+                        keys.append(_mix(found + np.uint64(((side * 2 + kind) << 8) + length)))
+                        rows.append(row)
+    return np.concatenate(keys), np.concatenate(rows)
+
+
+def _characters(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
+    """The characters of all texts end to end, as numbers, and how many each text has."""
+    joined = "".join(texts).encode("utf-32-le", errors="surrogatepass")
+    return np.frombuffer(joined, np.uint32).astype(np.uint64), np.array([len(text) for text in texts])
+
+
+def _words(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
+    """The words and punctuation marks of all texts end to end, as hashes, and how many each text has."""
+    words = [_WORD.findall(text) for text in texts]
+    numbers: dict[str, int] = {}
+    place = np.array([numbers.setdefault(word, len(numbers)) for found in words for word in found], np.int64)
+    hashes = np.array([_hash_word(word) for word in numbers], np.uint64)
+    return hashes[place], np.array([len(found) for found in words])
+
+
+def _hash_word(word: str) -> int:
+    return int.from_bytes(blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+
+
+def _windows(units: Keys, lengths: NDArray[np.int64], longest: int) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
+    """For each n up to `longest`: n, the hashes of all n-grams inside one text, and their rows."""
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(units))  # units from here to the end of the text
+    hashes = np.zeros(len(units), np.uint64)
+    for length in range(1, longest + 1):
+        count = max(0, len(units) - length + 1)
+        hashes = hashes[:count] * _PRIME + units[length - 1 : length - 1 + count] + np.uint64(1)
+        inside = left[:count] >= length
+        yield length, hashes[inside], row[:count][inside]
+
+
+def _mix(hashes: Keys) -> Keys:
+    """Spread the bits (the finaliser of splitmix64; Steele, Lea & Flood, OOPSLA 2014)."""
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return hashes ^ (hashes >> np.uint64(31))

@@ -1,0 +1,110 @@
+"""The linear model on n-grams: the fast vectors are those of a plain loop, and what is saved comes back."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recurcli.errors import DataError, ModelError
+from recurcli.linear import ngrams
+from recurcli.linear.model import LinearModel
+from recurcli.linear.ngrams import IDF_POWER, NgramConfig, Ngrams, choose_ngrams
+
+TEXTS = [
+    *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
+    *[("good", "bad good"), ("  \n ", "x"), ("\ud800 half", None), ("股", "市")],
+]
+
+
+def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> list[dict[object, float]]:
+    """TF-IDF by the equation, a dictionary for each row."""
+
+    def counts(row: tuple[str, str | None]) -> Counter[object]:
+        found: Counter[object] = Counter()
+        for side, text in enumerate(row):
+            characters = list((text or "").lower())
+            for kind, units, (shortest, longest) in (
+                ("c", characters, config.characters),
+                ("w", ngrams._WORD.findall((text or "").lower()), config.words),
+            ):
+                for n in range(shortest, longest + 1) if longest else ():
+                    found.update((side, kind, tuple(units[i : i + n])) for i in range(len(units) - n + 1))
+        return found
+
+    tf = [counts(row) for row in texts]
+    df = Counter(gram for row in tf for gram in row)
+    vectors = []
+    for row in tf:
+        vector = {
+            gram: (1 + math.log(n)) * (1 + math.log((1 + len(texts)) / (1 + df[gram]))) ** IDF_POWER
+            for gram, n in row.items()
+        }
+        norm = math.sqrt(sum(value**2 for value in vector.values())) or 1.0
+        vectors.append({gram: value / norm for gram, value in vector.items()})
+    return vectors
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 3, 4096])
+@pytest.mark.parametrize(
+    "config", [NgramConfig(characters=(1, 3)), NgramConfig(characters=(2, 4), words=(1, 2)), NgramConfig(words=(2, 2))]
+)
+def test_vectors_are_those_of_a_plain_loop(
+    config: NgramConfig, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ngrams, "ROWS_AT_ONCE", rows_at_once)
+    plain = plain_vectors(TEXTS, config)
+    made = Ngrams.fit(TEXTS, config).transform(TEXTS)
+    assert made.shape == (len(TEXTS), len({gram for row in plain for gram in row}))
+    products = np.array([[sum(a[gram] * b.get(gram, 0.0) for gram in a) for b in plain] for a in plain])
+    np.testing.assert_allclose((made @ made.T).toarray(), products, atol=1e-5)
+    for row, vector in enumerate(plain):
+        np.testing.assert_allclose(np.sort(made[row].data), np.sort(list(vector.values())), atol=1e-5)
+
+
+def test_ngrams_follow_the_script_and_the_length_of_the_texts() -> None:
+    assert choose_ngrams([("股市今日大涨", "今日天气")]) == NgramConfig(characters=(1, 3))
+    assert choose_ngrams([("what is the price of gold?", None)]) == NgramConfig(characters=(2, 4), words=(1, 2))
+    assert choose_ngrams([("a long review of a film " * 40, None)]) == NgramConfig(words=(1, 2))
+
+
+def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
+    texts = [(f"{'good' if n % 3 else 'bad'} film number {n}", None) for n in range(90)]
+    model = LinearModel.fit(texts, [0 if n % 3 else 2 for n in range(90)], num_classes=3)
+    logits = model.logits(texts)
+    assert (logits.argmax(axis=1) == [0 if n % 3 else 2 for n in range(90)]).all()
+    assert (logits[:, 1] < logits[:, [0, 2]].min()).all()  # no row had class 1
+    (tmp_path / "linear.safetensors").write_bytes(model.to_bytes())
+    assert (LinearModel.load(tmp_path / "linear.safetensors").logits(texts) == logits).all()
+
+
+def test_a_row_of_its_own_scores_as_it_does_among_others() -> None:
+    model = LinearModel.fit(TEXTS, [0, 1, 0, 1, 0, 1, 0, 1], num_classes=2)
+    alone = np.concatenate([model.logits([row]) for row in TEXTS])
+    np.testing.assert_allclose(alone, model.logits(TEXTS), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "targets", "reason"),
+    [([("a", None), ("b", None)], [1, 1], "two classes"), ([("", None), ("", None)], [0, 1], "empty")],
+)
+def test_what_cannot_be_learnt_from_is_refused(
+    texts: list[tuple[str, str | None]], targets: list[int], reason: str
+) -> None:
+    with pytest.raises(DataError, match=reason):
+        LinearModel.fit(texts, targets, num_classes=2)
+
+
+def test_very_large_data_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recurcli.linear.model.MAX_CHARACTERS", 1000)
+    texts = [(f"text number {n}", None) for n in range(300)]
+    assert LinearModel.fit(texts, [n // 150 for n in range(300)], num_classes=2).rows < 100
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"PK\x03\x04 no tensors at all"])
+def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "linear.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="no linear model"):
+        LinearModel.load(path)
