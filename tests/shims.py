@@ -28,7 +28,7 @@ MOMENTS = {
         "recurcli.training.objectives:MaskedTokenObjective.loss",
     ),
     "an epoch's end": ("recurcli.tokens.batching:epoch_batches",),
-    "an evaluation": ("recurcli.commands.training.dev_evaluation:DevEvaluation.metric",),
+    "an evaluation": ("recurcli.commands.training.dev_evaluation:DevEvaluation.score",),
     "the logits of an evaluation": ("recurcli.evaluation.inference:predict_logits",),
     "the last evaluation": ("recurcli.commands.training.dev_evaluation:DevEvaluation.write_report",),
     "a checkpoint": ("recurcli.training.checkpoint:save_checkpoint",),
