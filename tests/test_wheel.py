@@ -54,5 +54,5 @@ def test_an_installed_wheel_finds_its_presets(wheel: Path, tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "presets/encoders/starsaber.yaml:" in done.stdout
+    assert "presets/tasks/tnews.yaml:" in done.stdout
     assert not list(empty.iterdir())

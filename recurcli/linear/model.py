@@ -3,6 +3,7 @@
 Shapes: N rows, V n-grams, C classes.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,9 @@ class LinearModel:
         ngrams = Ngrams.fit(texts, choose_ngrams(texts))
         if not len(ngrams.keys):
             raise DataError("a linear model needs texts, and all training texts are empty")
-        solver = LinearSVC(random_state=0).fit(ngrams.transform(texts), labels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about many classes, and about steps that did not converge
+            solver = LinearSVC(random_state=0).fit(ngrams.transform(texts), labels)
         weights, bias = solver.coef_, solver.intercept_
         if len(classes) == 2:  # one vector stands for both classes
             weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
