@@ -34,6 +34,8 @@ def test_the_wheel_holds_the_presets_and_no_tests(wheel: Path) -> None:
     shipped = {name.removeprefix("recurcli/presets/") for name in names if name.startswith("recurcli/presets/")}
     assert shipped == {str(path.relative_to(ROOT / "presets")) for path in (ROOT / "presets").rglob("*.yaml")}
     assert "recurcli/py.typed" in names, "the wheel is typed"
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "recurcli").rglob("*.py")}
+    assert modules <= set(names), "no rule of .gitignore hides a module from the wheel"
     tops = {name.split("/")[0] for name in names}
     assert tops == {"recurcli", next(top for top in tops if top.endswith(".dist-info"))}
 

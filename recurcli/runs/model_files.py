@@ -9,13 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.linear.model import LinearModel
 from recurcli.files import MANIFEST, to_json, verify_manifest, write_atomically, write_manifest
+from recurcli.linear.model import LinearModel
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
+from recurcli.tokens.tokenizer import Tokenizer
 
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
@@ -75,14 +75,16 @@ def read_model(folder: Path) -> TrainedFiles:
     if not folder.is_dir():
         raise ModelError(f"{folder}: is not a run directory" + ("" if folder.exists() else " (it does not exist)"))
     if not (folder / MANIFEST).is_file() and (folder / "preset.yaml").is_file():
-        raise ModelError(f"{folder}: has no complete model yet; continue its training with the same command and --resume")
+        raise ModelError(
+            f"{folder}: has no complete model yet; continue its training with the same command and --resume"
+        )
     verify_manifest(folder, MODEL_FILES)
     config = config_from_file(folder / "config.json")
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     if tokenizer.vocab_size != config.vocab_size or tokenizer.pad_id != config.pad_id:
         raise ModelError(
-            f"{folder}: the tokenizer does not fit the model: tokenizer.json has {tokenizer.vocab_size} tokens and pad_id {tokenizer.pad_id}, "
-            f"but config.json has {config.vocab_size} and {config.pad_id}"
+            f"{folder}: the tokenizer does not fit the model: tokenizer.json has {tokenizer.vocab_size} tokens "
+            f"and pad_id {tokenizer.pad_id}, but config.json has {config.vocab_size} and {config.pad_id}"
         )
     return TrainedFiles(config, tokenizer, load_tensors(folder / "model.safetensors"), folder)
 
