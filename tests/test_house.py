@@ -23,7 +23,18 @@ FLOORS = [
     {"layers"},
     {"ops"},
 ]
-EVERYWHERE = {"distributed", "errors", "events", "facts", "files", "findings", "strict_yaml", "validation", "__init__"}
+EVERYWHERE = {
+    "cache",
+    "distributed",
+    "errors",
+    "events",
+    "facts",
+    "files",
+    "findings",
+    "strict_yaml",
+    "validation",
+    "__init__",
+}
 """The ground: imported by every floor, and importing only each other."""
 
 

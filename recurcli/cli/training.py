@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def as_settings(section: str, device: str | None, precision: str | None, batch_size: int | None) -> list[str]:
-    """The options --device, --precision and --batch-size as KEY=VALUE settings of the preset."""
+    """Return the options --device, --precision and --batch-size as KEY=VALUE settings of the preset."""
     values = {"runtime.device": device, "runtime.precision": precision, f"{section}.batch_size": batch_size}
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 

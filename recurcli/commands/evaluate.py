@@ -100,12 +100,12 @@ def evaluate(
     trained_on: dict[str, int | None] = {}
     if data is not None and data.is_file() and name != "train":
         trained_on = yield from _count_known_rows(run, task, rows)
-    texts = [(example.text, example.pair) for example in rows.examples]
+    texts = rows.texts
     scores = yield from predictor.iter_logits(texts, total=len(texts))
     predictor.dismiss()
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
-    targets = np.array([task.labels.index(label) for label in labels])
+    targets = np.array(task.targets(labels))
     predictions = [task.labels[index] for index in scores.argmax(axis=1)]
     report = classification_report(labels, predictions, task.labels, loss=cross_entropy(scores, targets))
     found = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}

@@ -1,7 +1,6 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from recurcli.commands.training.setup import (
     encode_split,
     model_config,
     notes_on,
-    rows_of,
     settle_tokens,
     use_vectors,
 )
@@ -55,7 +53,7 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
         tokenizer, max_length, notes = settle_tokens(
-            preset, partial(rows_of, train), init and (lambda config: init.tokenizer)
+            preset, lambda: train.texts, init and (lambda config: init.tokenizer)
         )
         yield from notes
         tokens = {name: encode_split(split, tokenizer, max_length) for name, split in splits.items()}
@@ -68,11 +66,10 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         if init is not None:
             _load_pretrained(model, init)
             yield Note(f"starting from {init.path}")
-        number = {label: index for index, label in enumerate(task.labels)}
-        targets = [number[example.label] for example in train.examples if example.label is not None]
+        targets = task.targets(example.label for example in train.examples if example.label is not None)
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer.pad_id)
         linear = None
-        if preset.finetuning.linear_floor and current().is_main:
+        if preset.finetuning.linear_floor and not request.dry_run and current().is_main:
             linear, note = fit_linear_floor(train, targets, len(task.labels))
             yield note
         stop = StopRequest(current())

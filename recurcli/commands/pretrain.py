@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recurcli.cache import cache_folder
 from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
 from recurcli.commands.training.setup import (
     TrainingRequest,
@@ -16,7 +17,6 @@ from recurcli.commands.training.setup import (
     model_config,
     note_on_cuts,
     notes_on,
-    rows_of,
     settle_tokens,
     use_vectors,
 )
@@ -28,7 +28,7 @@ from recurcli.events import Note
 from recurcli.model.models import MaskedTokenModel
 from recurcli.preset import Preset
 from recurcli.tokens.batching import TokenRows
-from recurcli.tokens.corpus import Corpus, cache_folder, corpus_tokenizer, read_corpus, stored_tokens, text_files
+from recurcli.tokens.corpus import Corpus, corpus_tokenizer, read_corpus, stored_tokens, text_files
 from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective
 from recurcli.training.signals import StopRequest
@@ -104,7 +104,9 @@ def _tokenize_corpus(corpus: Corpus, preset: Preset) -> _TokenizedText:
 
 def _tokenize_splits(splits: dict[str, Split], preset: Preset) -> _TokenizedText:
     """Train the tokenizer on all texts of the splits and tokenise them."""
-    tokenizer, max_length, notes = settle_tokens(preset, partial(rows_of, *splits.values()))
+    tokenizer, max_length, notes = settle_tokens(
+        preset, lambda: [row for split in splits.values() for row in split.texts]
+    )
     tokens = {name: encode_split(split, tokenizer, max_length) for name, split in splits.items()}
     data = {name: describe_split(split, tokens[name]) for name, split in splits.items()}
     notes += [note for name, split in splits.items() for note in notes_on(name, split, tokens[name], max_length)]

@@ -57,6 +57,11 @@ class Split:
     """The dev rows if this is a train split and its file holds both; else None."""
 
     @property
+    def texts(self) -> list[tuple[str, str | None]]:
+        """The text and second text of each example."""
+        return [(example.text, example.pair) for example in self.examples]
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The different labels in the order of `ordered_labels`."""
         return ordered_labels({example.label for example in self.examples if example.label is not None})

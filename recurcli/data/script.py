@@ -1,11 +1,11 @@
-"""The script of texts: whether spaces separate their words."""
+"""Finds out whether spaces separate the words of a language."""
 
 import re
 from collections.abc import Iterable
 from itertools import islice
 
 SAMPLE = 1000
-"""Texts that are looked at."""
+"""Number of texts that are read."""
 _WITHOUT_SPACES = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )

@@ -26,7 +26,7 @@ class Encoder(nn.Module):
     adds_positions: bool = False
     """Whether `forward` adds sinusoidal positions. TokenEmbedding then scales its rows to the norm of the positions."""
     scalar_names: ClassVar[tuple[str, ...]] = ()
-    """Last names of vectors whose entries are scalars of their own, one for each head: they learn at the scalars' rate."""
+    """Names of vector parameters that hold one scalar for each head. They have the scalars' learning rate."""
     scratch_learning_rate: ClassVar[float] = 1e-3
     """Learning rate from fresh weights where the preset says null; ours."""
     pretrained_learning_rate: ClassVar[float] = 1e-4

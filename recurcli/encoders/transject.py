@@ -163,7 +163,7 @@ def _samples_at_a_time(x: Tensor, *, experts: int) -> int | None:
 
 
 class TransJect(Encoder):
-    """L layers of E experts; (2 E + 2) D² + D + E + 1 parameters per layer, and D² for Us.
+    """L layers of E experts; (2 E + 2) D² + D + E + 1 parameters per layer, and D² for Us, the eigenvectors of all layers.
 
     Ours: raw parameters and w are initialised as N(0, 1/D); dropout; the auxiliary loss is a mean over the samples.
     """

@@ -1,4 +1,4 @@
-"""What a score stands beside: the accuracies that need no encoder.
+"""Floors: accuracies that need no encoder, to compare a score with.
 
 Shapes: N rows, C classes.
 """

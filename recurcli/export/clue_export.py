@@ -44,9 +44,8 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
     labels: dict[str, list[str]] = {}
     done, total = 0, sum(len(answer.rows.examples) for answer in answers)
     for target, run, rows in answers:
-        texts = [(example.text, example.pair) for example in rows.examples]
-        labels[target.name] = yield from run.predict(texts, total, done)
-        done += len(texts)
+        labels[target.name] = yield from run.predict(rows.texts, total, done)
+        done += len(rows.examples)
     write_submission(output, labels)
     for finding in validate(output):
         yield Note(finding.message, "warning" if finding.level == "warning" else "info")

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from recurcli.errors import DataError, ModelError
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, choose_ngrams
 
+FORMAT = 1
+"""Version of the fitting; the cache does not reuse models of another version."""
 MAX_CHARACTERS = 40_000_000
-"""Characters of training text that are read; of more, evenly spaced rows are taken. Ours: a minute on one core."""
+"""Maximal number of characters of training text; of longer data, evenly spaced rows are used. Ours: a minute on one core."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,14 @@ class LinearModel:
     bias: NDArray[np.float32]
     """b (C,)."""
     rows: int
-    """Training rows that it was fitted on."""
+    """Number of training rows that were used."""
 
     @classmethod
     def fit(cls, texts: Texts, targets: Sequence[int], num_classes: int) -> "LinearModel":
         """Fit scikit-learn's LinearSVC (squared hinge, one against the rest, C 1) on TF-IDF vectors of `texts`.
 
-        `targets` (N,) are class numbers; a class without a row gets a logit below all others. Raises DataError where
-        there is one class only, or no n-gram.
+        `targets` (N,) are class numbers. A class without a training row gets the lowest logit. Raises DataError if all
+        rows have one class, or no text has an n-gram.
         """
         from sklearn.svm import LinearSVC
 
@@ -60,7 +62,7 @@ class LinearModel:
         return cls(ngrams, all_weights, all_bias, len(texts))
 
     def facts(self) -> dict[str, Any]:
-        """The facts that result.json keeps: training rows, n-grams and their lengths."""
+        """Return the facts for result.json: numbers of training rows and n-grams, shortest and longest n-gram."""
         config = self.ngrams.config
         return {
             "rows": self.rows,
@@ -70,11 +72,11 @@ class LinearModel:
         }
 
     def logits(self, texts: Texts) -> NDArray[np.float32]:
-        """The logits (N, C) of `texts`."""
+        """Return the logits (N, C) of `texts`."""
         return self.ngrams.transform(texts) @ self.weights + self.bias
 
     def to_bytes(self) -> bytes:
-        """The model as the contents of a safetensors file."""
+        """Return the content of a safetensors file."""
         from safetensors.numpy import save
 
         config = self.ngrams.config
@@ -90,7 +92,7 @@ class LinearModel:
 
     @classmethod
     def load(cls, path: Path) -> "LinearModel":
-        """Read what `to_bytes` gave; ModelError for any other file."""
+        """Read a file with the content of `to_bytes`. Raises ModelError for any other file."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 

@@ -1,7 +1,7 @@
-"""TF-IDF of character and word n-grams, in numpy: what the linear model reads.
+"""TF-IDF vectors of character and word n-grams, in numpy: the input of the linear model.
 
-An n-gram is known by a 64-bit hash of its characters or words, so a vocabulary is a sorted array of numbers. All n-grams of
-a block of texts are hashed at once. Shapes: N rows, V n-grams of the vocabulary, M n-grams of a block, each time it occurs.
+A 64-bit hash of its characters or words stands for an n-gram, so a vocabulary is a sorted array of numbers. All n-grams of
+a block of texts are hashed at once. Shapes: N rows, V n-grams of the vocabulary, M occurrences of n-grams in a block.
 """
 
 import re
@@ -40,9 +40,9 @@ class NgramConfig:
 
 
 def choose_ngrams(texts: Texts) -> NgramConfig:
-    """The n-grams that suit the script of `texts`.
+    """Return the n-grams that suit the script of `texts`.
 
-    Characters 1-3 where words are not separated by spaces; else words 1-2, and characters 2-4 where texts are short. Ours.
+    Characters 1-3 where words are not separated by spaces; else words 1-2, and characters 2-4 where texts are short [ours].
     """
     sample = [text for row in texts[:: max(1, len(texts) // 1000)] for text in row if text]
     if not separates_words(sample):
@@ -66,14 +66,12 @@ class Ngrams:
 
     @classmethod
     def fit(cls, texts: Texts, config: NgramConfig) -> "Ngrams":
-        """The vocabulary of `texts`."""
+        """Return the vocabulary of `texts`."""
         keys, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
         for block in _blocks(texts):
             found, rows = _hash_ngrams(block, config)
             distinct, place = np.unique(found, return_inverse=True)
-            in_rows = np.unique(place * len(block) + rows) // len(
-                block
-            )  # a row counts once, however often it has an n-gram
+            in_rows = np.unique(place * len(block) + rows) // len(block)  # each n-gram of a row counts once
             keys, counts = _add_counts(keys, counts, distinct, np.bincount(in_rows, minlength=len(distinct)))
         if len(keys) > MAX_VOCABULARY:
             keys, counts = keys[counts > 1], counts[counts > 1]
@@ -81,7 +79,7 @@ class Ngrams:
         return cls(config, keys, (idf**IDF_POWER).astype(np.float32))
 
     def transform(self, texts: Texts) -> sparse.csr_matrix:
-        """The TF-IDF vectors (N, V) of `texts`; a row without a known n-gram is zero."""
+        """Return the TF-IDF vectors (N, V) of `texts`; a row without a known n-gram is zero."""
         blocks = [self._transform_block(block) for block in _blocks(texts)]
         return (
             sparse.vstack(blocks, format="csr") if blocks else sparse.csr_matrix((0, len(self.keys)), dtype=np.float32)
@@ -116,13 +114,13 @@ def _blocks(texts: Texts) -> Iterator[Texts]:
 def _add_counts(
     keys: Keys, counts: NDArray[np.int64], more: Keys, by: NDArray[np.int64]
 ) -> tuple[Keys, NDArray[np.int64]]:
-    """The union of two ascending arrays of keys, their counts added."""
+    """Return the union of two ascending arrays of keys, with the sum of their counts."""
     merged, place = np.unique(np.concatenate([keys, more]), return_inverse=True)
     return merged, np.bincount(place, np.concatenate([counts, by]), len(merged)).astype(np.int64)
 
 
 def _hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.int64]]:
-    """The hash of every n-gram of every text (M,), and its row (M,)."""
+    """Return the hash of every n-gram of every text (M,), and its row (M,)."""
     keys, rows = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for side in (0, 1):
         side_texts = [(row[side] or "").lower() for row in texts]
@@ -139,13 +137,13 @@ def _hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.in
 
 
 def _characters(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
-    """The characters of all texts end to end, as numbers, and how many each text has."""
+    """Return the code points of all texts, concatenated, and the length of each text."""
     joined = "".join(texts).encode("utf-32-le", errors="surrogatepass")
     return np.frombuffer(joined, np.uint32).astype(np.uint64), np.array([len(text) for text in texts])
 
 
 def _words(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
-    """The words and punctuation marks of all texts end to end, as hashes, and how many each text has."""
+    """Return hashes of the words and punctuation marks of all texts, concatenated, and their number in each text."""
     words = [_WORD.findall(text) for text in texts]
     numbers: dict[str, int] = {}
     place = np.array([numbers.setdefault(word, len(numbers)) for found in words for word in found], np.int64)
@@ -158,7 +156,7 @@ def _hash_word(word: str) -> int:
 
 
 def _windows(units: Keys, lengths: NDArray[np.int64], longest: int) -> Iterator[tuple[int, Keys, NDArray[np.int64]]]:
-    """For each n up to `longest`: n, the hashes of all n-grams inside one text, and their rows."""
+    """Yield, for each n up to `longest`: n, the hashes of all n-grams that lie inside one text, and their rows."""
     row = np.repeat(np.arange(len(lengths)), lengths)
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(units))  # units from here to the end of the text
     hashes = np.zeros(len(units), np.uint64)

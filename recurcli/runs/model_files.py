@@ -49,8 +49,8 @@ def write_linear_model(folder: Path, model: LinearModel) -> None:
 
 
 def read_linear_model(folder: Path) -> LinearModel | None:
-    """Read the linear model of a run; None if it has none. Raises ModelError for a damaged file."""
-    return LinearModel.load(folder / LINEAR_MODEL) if _linear_model(folder) else None
+    """Read the linear model of a run; None if its manifest lists none. Raises ModelError for a damaged file."""
+    return LinearModel.load(folder / LINEAR_MODEL) if LINEAR_MODEL in verify_manifest(folder, MODEL_FILES) else None
 
 
 def _linear_model(folder: Path) -> list[str]:

@@ -1,16 +1,13 @@
 """Plain text for pre-training: files of one text a line, which may be larger than memory, tokenised once into Arrow.
 
-The cache is `$RECUR_CACHE`, or else `~/.cache/recurcli`. A file's name there is a hash of everything that its content
-depends on. `datasets` maps the tokens into memory, so that a training reads only the rows of its batches.
+`datasets` maps the tokens of a file in the cache into memory, so that a training reads only the rows of its batches.
 """
 
 import contextlib
 import dataclasses
 import hashlib
-import json
 import lzma
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -18,15 +15,13 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from recurcli.cache import cached
 from recurcli.data.examples import BAD_ROWS_SHOWN, judge_bad_rows
 from recurcli.data.formats.rows import open_file, rows_of
-from recurcli.errors import DataError, StorageError
-from recurcli.files import locked, replacing, sha256_of, to_json, write_atomically, writing
+from recurcli.errors import DataError
+from recurcli.files import sha256_of
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import ROWS_AT_ONCE, Tokenizer, Tokens, offsets_of
-
-FORMAT = 1
-"""Version of the cached files; a part of their names, so that another version writes new ones."""
 
 
 @dataclass
@@ -146,7 +141,7 @@ def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
         return {}
 
     depends_on = (corpus.sha256, corpus.skip_bad_rows, dataclasses.astuple(config), vocabulary)
-    path, _ = _cached(depends_on, ".tokenizer.json", write)
+    path, _ = cached(depends_on, ".tokenizer.json", write)
     return Tokenizer.load(path)
 
 
@@ -162,43 +157,9 @@ def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> Stor
         return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad}
 
     depends_on = (corpus.sha256, corpus.skip_bad_rows, max_length, tokenizer.to_json())
-    path, counts = _cached(depends_on, ".arrow", write)
+    path, counts = cached(depends_on, ".arrow", write)
     corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
     return StoredTokens(path)
-
-
-def _cached(
-    depends_on: tuple[object, ...], suffix: str, write: Callable[[Path], dict[str, Any]]
-) -> tuple[Path, dict[str, Any]]:
-    """Return a file of the cache and the facts about it, both from `write` if the file is missing or damaged.
-
-    The facts and the file's sha256 are in a JSON file beside it. One process at a time writes the file.
-    """
-    name = hashlib.sha256(repr((FORMAT, *depends_on)).encode(errors="surrogatepass")).hexdigest()[:32]
-    path = cache_folder() / f"{name}{suffix}"
-    sidecar = path.with_name(f"{path.name}.json")
-    try:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(path.with_name(f"{path.name}.lock"), wait=True):
-                with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-                    facts = json.loads(sidecar.read_text(encoding="utf-8"))
-                    if facts["sha256"] == sha256_of(path):
-                        return path, facts
-                with replacing(path) as temporary:
-                    facts = write(temporary)
-                    write_atomically(sidecar, to_json({**facts, "sha256": sha256_of(temporary)}))
-                return path, facts
-    except StorageError as error:
-        error.add_note("the cache holds tokenised text; RECUR_CACHE names another folder")
-        raise
-
-
-def cache_folder() -> Path:
-    """Return the folder of tokenised text."""
-    if folder := os.environ.get("RECUR_CACHE"):
-        return Path(folder).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "recurcli"
 
 
 def _write_tokens(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> None:

@@ -26,7 +26,7 @@ from recurcli.training.seeding import seed_step
 
 
 class DevScore(NamedTuple):
-    """What an evaluation says of the model. Of two models the one with the larger metric, then the smaller loss, is better."""
+    """The dev metric and dev loss of a model. A larger metric is better; between equal metrics the smaller loss is."""
 
     metric: float
     loss: float

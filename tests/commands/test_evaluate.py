@@ -240,3 +240,16 @@ def test_a_pipe_gets_no_table_of_more_than_twenty_classes(capsys: pytest.Capture
     out = capsys.readouterr().out.partition("confusion")[2]
     assert "--json has all" in out
     assert max(map(len, out.splitlines())) < 80
+
+
+def test_a_linear_model_that_the_manifest_does_not_list_is_not_read(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    run = copy_of(trained, tmp_path / "run")
+    (run / "linear.safetensors").write_bytes(b"not of this run")
+    assert recur("eval", run)[0] == 4, "its manifest lists the file"
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["files"] = [entry for entry in manifest["files"] if entry["name"] != "linear.safetensors"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    found, _ = scored(recur, run)
+    assert set(found["floors"]) == {"majority"}

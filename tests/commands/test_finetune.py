@@ -94,6 +94,7 @@ def test_a_dry_run_tells_what_would_run_and_writes_nothing(recur: Recur, tiny_tn
     assert plan["parameters"]["encoder"] == 2 * (4 * 16 * 16 + 1)
     assert plan["forward_flops_per_token"] > 2 * 2 * 4 * 16 * 16
     assert not (tmp_path / "x").exists()
+    assert "linear floor" not in recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--dry-run")[2]
     code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--quiet")
     assert code == 0, err
     checkpoint = max((tmp_path / "x" / "checkpoints").iterdir())
@@ -260,3 +261,28 @@ def test_auto_settles_tokens_and_length_by_the_texts(recur: Recur, tmp_path: Pat
         assert f"tokenizer.kind auto: {kind}" in err
         assert "data.max_length auto: 8 tokens" in err
         assert json.loads((tmp_path / name / "config.json").read_text())["max_length"] == 8
+
+
+def test_the_linear_floor_is_fitted_once_for_the_same_rows(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def floor_of(name: str) -> tuple[str, bytes]:
+        code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, "finetuning.epochs=1"))
+        assert code == 0, err
+        (line,) = [line for line in err.splitlines() if "linear floor" in line]
+        return line, (tmp_path / name / "linear.safetensors").read_bytes()
+
+    monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))
+    first, weights = floor_of("a")
+    assert "fitted in" in first
+    second, again = floor_of("b")
+    assert "from the cache" in second
+    assert again == weights
+    (stored,) = (tmp_path / "cache").glob("*.linear.safetensors")
+    stored.write_bytes(stored.read_bytes()[:-1])
+    assert "fitted in" in floor_of("c")[0], "a damaged file of the cache is made again"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "file"))
+    third, again = floor_of("d")
+    assert "fitted in" in third, "a cache that cannot be written is not needed"
+    assert again == weights

@@ -1,4 +1,4 @@
-"""Inference over many rows: what is computed once, and the mode in which it leaves the model."""
+"""Inference over many rows computes each orthogonal map once and restores the model's train or eval mode."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

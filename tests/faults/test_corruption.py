@@ -16,10 +16,17 @@ from recurcli.runs.model_files import read_model
 from recurcli.training.checkpoint import newest_checkpoint
 
 Recur = Callable[..., tuple[int, str, str]]
-MODEL = ("config.json", "model.safetensors", "tokenizer.json", "predictions.dev.jsonl", "manifest.json")
+MODEL = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "predictions.dev.jsonl",
+    "linear.safetensors",
+    "manifest.json",
+)
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "best.safetensors", "state.json", "manifest.json")
 FLIPS, CUTS = 100, 10
-"""For each of the ten files."""
+"""For each file."""
 
 
 def damages(path: Path, draw: random.Random) -> Iterator[str]:
@@ -109,7 +116,7 @@ def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
                 newest_checkpoint(folder)
 
 
-@pytest.mark.parametrize("name", [name for name in MODEL if name != "predictions.dev.jsonl"])
+@pytest.mark.parametrize("name", ("config.json", "model.safetensors", "tokenizer.json", "manifest.json"))
 def test_a_damaged_pretrained_run_is_nothing_to_start_from(
     name: str, recur: Recur, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
 ) -> None:

@@ -59,8 +59,7 @@ class DevEvaluation:
         write_predictions(folder, ids, labels, names, probabilities(logits).tolist())
         loss = cross_entropy(logits, self._targets())
         report = metrics.classification_report(labels, self._predictions(logits), names, loss=loss)
-        texts = [(example.text, example.pair) for example in self.split.examples]
-        floors = accuracy_floors(labels, names, texts, self.linear, self.task.floors)
+        floors = accuracy_floors(labels, names, self.split.texts, self.linear, self.task.floors)
         facts = {} if self.linear is None else {"linear_floor": self.linear.facts()}
         return {"metric": self.metric_name, "dev": report.to_json(), "floors": floors, **facts}
 
@@ -71,8 +70,7 @@ class DevEvaluation:
         return [str(example.label) for example in self.split.examples]
 
     def _targets(self) -> np.ndarray:
-        number = {name: index for index, name in enumerate(self.task.labels)}
-        return np.array([number[label] for label in self._labels()])
+        return np.array(self.task.targets(self._labels()))
 
     def _predictions(self, logits: np.ndarray) -> list[str]:
         return [self.task.labels[index] for index in logits.argmax(axis=1)]

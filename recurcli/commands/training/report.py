@@ -98,7 +98,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
 
 
 def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator[Note]:
-    """Notes on what the result may owe to the training rather than to the encoder."""
+    """Yield notes on an early stop, a best model that is the last, and classes that are never predicted."""
     steps, total = result["steps"], setup.loop.total_steps
     if steps < total:
         yield Note(

@@ -102,13 +102,8 @@ ROWS_COUNTED = 10_000
 """Training rows whose lengths decide what `data.max_length: auto` stands for."""
 
 
-def rows_of(*splits: Split) -> Iterator[tuple[str, str | None]]:
-    """The text and second text of every row of the splits."""
-    return ((example.text, example.pair) for split in splits for example in split.examples)
-
-
 class Settled(NamedTuple):
-    """What the preset says of tokens, its `auto` replaced by what suits the training texts."""
+    """The tokenizer, the largest length, and notes on what each `auto` became."""
 
     tokenizer: Tokenizer
     max_length: int
@@ -120,7 +115,10 @@ def settle_tokens(
     rows: Callable[[], Iterable[tuple[str, str | None]]],
     build: Callable[[TokenizerConfig], Tokenizer] | None = None,
 ) -> Settled:
-    """Settle the tokenizer and the largest length by the training `rows`; `build`, if given, makes the tokenizer."""
+    """Return the tokenizer and the largest length, where the preset says `auto` those that suit the training `rows`.
+
+    `build` makes the tokenizer; None: it is trained on the rows.
+    """
 
     def texts() -> Iterator[str]:
         return (text for row in rows() for text in row if text is not None)
@@ -138,8 +136,8 @@ def settle_tokens(
 
 
 def encode_split(split: Split, tokenizer: Tokenizer, max_length: int) -> Tokens:
-    """The token ids of the rows of `split`."""
-    return tokenizer.encode(list(rows_of(split)), max_length)
+    """Return the token ids of the rows of `split`."""
+    return tokenizer.encode(split.texts, max_length)
 
 
 def describe_split(split: Split, tokens: Tokens) -> dict[str, Any]:

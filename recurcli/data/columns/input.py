@@ -20,7 +20,7 @@ from recurcli.data.formats.records import DELIMITERS, Record, Records
 from recurcli.errors import DataError, escaped
 
 SURE_NAMES = ("text", "sentence", "sentence1", "pair", "sentence2", "label", "id")
-"""Names that make the only field of a TSV's first row a header; other usual names may be a text."""
+"""If the only field of a TSV's first row is one of these names, the row is a header. Other usual names may also be texts."""
 SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
 
 

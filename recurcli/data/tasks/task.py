@@ -1,6 +1,6 @@
 """Types of the facts about a task: its files, columns and labels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -64,6 +64,11 @@ class Task:
     def files(self) -> Mapping[str, str]:
         """Split to file name in the usual layout."""
         return self.layouts[0].files if self.layouts else {}
+
+    def targets(self, labels: Iterable[str]) -> list[int]:
+        """Return the class number of each label."""
+        number = {label: index for index, label in enumerate(self.labels)}
+        return [number[label] for label in labels]
 
     def has_labels(self, split: str) -> bool:
         """Return whether rows of `split` have labels; the test files of a leaderboard have none."""

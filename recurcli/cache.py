@@ -1,0 +1,53 @@
+"""Files that are made once and found again: `$RECUR_CACHE`, or else `~/.cache/recurcli`.
+
+A file's name there is a hash of everything that its content depends on.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recurcli.errors import StorageError
+from recurcli.files import locked, replacing, sha256_of, to_json, write_atomically, writing
+
+FORMAT = 1
+"""Version of the cached files; a part of their names, so that another version writes new ones."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of cached files."""
+    if folder := os.environ.get("RECUR_CACHE"):
+        return Path(folder).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "recurcli"
+
+
+def cached(
+    depends_on: tuple[object, ...], suffix: str, write: Callable[[Path], dict[str, Any]]
+) -> tuple[Path, dict[str, Any]]:
+    """Return a file of the cache and the facts about it, both from `write` if the file is missing or damaged.
+
+    The facts and the file's sha256 are in a JSON file beside it. One process at a time writes the file. Raises StorageError
+    if the cache cannot be written.
+    """
+    name = hashlib.sha256(repr((FORMAT, *depends_on)).encode(errors="surrogatepass")).hexdigest()[:32]
+    path = cache_folder() / f"{name}{suffix}"
+    sidecar = path.with_name(f"{path.name}.json")
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with locked(path.with_name(f"{path.name}.lock"), wait=True):
+                with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+                    facts = json.loads(sidecar.read_text(encoding="utf-8"))
+                    if facts["sha256"] == sha256_of(path):
+                        return path, facts
+                with replacing(path) as temporary:
+                    facts = write(temporary)
+                    write_atomically(sidecar, to_json({**facts, "sha256": sha256_of(temporary)}))
+                return path, facts
+    except StorageError as error:
+        error.add_note("the cache holds what was made before; RECUR_CACHE names another folder")
+        raise
