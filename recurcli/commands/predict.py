@@ -21,8 +21,8 @@ from recurcli.commands.prediction.reader import (
 )
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
-from recurcli.data.columns.input import ColumnOptions, find_input_columns
-from recurcli.data.formats.records import Format
+from recurcli.data.formats.rows import Format
+from recurcli.data.input_columns import ColumnOptions, find_input_columns
 from recurcli.distributed.group import current
 from recurcli.errors import DataError
 from recurcli.evaluation.predictor import WINDOW, Predictor

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns.texts import BadRow, value_of
-from recurcli.data.formats.records import kind_of
+from recurcli.data.formats.rows import kind_of
 from recurcli.data.tasks import Task
+from recurcli.data.texts import BadRow, value_of
 from recurcli.errors import DataError, did_you_mean, escaped
 
 MOST_LABELS = 10_000

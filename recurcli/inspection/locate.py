@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
 from recurcli.data.formats.rows import BOM
-from recurcli.data.sources.find import Source, adapted, find_source, split_named, splits_of
+from recurcli.data.sources import Source, adapted, find_source, split_named, splits_of
 from recurcli.data.tasks import CUSTOM, TASKS, Task
 from recurcli.errors import DataError, UsageError
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
-from recurcli.commands.prediction.progress import PredictionProgress
+from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.writer import JSON_ADDED
-from recurcli.data.columns.input import InputColumns
 from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.records import Record, Records
+from recurcli.data.formats.rows import Record, Records
+from recurcli.data.input_columns import InputColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import WINDOW
 

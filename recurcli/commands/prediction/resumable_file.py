@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from recurcli.commands.prediction.output import OutputStream, is_stream, open_stream
-from recurcli.commands.prediction.progress import PredictionProgress
+from recurcli.commands.prediction.output import OutputStream, PredictionProgress, is_stream, open_stream
 from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError
 from recurcli.facts import Facts, as_stored, first_difference, require_same
 from recurcli.files import is_locked, locked, sync_directory, sync_file, writing

@@ -9,8 +9,8 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Literal
 
-from recurcli.data.columns.input import InputColumns
-from recurcli.data.formats.records import Record
+from recurcli.data.formats.rows import Record
+from recurcli.data.input_columns import InputColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import Prediction
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recurcli.data.columns.find import option
-from recurcli.data.columns.names import (
+from recurcli.data.columns import (
     ID_NAMES,
     LABEL_NAMES,
     PAIR_NAMES,
@@ -13,10 +12,11 @@ from recurcli.data.columns.names import (
     ColumnNames,
     folded,
     is_number,
+    option,
     seconds_of,
 )
-from recurcli.data.columns.texts import TextColumns
-from recurcli.data.formats.records import DELIMITERS, Record, Records
+from recurcli.data.formats.rows import DELIMITERS, Record, Records
+from recurcli.data.texts import TextColumns
 from recurcli.errors import DataError, escaped
 
 SURE_NAMES = ("text", "sentence", "sentence1", "pair", "sentence2", "label", "id")

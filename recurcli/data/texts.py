@@ -1,10 +1,19 @@
-"""The columns of the texts of a row, and how their values become strings."""
+"""The texts of a row: their columns, how values become strings, and whether spaces separate their words."""
 
+import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
-from recurcli.data.formats.records import Record, kind_of
+from recurcli.data.formats.rows import Record, kind_of
 from recurcli.errors import did_you_mean, escaped
+
+SAMPLE = 1000
+"""Number of texts that are read."""
+_WITHOUT_SPACES = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 
 
 class BadRow(Exception):
@@ -92,3 +101,12 @@ def marked(text: str, target: Any) -> str:
     for index, span, marks in sorted(spans, reverse=True):  # from the end, so that earlier indexes stay valid
         text = f"{text[:index]}{marks[0]}{span}{marks[1]}{text[index + len(span) :]}"
     return text
+
+
+def separates_words(texts: Iterable[str]) -> bool:
+    """Return whether fewer than half of the letters of the first SAMPLE texts are of scripts without spaces."""
+    letters = foreign = 0
+    for text in islice(texts, SAMPLE):
+        letters += sum(map(str.isalpha, text))
+        foreign += len(_WITHOUT_SPACES.findall(text))
+    return foreign * 2 < max(letters, 1)
