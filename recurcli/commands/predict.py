@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import hashlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from recurcli.commands.prediction.reader import (
     WINDOW_CHARACTERS,
     Input,
     InputFormat,
-    Windows,
     open_input,
     scan,
+    skip,
+    windows,
 )
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
@@ -75,14 +77,14 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             _load(request).dismiss()
         return
     with contextlib.ExitStack() as stack:
-        output = open_output(request.output, stack, resume=request.resume, overwrite=request.overwrite)
+        output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
         predictor = _load(request)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         records, waits = open_input(input, stack, at_once=_answers_at_once(request, output))
         if records.name == "standard input" and sys.stdin.isatty():
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
-        sample = next(Windows(records, waits), [])
+        sample = next(windows(records, waits), [])
         columns = find_input_columns(records, sample, predictor.model.config.columns, request.columns)
         if columns.doubt:
             yield Note(f"{records.name}: {columns.doubt}", "warning")
@@ -105,10 +107,11 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         progress = output.begin(**_facts(request, predictor, writer))
         for note in output.notes:
             yield Note(note, "warning")
-        rows = Windows(chain(sample[1:] if columns.header else sample, records), waits, hashed=output.resumable)
+        digest = hashlib.sha256()
+        rows = windows(chain(sample[1:] if columns.header else sample, records), waits, digest)
         del sample  # or it would stay in memory until the end
         if progress.rows:
-            rows.skip(progress, records.name)
+            skip(rows, digest, progress, records.name)
             predictor.truncated = progress.truncated
             yield Note(f"{request.output}: going on after row {progress.rows:,}")
         else:
@@ -130,7 +133,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
                     for number, (record, prediction, text) in enumerate(predictions, before)
                 )
             )
-            progress.truncated, progress.input_sha256 = predictor.truncated, rows.digest.hexdigest()
+            progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
             output.save(progress)
     predictor.dismiss()
     if not progress.rows:
@@ -164,11 +167,8 @@ def _answers_at_once(request: PredictRequest, output: OutputStream) -> bool:
     """
     if output.resumable:
         return False
-    return request.unbuffered or is_terminal(request.output) or (str(request.source) == "-" and _typed())
-
-
-def _typed() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
+    typed = str(request.source) == "-" and sys.stdin is not None and sys.stdin.isatty()
+    return request.unbuffered or is_terminal(request.output) or typed
 
 
 def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:

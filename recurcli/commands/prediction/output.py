@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -153,16 +154,19 @@ class OutputStream:
             raise StorageError(f"{self._name}: cannot be written: {error.strerror or error}") from None
 
 
-def open_stream(output: Path, stack: contextlib.ExitStack) -> OutputStream:
-    """Open standard output, a FIFO or a device until `stack` closes it."""
+@contextlib.contextmanager
+def open_stream(output: Path) -> Iterator[OutputStream]:
+    """Open standard output, a FIFO or a device for the length of the block."""
     if str(output) in _STANDARD:
-        with contextlib.suppress(OSError, ValueError):
-            os.set_blocking(
-                sys.stdout.fileno(), True
-            )  # a parent may share a pipe that says "not now" instead of waiting
-        return OutputStream(sys.stdout.buffer, "standard output", terminal=is_terminal(output))
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # a parent may share a pipe that does not wait but says "not now"
+            os.set_blocking(sys.stdout.fileno(), True)
+        yield OutputStream(sys.stdout.buffer, "standard output", terminal=is_terminal(output))
+        return
     # Unbuffered: what a full disk refuses must not be tried once more when the file is closed.
-    return OutputStream(stack.enter_context(output.open("wb", buffering=0)), str(output))
+    with output.open("wb", buffering=0) as stream:
+        yield OutputStream(stream, str(output))
 
 
 def _shown(data: bytes) -> bytes:
