@@ -153,34 +153,33 @@ def _is_junk(member: zipfile.ZipInfo) -> bool:
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings) -> bytes | None:
-    """Return the bytes of a member; None, with a finding, if it cannot be read."""
-    content, fault = _read_member(archive, member)
+    """Return the bytes of a member; None, with a finding, if it cannot be read.
+
+    Neither the declared size nor the real one may pass MAX_BYTES.
+    """
+    content, fault = None, None
+    too_large = f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
+    if member.flag_bits & 1:
+        fault = "is encrypted; make the zip without a password"
+    elif stat.S_ISLNK(member.external_attr >> 16):
+        fault = "is a symbolic link; zip the file that it leads to"
+    elif member.compress_type not in _READABLE:
+        fault = "is compressed in a way that not every reader knows; use zip's default, deflate"
+    elif member.file_size > MAX_BYTES:
+        fault = too_large
+    else:
+        unbounded = copy.copy(member)
+        unbounded.file_size = 2 * MAX_BYTES  # zipfile stops at the declared size, which may be too small
+        try:
+            with archive.open(unbounded) as stream:
+                content = stream.read(MAX_BYTES + 1)
+        except _DAMAGE as error:
+            fault = f"is damaged: {escaped(error)}"
+    if content is not None and len(content) > MAX_BYTES:
+        content, fault = None, too_large
+    elif content is not None and len(content) != member.file_size:
+        fault = f"holds {len(content):,} bytes but declares {member.file_size:,}; make the zip anew"
     if fault is not None:
         shown = escaped(member.orig_filename)
         found.add("error", f"member {shown}", f"'{shown}' {fault}")
     return content
-
-
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[bytes | None, str | None]:
-    """Return the bytes of a member and its fault. Neither the declared size nor the real one may pass MAX_BYTES."""
-    too_large = f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
-    if member.flag_bits & 1:
-        return None, "is encrypted; make the zip without a password"
-    if stat.S_ISLNK(member.external_attr >> 16):
-        return None, "is a symbolic link; zip the file that it leads to"
-    if member.compress_type not in _READABLE:
-        return None, "is compressed in a way that not every reader knows; use zip's default, deflate"
-    if member.file_size > MAX_BYTES:
-        return None, too_large
-    unbounded = copy.copy(member)
-    unbounded.file_size = 2 * MAX_BYTES  # zipfile stops at the declared size, which may be too small
-    try:
-        with archive.open(unbounded) as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except _DAMAGE as error:
-        return None, f"is damaged: {escaped(error)}"
-    if len(content) > MAX_BYTES:
-        return None, too_large
-    if len(content) != member.file_size:
-        return content, f"holds {len(content):,} bytes but declares {member.file_size:,}; make the zip anew"
-    return content, None

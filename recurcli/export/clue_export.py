@@ -12,7 +12,7 @@ from recurcli.errors import DataError, UsageError
 from recurcli.events import Note, RowsDone
 from recurcli.export.clue import validate, write_submission
 from recurcli.export.clue_file import Target
-from recurcli.export.trained_run import TrainedRun
+from recurcli.export.format import TrainedRun
 
 
 class _Answer(NamedTuple):

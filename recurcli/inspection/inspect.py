@@ -119,16 +119,16 @@ def token_counter(config: TokenizerConfig, texts: Iterable[str]) -> TokenCounter
 
     Raises DataError if a vocabulary is needed and `texts` give none.
     """
+    if config.kind in ("char", "byte", "whitespace"):  # lengths do not depend on the vocabulary
+        config, texts = replace(config, min_frequency=1, vocabulary=None), ["a"]
+    tokenizer = Tokenizer.train(texts, config)
     if config.kind not in ("char", "byte"):
-        if config.kind == "whitespace":
-            config, texts = replace(config, min_frequency=1, vocabulary=None), ["a"]
-        return Tokenizer.train(texts, config).lengths
-    backend = Tokenizer.train(["a"], replace(config, min_frequency=1, vocabulary=None)).backend
+        return tokenizer.lengths
 
     def length(text: str) -> int:  # equal to the number of tokens, without building them
         if config.kind == "byte":
             return len(encodable(text).encode())
-        return len(backend.normalizer.normalize_str(encodable(text)))
+        return len(tokenizer.backend.normalizer.normalize_str(encodable(text)))
 
     def lengths(rows: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
         counts = [length(text) + (0 if pair is None else 1 + length(pair)) for text, pair in rows]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recurcli.data.columns import Columns, find_columns, is_usual, option
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
-from recurcli.data.examples import Example, example_of, open_source
+from recurcli.data.examples import Example, examples_of, open_source
 from recurcli.data.formats.rows import Record
 from recurcli.data.tasks import Task
 from recurcli.data.texts import BadRow
@@ -29,6 +29,12 @@ WINDOW_ROWS = 4096
 WINDOW_CHARACTERS = 4 << 20
 """Tokens are counted in windows of at most so many rows and about so many characters."""
 
+LISTED = 5
+"""Texts, and lines of each, that are listed; all are counted."""
+LABEL_BITS = 31
+"""Bits of a label's number beside that of a text."""
+
+Numbers = NDArray[np.int64]
 TokenCounter = Callable[[Sequence[tuple[str, str | None]]], NDArray[np.int64]]
 """Maps texts and pairs to their lengths in tokens, (rows,)."""
 
@@ -71,6 +77,8 @@ class SplitRows:
         """Label numbers, -1 for a row without a label."""
         self.lengths = array("q")
         """Tokens of each row; empty if none were counted."""
+        self.uncounted: list[tuple[str, str | None]] = []
+        """Texts of the last rows, whose tokens are not yet counted."""
         self.label_counts: Counter[str] = Counter()
         self.label_lines: dict[str, int] = {}
         """The line of each label's first row."""
@@ -121,7 +129,6 @@ def read_rows(
 
     A DataError of the file becomes the `fault` of its splits.
     """
-    window: list[tuple[SplitRows, tuple[str, str | None]]] = []
     characters = number = 0
     try:
         for number, (record, example, is_dev) in enumerate(_examples(file, task, config, splits.values()), 1):
@@ -136,25 +143,25 @@ def read_rows(
             else:
                 rows.add(record.line, example)
                 if count_tokens is not None:
-                    window.append((rows, (example.text, example.pair)))
+                    rows.uncounted.append((example.text, example.pair))
                     characters += len(example.text) + len(example.pair or "")
             if number % WINDOW_ROWS == 0 or characters > WINDOW_CHARACTERS:
-                _add_lengths(window, count_tokens)
+                _add_lengths(splits, count_tokens)
                 characters = 0
                 yield number
     except DataError as error:
         for rows in splits.values():
             rows.fault = str(error)
-    _add_lengths(window, count_tokens)
+    _add_lengths(splits, count_tokens)
     yield number
 
 
-def _add_lengths(window: list[tuple[SplitRows, tuple[str, str | None]]], count_tokens: TokenCounter | None) -> None:
-    """Append the lengths of the rows in the window to their splits, and empty the window."""
-    lengths = [] if count_tokens is None else count_tokens([texts for _, texts in window]).tolist()
-    for (rows, _), length in zip(window, lengths, strict=False):
-        rows.lengths.append(length)
-    window.clear()
+def _add_lengths(splits: Mapping[str, SplitRows], count_tokens: TokenCounter | None) -> None:
+    """Count the tokens of the uncounted rows, and forget their texts."""
+    for rows in splits.values():
+        if count_tokens is not None:
+            rows.lengths.extend(count_tokens(rows.uncounted).tolist())
+        rows.uncounted.clear()
 
 
 def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[str]:
@@ -183,18 +190,10 @@ def _examples(
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.header = layout.header and records.format in ("tsv", "csv")
-        for record in records:
-            example: Example | BadRow | None
+        for record, example in examples_of(records, task, columns, layout.label_names):
             is_dev = False
-            try:
-                example = example_of(record, task, columns, layout.label_names)
-            except BadRow as reason:
-                example = reason
-            else:
-                if example.label is not None and example.label == task.dropped_label:
-                    example = None
-                elif splitter is not None:
-                    is_dev = splitter.is_dev(example.text, example.pair, example.label)
+            if splitter is not None and isinstance(example, Example):
+                is_dev = splitter.is_dev(example.text, example.pair, example.label)
             yield record, example, is_dev
 
 
@@ -202,11 +201,6 @@ def _names_columns(record: Record, columns: Columns | None) -> bool:
     """Return whether every text of the row is a usual name of a text column."""
     texts = () if columns is None else (*columns.texts.text, *columns.texts.pair)
     return all(is_usual(record.fields.get(column)) for column in texts)
-
-
-Numbers = NDArray[np.int64]
-LISTED = 5
-"""Texts, and lines of each, that are listed; all are counted."""
 
 
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:
@@ -229,7 +223,7 @@ def repeated_texts(split: SplitRows, numbers: Numbers) -> dict[str, Any]:
     """Return the repeated texts of a split, and those with more than one label, as counts and first lines."""
     counts = np.bincount(numbers)
     repeated = np.flatnonzero(counts > 1)
-    several_labels = np.flatnonzero(np.bincount(_text_labels(split, numbers) // _factor(split)) > 1)
+    several_labels = np.flatnonzero(np.bincount(_text_labels(split, numbers) >> LABEL_BITS) > 1)
     lines, labels, names = np.array(split.lines), np.array(split.labels), list(split.label_numbers)
     conflicts = [(lines[rows], np.unique(labels[rows])) for rows in _rows_of_first(numbers, several_labels)]
     return {
@@ -254,7 +248,8 @@ def shared_texts(splits: Sequence[SplitRows], numbers: Sequence[Numbers]) -> lis
         other_labels = 0
         if one.label_counts and two.label_counts:
             pairs = np.setxor1d(_text_labels(one, first, in_first), _text_labels(two, second, in_second))
-            other_labels = len(np.unique(pairs // _factor(one)))
+            other_labels = len(np.unique(pairs >> LABEL_BITS))
+        rows = [row[0] for row in _rows_of_first(second, shared)]
         overlap = {
             "first": one.split,
             "second": two.split,
@@ -262,10 +257,9 @@ def shared_texts(splits: Sequence[SplitRows], numbers: Sequence[Numbers]) -> lis
             "first_rows": int(in_first.sum()),
             "second_rows": int(in_second.sum()),
             "other_labels": other_labels,  # texts whose labels differ between the splits
+            "first_lines": [[one.lines[int(np.argmax(first == second[row]))], two.lines[int(row)]] for row in rows],
         }
-        rows = [row[0] for row in _rows_of_first(second, shared)]
-        lines = [[one.lines[int(np.argmax(first == second[row]))], two.lines[int(row)]] for row in rows]
-        overlaps.append({**overlap, "first_lines": lines})
+        overlaps.append(overlap)
     return overlaps
 
 
@@ -276,12 +270,8 @@ def _rows_of_first(numbers: Numbers, wanted: Numbers) -> list[Numbers]:
     return [np.flatnonzero(numbers == present[row]) for row in sorted(first)[:LISTED]]
 
 
-def _factor(split: SplitRows) -> int:
-    return max(1, len(split.label_numbers))
-
-
 def _text_labels(split: SplitRows, numbers: Numbers, where: NDArray[np.bool_] | bool = True) -> Numbers:
-    """Return each pair of text and label among the labelled rows `where`, once, as one number."""
+    """Return each pair of text and label among the labelled rows `where`, once, as one number: the text's << LABEL_BITS."""
     labels = np.array(split.labels, dtype=np.int64)
     chosen = (labels >= 0) & where
-    return np.unique(numbers[chosen] * _factor(split) + labels[chosen])
+    return np.unique((numbers[chosen] << LABEL_BITS) + labels[chosen])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns import is_usual
+from recurcli.data.columns import LONGEST_NAME, is_usual
 from recurcli.data.config import DataConfig
 from recurcli.data.labels import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.tasks import Task
@@ -11,9 +11,6 @@ from recurcli.errors import DataError, escaped
 from recurcli.findings import Finding, Level
 from recurcli.inspection.locate import UNNAMED
 from recurcli.inspection.rows import LISTED, SplitRows, has_invisible
-
-LONGEST_NAME = 40
-"""Characters of a column's name; a longer one is probably a text."""
 
 _ISSUES = {
     "blank": "with an empty text",

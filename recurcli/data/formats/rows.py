@@ -95,7 +95,7 @@ def kind_of(value: Any) -> str:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file, decompressed if its name ends in .gz; the caller closes it.
+    """Open a regular file, decompressed if its name ends in .gz or .xz; the caller closes it.
 
     Raises DataError if `path` is missing, not a regular file, or cannot be read.
     """
@@ -106,7 +106,9 @@ def open_file(path: Path) -> BinaryIO:
         if not stat.S_ISREG(mode):
             kind = "a FIFO" if stat.S_ISFIFO(mode) else "a device or socket"
             raise DataError(f"{path}: is {kind}, not a file; write its contents to a file, or use standard input")
-        return cast(BinaryIO, gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+        if path.suffix.lower() == ".gz":
+            return cast(BinaryIO, gzip.open(path))
+        return lzma.open(path) if path.suffix.lower() == ".xz" else path.open("rb")
     except FileNotFoundError:
         raise DataError(f"{path}: does not exist") from None
     except OSError as error:
@@ -125,6 +127,12 @@ def decoded(row: Row) -> tuple[str, str | None]:
         fault = f"is not UTF-8 at byte {error.start + 1} (0x{row.content[error.start]:02x})"
         return row.content.decode(errors="replace"), fault
     return text, f"holds a NUL at character {text.index(NUL) + 1}" if NUL in text else None
+
+
+def rows_of_file(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file (see `open_file` and `rows_of`)."""
+    with open_file(path) as file:
+        yield from rows_of(file, str(path))
 
 
 def rows_of(stream: BinaryIO, name: str) -> Iterator[Row]:
