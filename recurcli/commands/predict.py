@@ -86,10 +86,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
         sample = next(windows(records, waits), [])
         columns = find_input_columns(records, sample, predictor.model.config.columns, request.columns)
-        if columns.doubt:
-            yield Note(f"{records.name}: {columns.doubt}", "warning")
-        if columns.unread:
-            yield Note(f"{records.name}: {columns.unread}")
+        yield from columns.notes
         format = request.format or _same_format(records.format)
         whole, columns = scan(input, columns, separated=format in ("tsv", "csv"))
         if request.strict and whole and whole.first_fault:

@@ -1,12 +1,13 @@
 """Finds the columns of text, second text, label and id by name, by number, or by usual names."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
 from recurcli.data.formats.rows import Records, delimiter_seen
 from recurcli.data.tasks import PLAIN, Layout, Task
-from recurcli.data.texts import TextColumns
+from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, did_you_mean, escaped
 
 TEXT_NAMES = (
@@ -39,24 +40,22 @@ class Columns(NamedTuple):
     id: str | None
 
 
+@dataclass
 class ColumnNames:
-    """The columns of a file, looked up by name, number or usual name; `keys`: their keys in the records.
+    """The columns of a file, looked up by name, number or usual name."""
 
-    Messages begin with `source`, those about a missing column with `header`. `hint`: what is wrong with the columns, and the
-    way out; it replaces other advice.
-    """
-
-    def __init__(
-        self,
-        source: str,
-        names: Sequence[str],
-        keys: Sequence[str] | None = None,
-        *,
-        header: str | None = None,
-        numbered: bool = True,
-    ) -> None:
-        self.source, self.header, self.hint = source, header or source, ""
-        self.names, self.keys, self.numbered = tuple(names), tuple(names if keys is None else keys), numbered
+    source: str
+    """What messages begin with."""
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    """The keys of `names` in the records."""
+    _: KW_ONLY
+    header: str = ""
+    """What messages about a missing column begin with; empty: `source`."""
+    numbered: bool = True
+    """Whether a column may be named by its number."""
+    hint: str = ""
+    """What is wrong with the columns, and the way out; it replaces other advice."""
 
     def find(self, word: str, way_out: str = "") -> str:
         """Return the key of the column with the name `word`, else with that number from 1.
@@ -68,7 +67,7 @@ class ColumnNames:
         if self.numbered and is_number(word) and 0 < int(word[:9]) <= len(self.keys):
             return self.keys[int(word[:9]) - 1]
         hint = self.hint or escaped(did_you_mean(word, self.names), 400) + way_out
-        raise DataError(f"{self.header}: has no column '{escaped(word)}'{hint}")
+        raise DataError(f"{self.header or self.source}: has no column '{escaped(word)}'{hint}")
 
     def find_usual(self, usual: Iterable[str], taken: Collection[str] = ()) -> str | None:
         """Return the key of the first of the `usual` names that is a column, in any case; None if none is."""
@@ -146,17 +145,15 @@ def find_columns(
     for a column that is missing or has no usual name.
     """
     names = records.columns
-    columns = ColumnNames(
-        records.name,
-        names,
-        header=records.name if records.named else f"{records.name}:1",
-        numbered=records.format in ("tsv", "csv"),
-    )
+    hint = ""
     if (mark := delimiter_seen(names, records.format)) is not None:
         expected = "TAB" if records.format == "tsv" else "a comma"
-        columns.hint = (
+        hint = (
             f"; its fields seem to be separated by '{escaped(mark)}', not by {expected}: {way_out('delimiter', mark)}"
         )
+    header = "" if records.named else f"{records.name}:1"
+    numbered = records.format in ("tsv", "csv")
+    columns = ColumnNames(records.name, names, names, header=header, numbered=numbered, hint=hint)
 
     def named(name: str, what: str) -> str:
         return name if records.format == "jsonl" else columns.find(name, f"; {way_out(what, 'COLUMN')} names another")

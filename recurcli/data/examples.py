@@ -13,11 +13,10 @@ from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Format, Record, Records, kind_of
-from recurcli.data.labels import label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.listops import listops_rows
 from recurcli.data.sources import Source, adapted, find_source, load_hub_split
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
-from recurcli.data.texts import BadRow, TextColumns
+from recurcli.data.values import BadRow, TextColumns, label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note
 from recurcli.files import sha256_of

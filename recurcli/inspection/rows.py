@@ -17,7 +17,7 @@ from recurcli.data.dev_split import DevSplitter
 from recurcli.data.examples import Example, examples_of, open_source
 from recurcli.data.formats.rows import Record
 from recurcli.data.tasks import Task
-from recurcli.data.texts import BadRow
+from recurcli.data.values import BadRow
 from recurcli.errors import DataError
 from recurcli.inspection.locate import DataFile
 

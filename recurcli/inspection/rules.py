@@ -5,8 +5,8 @@ from typing import Any
 
 from recurcli.data.columns import LONGEST_NAME, is_usual
 from recurcli.data.config import DataConfig
-from recurcli.data.labels import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.tasks import Task
+from recurcli.data.values import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, escaped
 from recurcli.findings import Finding, Level
 from recurcli.inspection.locate import UNNAMED

@@ -10,7 +10,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from recurcli.data.texts import separates_words
+from recurcli.data.values import separates_words
 from recurcli.errors import ModelError, escaped
 from recurcli.files import read_limited
 from recurcli.tokens import vocabulary

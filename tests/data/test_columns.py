@@ -11,7 +11,7 @@ from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record
 from recurcli.data.input_columns import ColumnOptions, find_input_columns
 from recurcli.data.tasks import TASKS
-from recurcli.data.texts import BadRow, TextColumns, marked
+from recurcli.data.values import BadRow, TextColumns, marked
 from recurcli.errors import DataError
 
 CUSTOM = TASKS["custom"]

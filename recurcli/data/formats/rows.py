@@ -108,7 +108,7 @@ def open_file(path: Path) -> BinaryIO:
             raise DataError(f"{path}: is {kind}, not a file; write its contents to a file, or use standard input")
         if path.suffix.lower() == ".gz":
             return cast(BinaryIO, gzip.open(path))
-        return lzma.open(path) if path.suffix.lower() == ".xz" else path.open("rb")
+        return cast(BinaryIO, lzma.open(path)) if path.suffix.lower() == ".xz" else path.open("rb")
     except FileNotFoundError:
         raise DataError(f"{path}: does not exist") from None
     except OSError as error:
