@@ -12,15 +12,7 @@ from pathlib import Path
 import torch
 
 from recurcli.commands.prediction.output import OutputStream, is_terminal, refuse_output
-from recurcli.commands.prediction.reader import (
-    WINDOW_CHARACTERS,
-    Input,
-    InputFormat,
-    open_input,
-    scan,
-    skip,
-    windows,
-)
+from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
 from recurcli.data.formats.rows import Format
@@ -144,11 +136,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
 
 def _load(request: PredictRequest) -> Predictor:
     return Predictor.load(
-        request.run,
-        device=request.device,
-        precision=request.precision,
-        batch_size=request.batch_size,
-        ranks=current(),
+        request.run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=current()
     )
 
 

@@ -162,12 +162,7 @@ def open_source(source: Source, task: Task, config: DataConfig) -> Records:
 
 
 def _read_split(
-    records: Records,
-    task: Task,
-    config: DataConfig,
-    columns: Columns,
-    renamed: Mapping[str, str],
-    path: Path | None,
+    records: Records, task: Task, config: DataConfig, columns: Columns, renamed: Mapping[str, str], path: Path | None
 ) -> Split:
     """Read the examples of `records`, which are those of the file or folder `path` (None: the Hub or the generator)."""
     numbered: list[tuple[int, Example]] = []

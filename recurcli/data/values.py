@@ -39,6 +39,11 @@ class TextColumns(NamedTuple):
     spans: str | None = None
     """Key of an object that names two spans of the text to mark (see `marked`)."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of both texts."""
+        return (*self.text, *self.pair)
+
     def read(self, record: Record) -> Text:
         """Return the texts of a record; a text that cannot be read is empty, and the first fault is returned."""
         text, pair, fault = "", None, record.fault

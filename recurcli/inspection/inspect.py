@@ -163,7 +163,7 @@ def _facts(rows: SplitRows, numbers: Numbers, task: Task, tokens: Mapping[str, A
         "split": rows.split,
         "path": str(rows.path),
         "format": rows.format,
-        "columns": columns and {**columns.texts.to_json(), "label": columns.label, "id": columns.id},
+        "columns": rows.format and {**columns.texts.to_json(), "label": columns.label, "id": columns.id},
         "fault": rows.fault,
         "read": rows.read,
         "rows": len(rows),

@@ -17,7 +17,7 @@ from recurcli.data.dev_split import DevSplitter
 from recurcli.data.examples import Example, examples_of, open_source
 from recurcli.data.formats.rows import Record
 from recurcli.data.tasks import Task
-from recurcli.data.values import BadRow
+from recurcli.data.values import BadRow, TextColumns
 from recurcli.errors import DataError
 from recurcli.inspection.locate import DataFile
 
@@ -59,8 +59,9 @@ class SplitRows:
         self.drawn = len(file.splits) > 1
         """Whether the dev rows are drawn from the training file."""
         self.label_numbers = label_numbers
-        self.columns: Columns | None = None
+        self.columns = Columns(TextColumns(()), None, None)
         self.format: str | None = None
+        """None: the file could not be opened."""
         self.header = False
         """Whether the first row of a TSV or CSV file was read as column names."""
         self.fault: str | None = None
@@ -96,10 +97,10 @@ class SplitRows:
 
     def add(self, line: int, example: Example) -> None:
         """Add a usable row."""
-        text, pair, label = example.text, example.pair, example.label
+        _, text, pair, label = example
         self.lines.append(line)
         self.texts += digest(text if pair is None else f"{text}\0{pair}")
-        if self.columns is not None and self.columns.id is not None:
+        if self.columns.id is not None:
             self.ids += digest(example.id)
             if not example.id:
                 self.issues["no id"].append(line)
@@ -134,7 +135,7 @@ def read_rows(
         for number, (record, example, is_dev) in enumerate(_examples(file, task, config, splits.values()), 1):
             rows = splits["dev" if is_dev else file.splits[0]]
             rows.read += 1
-            if number == 1 and _names_columns(record, rows.columns):
+            if number == 1 and all(is_usual(record.fields.get(column)) for column in rows.columns.texts.names):
                 rows.issues["header"].append(record.line)
             if isinstance(example, BadRow):
                 rows.add_bad(record.line, example)
@@ -195,12 +196,6 @@ def _examples(
             if splitter is not None and isinstance(example, Example):
                 is_dev = splitter.is_dev(example.text, example.pair, example.label)
             yield record, example, is_dev
-
-
-def _names_columns(record: Record, columns: Columns | None) -> bool:
-    """Return whether every text of the row is a usual name of a text column."""
-    texts = () if columns is None else (*columns.texts.text, *columns.texts.pair)
-    return all(is_usual(record.fields.get(column)) for column in texts)
 
 
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:

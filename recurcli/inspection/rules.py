@@ -72,14 +72,13 @@ def _repeats(repeated: Mapping[str, Any]) -> Iterator[tuple[Level, str]]:
 
 def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
     labels = ordered_labels(rows.label_counts)
-    label_column = None if rows.columns is None else rows.columns.label
     if not labels:
-        if rows.split == UNNAMED and label_column is None:
+        if rows.split == UNNAMED and rows.columns.label is None:
             yield "information", "no column of labels was found; --label COLUMN names one"
         return
     if not task.labels and rows.split in ("train", UNNAMED):
         try:
-            where = f"the label column '{escaped(label_column)}'"
+            where = f"the label column '{escaped(rows.columns.label)}'"
             refuse_what_are_no_labels(labels, len(rows), where, option="--label COLUMN")
         except DataError as error:
             yield "error", str(error)
@@ -98,10 +97,10 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
 
 def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
     """Check whether the first row of a TSV or CSV file was rightly read as column names or as a row."""
-    if rows.columns is None or rows.format not in ("tsv", "csv"):
+    if rows.format not in ("tsv", "csv"):
         return
     if rows.header:
-        texts = (*rows.columns.texts.text, *rows.columns.texts.pair)
+        texts = rows.columns.texts.names
         by_number = str(config.text).isdecimal() and str(config.text) not in texts
         values = [name for name in texts if len(name) > LONGEST_NAME or (by_number and not is_usual(name))]
         if rows.columns.label is not None and rows.columns.label in rows.label_counts:
