@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.formats.rows import Records, delimiter_seen
+from recurcli.data.formats.rows import Records
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, did_you_mean, escaped
@@ -28,6 +28,8 @@ PAIR_NAMES = {
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
+DELIMITERS = "\t,;|"
+"""Marks that separate the fields of a TSV or CSV, if they stand in the name of its only column."""
 LONGEST_NAME = 40
 """A longer name of a column seems to be a text."""
 
@@ -145,14 +147,14 @@ def find_columns(
     for a column that is missing or has no usual name.
     """
     names = records.columns
-    hint = ""
-    if (mark := delimiter_seen(names, records.format)) is not None:
+    numbered, hint = records.format in ("tsv", "csv"), ""
+    mark = next((mark for mark in DELIMITERS if mark in names[0]), None) if numbered and len(names) == 1 else None
+    if mark is not None:
         expected = "TAB" if records.format == "tsv" else "a comma"
         hint = (
             f"; its fields seem to be separated by '{escaped(mark)}', not by {expected}: {way_out('delimiter', mark)}"
         )
     header = "" if records.named else f"{records.name}:1"
-    numbered = records.format in ("tsv", "csv")
     columns = ColumnNames(records.name, names, names, header=header, numbered=numbered, hint=hint)
 
     def named(name: str, what: str) -> str:

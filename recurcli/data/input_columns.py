@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from recurcli.data.columns import (
+    DELIMITERS,
     ID_NAMES,
     LABEL_NAMES,
     PAIR_NAMES,
@@ -15,7 +16,7 @@ from recurcli.data.columns import (
     option,
     seconds_of,
 )
-from recurcli.data.formats.rows import DELIMITERS, Record, Records
+from recurcli.data.formats.rows import Record, Records
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, escaped
 from recurcli.events import Note

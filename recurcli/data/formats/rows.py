@@ -4,7 +4,7 @@ import gzip
 import lzma
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,6 @@ from recurcli.errors import DataError, escaped
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "folders"]
 """`folders`: a folder of folders that are named by label and hold a text file for each row."""
-DELIMITERS = "\t,;|"
 
 CHUNK = 1 << 16
 LONGEST_ROW = 64 << 20
@@ -77,13 +76,6 @@ class Records(Iterator[Record]):
     def __exit__(self, *error: object) -> None:
         if self.close is not None:
             self.close()
-
-
-def delimiter_seen(columns: Sequence[str], format: str) -> str | None:
-    """Return the delimiter in the name of the only column of a TSV or CSV; None without one, or with several columns."""
-    if len(columns) != 1 or format not in ("tsv", "csv"):
-        return None
-    return next((mark for mark in DELIMITERS if mark in columns[0]), None)
 
 
 def kind_of(value: Any) -> str:
