@@ -5,13 +5,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from recurcli.data.config import with_options
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError, StorageError, escaped
 from recurcli.events import Finished, Note, RowsDone
-from recurcli.export.clue import validate
+from recurcli.export.clue import is_submission, validate
 from recurcli.findings import Finding, by_gravity
 from recurcli.inspection.inspect import inspect
-from recurcli.inspection.locate import find_datasets, is_submission, with_options
+from recurcli.inspection.locate import find_datasets
 from recurcli.preset import Preset, compose
 
 

@@ -1,4 +1,4 @@
-"""Writes and checks CLUE submissions: flat zips of prediction files; the same labels give the same bytes.
+"""Writes, recognises and checks CLUE submissions: flat zips of prediction files; the same labels give the same bytes.
 
 The format is that of CLUE's submission guide (CLUEbenchmark/CLUE, update of 2021-09-04): one file for each task of any
 subset. A zip is read member by member into memory, never extracted.
@@ -7,6 +7,7 @@ subset. A zip is read member by member into memory, never extracted.
 import copy
 import io
 import json
+import re
 import stat
 import struct
 import zipfile
@@ -16,12 +17,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from recurcli.data.formats.rows import BOM
 from recurcli.errors import DataError, StorageError, UsageError, escaped
 from recurcli.export.clue_file import MAX_BYTES, OTHER_NAMES, name_fault, targets, validate_file
 from recurcli.files import write_atomically
 from recurcli.findings import Finding, Findings, by_gravity
 
 MAX_ZIP_BYTES = 16 << 20
+HEAD = 1 << 16
+"""Bytes of a file from which `is_submission` recognises it."""
 MAX_MEMBERS = 32
 """Members that are checked; CLUE reads about 15 names."""
 
@@ -32,6 +36,22 @@ _DAMAGE = (
     *(OSError, OverflowError),  # a seek to before the file's start, or beyond what an offset can be
 )
 """Errors that zipfile raises for damaged bytes."""
+
+
+def is_submission(path: Path) -> bool:
+    """Return whether the file is named like CLUE predictions or a zip, or its rows have only `id` and `label`."""
+    name = path.name.lower()
+    if name.endswith(".zip") or re.search(r"_predict\.jsonl?$", name):
+        return True
+    if not name.endswith((".json", ".jsonl", ".ndjson")) or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD).removeprefix(BOM).decode(errors="replace")
+        value, _ = json.JSONDecoder().raw_decode(head.lstrip(" \t\r\n["))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and set(value) in ({"label"}, {"id", "label"})
 
 
 def submission_bytes(labels: Sequence[str]) -> bytes:

@@ -11,8 +11,9 @@ from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
 from recurcli.data.sources import adapted
 from recurcli.data.tasks import CUSTOM, TASKS
+from recurcli.export.clue import is_submission
 from recurcli.inspection.inspect import needs_texts, token_counter
-from recurcli.inspection.locate import find_datasets, find_files, is_submission
+from recurcli.inspection.locate import find_datasets, find_files
 from recurcli.inspection.rows import (
     BAD_ROWS_KEPT,
     SplitRows,
