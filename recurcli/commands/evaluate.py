@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.data.columns.find import option, setting
-from recurcli.data.config import DataConfig
+from recurcli.data.columns import option, setting
+from recurcli.data.config import DataConfig, with_options
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources.find import adapted, find_source
+from recurcli.data.sources import adapted, find_source
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
@@ -22,7 +22,6 @@ from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import sha256_of
-from recurcli.inspection.locate import with_options
 from recurcli.model.device import Precision
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.run_directory import RunDirectory
