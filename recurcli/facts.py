@@ -39,4 +39,4 @@ def first_difference(stored: Facts, current: Facts) -> str | None:
 def require_same(stored: Facts, current: Facts, path: Path) -> None:
     """Raise UsageError if a fact has changed since the run at `path` was started."""
     if difference := first_difference(stored, current):
-        raise UsageError(f"{path}: cannot be resumed: {difference}; undo that, or start anew with --overwrite")
+        raise UsageError(f"{path}: cannot be resumed: {difference}; undo that, or start again with --overwrite")

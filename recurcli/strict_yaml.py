@@ -57,7 +57,7 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:
-        raise UsageError(f"{path}: is larger than {MAX_BYTES:,} bytes; it is no preset")
+        raise UsageError(f"{path}: is larger than {MAX_BYTES:,} bytes; it is not a preset")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

@@ -119,7 +119,7 @@ CSV = {
     ),
     "text after a quote": Case(CSV_HEAD + b'"go"od,a\nfine,b\n', "x.csv:2: has text after a closing", ["has text after", ""]),
     "a bad byte in the second line of a row": Case(
-        CSV_HEAD + b'"go\no\xffd",a\nfine,b\n', "x.csv:2: goes on in line 3, which is not UTF-8", ["goes on in line 3", ""]
+        CSV_HEAD + b'"go\no\xffd",a\nfine,b\n', "x.csv:2: continues in line 3, which is not UTF-8", ["continues in line 3", ""]
     ),
     "an extra comma": Case(CSV_HEAD + b"go,od,a\nfine,b\n", "x.csv:2: has 3 fields, not 2", ["has 3 fields", ""]),
     "a missing field": Case(CSV_HEAD + b"good\nfine,b\n", "x.csv:2: has 1 field, not 2", ["has 1 field", ""]),
@@ -180,8 +180,8 @@ PARQUET = {
     ),
     "no numbers": Case({"text": GOOD, "label": LABELS, "x": [float("nan"), 1.0]}, GOOD, ["cannot be written as JSON", ""]),
     "no text": Case({"x": GOOD, "z": GOOD}, "column is the text? say --set data.text=COLUMN; the columns are: x, z", "text"),
-    "TSV": Case(HEAD + TWO, "is no Parquet file, or is damaged", "is no Parquet file, or is damaged"),
-    "an empty file": Case(b"", "is no Parquet file, or is damaged", "is no Parquet file, or is damaged"),
+    "TSV": Case(HEAD + TWO, "is not a Parquet file, or is damaged", "is not a Parquet file, or is damaged"),
+    "an empty file": Case(b"", "is not a Parquet file, or is damaged", "is not a Parquet file, or is damaged"),
 }  # fmt: skip
 
 CASES = {

@@ -41,7 +41,7 @@ def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | No
     if data is not None:
         return with_options(config, data.expanduser().absolute(), columns or {})
     if config.path is not None and not Path(config.path).exists():
-        raise DataError(f"{config.path}: the data of {run} are gone from there; say where they are with --data")
+        raise DataError(f"{config.path}: the data of {run} are no longer there; name their place with --data")
     return config
 
 

@@ -32,7 +32,7 @@ def export(
     Raises UsageError for an unknown format and for an output that exists without `overwrite`.
     """
     if format not in FORMATS:
-        raise UsageError(f"--format: there is no format '{escaped(format)}'; there are: {', '.join(FORMATS)}")
+        raise UsageError(f"--format: unknown format '{escaped(format)}'; known: {', '.join(FORMATS)}")
     _check_output(output, FORMATS[format], overwrite=overwrite)
     predictors = [Predictor.load(run, device=device, precision=precision, batch_size=batch_size) for run in runs]
     loaded = [_trained_run(run, predictor, data) for run, predictor in zip(runs, predictors, strict=True)]

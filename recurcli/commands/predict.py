@@ -64,7 +64,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     input.check()
     refuse_output(request.output, request.source, overwrite=request.overwrite, resume=request.resume)
     if request.resume and is_complete(request.output):
-        yield Note(f"{request.output}: is complete; --overwrite makes it anew")
+        yield Note(f"{request.output}: is complete; --overwrite writes it again")
         if ranks.world_size > 1:
             _load(request).dismiss()
         return

@@ -161,7 +161,7 @@ def refuse_what_are_no_labels(
         raise DataError(f"{where} holds {only} in all {rows:,} rows; a classifier needs two labels or more")
     if len(labels) > MOST_LABELS or (rows > 100 and len(labels) > rows / 2):
         raise DataError(
-            f"{where} holds {len(labels):,} different values in {rows:,} rows, which are no classes; "
+            f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes; "
             f"name the right column: {option}"
         )
 

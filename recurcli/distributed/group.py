@@ -160,7 +160,7 @@ def join() -> None:
     for name in ("RANK", "WORLD_SIZE"):
         if not (value := os.environ.get(name, "1")).isdecimal():
             raise UsageError(
-                f"{name} is '{escaped(value)}', no number; torchrun sets it: unset it for a single process"
+                f"{name} is '{escaped(value)}', not a number; torchrun sets it: unset it for a single process"
             )
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if "MASTER_ADDR" not in os.environ or "RANK" not in os.environ:

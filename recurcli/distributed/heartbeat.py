@@ -153,7 +153,7 @@ class Heartbeat:
                 pause = BEAT / 10 if absent else BEAT
         except RuntimeError:
             if not self._finished.is_set():
-                gone = Failure(LOST, "torchrun is gone, or cannot be reached", self.rank, self.node)
+                gone = Failure(LOST, "torchrun has ended, or cannot be reached", self.rank, self.node)
                 self._exit(gone, first=self.rank == 0)
 
     def _watch(self, absent: list[int], pause: float) -> None:

@@ -154,7 +154,7 @@ def _check_names(members: list[zipfile.ZipInfo], found: Findings) -> None:
         elif not base:
             found.add("error", "folder", f"holds the folder '{shown}'; zip the files and not their folder: zip -j")
         elif not base.lower().endswith(".json"):
-            found.add("error", "foreign", f"holds '{shown}', which is no prediction file; leave it out")
+            found.add("error", "foreign", f"holds '{shown}', which is not a prediction file; leave it out")
         elif base != member.orig_filename:
             found.add("error", "flat", f"holds '{shown}' in a folder, where CLUE does not look: zip -j")
     for name, count in Counter(member.orig_filename for member in members).items():
@@ -198,7 +198,7 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings)
     if content is not None and len(content) > MAX_BYTES:
         content, fault = None, too_large
     elif content is not None and len(content) != member.file_size:
-        fault = f"holds {len(content):,} bytes but declares {member.file_size:,}; make the zip anew"
+        fault = f"holds {len(content):,} bytes but declares {member.file_size:,}; make the zip again"
     if fault is not None:
         shown = escaped(member.orig_filename)
         found.add("error", f"member {shown}", f"'{shown}' {fault}")

@@ -181,7 +181,7 @@ def _check_labels(task: Task | None, rows: list[Row], found: Findings) -> None:
         written.add(text)
         if not isinstance(label, str):
             way_out = f'; write "{escaped(text)}"' if isinstance(label, int | float) else ""
-            found.add("error", "label type", f"label {escaped(text)} is no string{way_out}", line=line)
+            found.add("error", "label type", f"label {escaped(text)} is not a string{way_out}", line=line)
         if task is None or text in task.labels:
             continue
         if as_indexes:
@@ -232,7 +232,7 @@ def _check_ids(rows: list[Row], found: Findings, *, counted: bool) -> None:
             return
         if not isinstance(number, int) or isinstance(number, bool):
             shown = f'"{number}"' if isinstance(number, str) else _text_of(number)
-            what = f"id {escaped(shown, limit=40)} is no number; the row number is {len(ids)}"
+            what = f"id {escaped(shown, limit=40)} is not a number; the row number is {len(ids)}"
             found.add("error", "id type", what, line=line)
             return
         ids.append(number)

@@ -102,7 +102,7 @@ class LinearModel:
             ngrams = Ngrams(NgramConfig(characters=characters, words=words), tensors["keys"], tensors["idf"])
             model = cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]))
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            raise ModelError(f"{path}: is no linear model of recur: {error}") from None
+            raise ModelError(f"{path}: is not a linear model of recur: {error}") from None
         if model.weights.shape != (len(ngrams.keys), len(model.bias)) or ngrams.weights.shape != ngrams.keys.shape:
-            raise ModelError(f"{path}: is no linear model of recur: its shapes do not fit together")
+            raise ModelError(f"{path}: is not a linear model of recur: its shapes do not fit together")
         return model

@@ -151,7 +151,7 @@ def require_format(version: object, path: Path) -> None:
     if version != FORMAT_VERSION:
         raise ModelError(
             f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}: "
-            "train the run anew, or use the recur that wrote it"
+            "train the run again, or use the recur that wrote it"
         )
 
 

@@ -126,7 +126,7 @@ def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
     else:
         if not PRESET_NAME.fullmatch(name):
             raise UsageError(
-                f"--preset: '{escaped(name)}' is no preset name (lower-case letters, digits, '.', '_', '-'); "
+                f"--preset: '{escaped(name)}' is not a preset name (lower-case letters, digits, '.', '_', '-'); "
                 "a file's name has a '/' or ends in .yaml"
             )
         path = preset_folder() / f"{name}.yaml"

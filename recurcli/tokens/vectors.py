@@ -69,7 +69,7 @@ def _parts(content: bytes, size: int, *, where: str) -> tuple[bytes, list[bytes]
 
 def _vector(numbers: list[bytes], *, where: str) -> NDArray[np.float32]:
     if wrong := next((number for number in numbers if not _NUMBER.fullmatch(number)), None):
-        raise DataError(f"{where}: '{escaped(wrong.decode(errors='replace'))}' is no number")
+        raise DataError(f"{where}: '{escaped(wrong.decode(errors='replace'))}' is not a number")
     vector = np.array([float(number) for number in numbers])
     if np.abs(vector).max() > np.finfo(np.float32).max:
         raise DataError(f"{where}: holds a number too large for float32")

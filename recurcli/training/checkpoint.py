@@ -95,7 +95,7 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
                 bad.rename(aside)
         return found, [f"{reason}; resuming from {path.name}" for _, reason in damaged]
     if damaged:
-        raise ModelError(f"{damaged[0][1]}; no checkpoint is left to resume from; start anew with --overwrite")
+        raise ModelError(f"{damaged[0][1]}; no checkpoint is left to resume from; start again with --overwrite")
     return None, []
 
 

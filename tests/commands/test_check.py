@@ -82,7 +82,7 @@ def test_what_would_stop_a_training_is_an_error(report: Callable[..., dict[str, 
     (one_class,) = errors("a\tx", "b\tx")
     assert one_class.startswith("x.tsv: the label column 'label' holds only 'x' in all 2 rows")
     (no_classes,) = errors(*(f"text {row}\t{row}" for row in range(200)))
-    assert no_classes.endswith("which are no classes; name the right column: --label COLUMN")
+    assert no_classes.endswith("which cannot be classes; name the right column: --label COLUMN")
 
 
 def test_dev_labels_that_train_lacks_are_an_error(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

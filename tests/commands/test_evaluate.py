@@ -109,7 +109,7 @@ def test_training_rows_that_are_gone_or_changed_leave_the_count_unknown(
     shutil.rmtree(data)
     found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
     assert found["training_rows"] is None
-    assert f"training rows is unknown: {data}: the data of {run} are gone" in err
+    assert f"training rows is unknown: {data}: the data of {run} are no longer there" in err
 
 
 def test_an_unfinished_run_is_scored_with_a_warning(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_data_that_are_gone_are_asked_for(recur: Recur, trained: Path, tiny_tnew
     code, _, err = recur("eval", run)
     assert code == 3
     assert err == (
-        f"recur: error: {tmp_path / 'gone'}: the data of {run} are gone from there; say where they are with --data\n"
+        f"recur: error: {tmp_path / 'gone'}: the data of {run} are no longer there; name their place with --data\n"
     )
     assert recur("eval", run, "--data", tiny_tnews)[0] == 0
     code, _, err = recur("eval", run, "--data", tmp_path / "nowhere")

@@ -131,7 +131,7 @@ def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> No
     assert run(["finetune", *options, *tiny("tokenizer.kind=char", "finetuning.max_steps=1")]) == 0
     code, _, err = recur("export", output, "--output", tmp_path / "clue.zip")
     assert code == 2
-    assert "listops-mini is no task of CLUE's leaderboard" in err
+    assert "listops-mini is not a task of CLUE's leaderboard" in err
 
 
 def test_an_output_that_cannot_be_is_refused_at_once(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -187,4 +187,4 @@ def test_a_format_is_a_function_and_a_row(
 
 def test_a_format_that_is_unknown_is_refused_with_those_there_are(recur: Recur, trained: Path, tmp_path: Path) -> None:
     code, _, err = recur("export", trained, "--format", "pickle", "--output", tmp_path / "x.zip")
-    assert (code, err) == (2, "recur: error: --format: there is no format 'pickle'; there are: clue\n")
+    assert (code, err) == (2, "recur: error: --format: unknown format 'pickle'; known: clue\n")

@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_no_half_file(recur: Recur, trained: Path, tmp_path: 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit, way_out, left in (
         (100_000, "", {"x.tsv"}),
-        (150_000, "; 4,096 rows are done; go on with the same command and --resume", {"x.tsv", *HIDDEN}),
+        (150_000, "; 4,096 rows are done; continue with the same command and --resume", {"x.tsv", *HIDDEN}),
     ):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
         try:
@@ -189,7 +189,7 @@ def test_a_signal_leaves_no_half_file(
         thread.join()
     os.close(writing)
     assert written, "it waits for more rows, with the first window written"
-    way_out = "4,096 rows are done; go on with the same command and --resume"
+    way_out = "4,096 rows are done; continue with the same command and --resume"
     assert (found, err) == (code, f"recur: stopped by {number.name}; {way_out}\n")
     assert {path.name for path in tmp_path.iterdir()} == HIDDEN
 

@@ -118,7 +118,7 @@ def test_resume_starts_what_is_not_there_and_leaves_what_is_complete(
     journal_of(tmp_path / "out").write_text("left by a kill in the very last moment")
     before = (tmp_path / "out").stat()
     code, out, err = recur(*command)
-    assert (code, out, err) == (0, "", f"recur: {tmp_path / 'out'}: is complete; --overwrite makes it anew\n")
+    assert (code, out, err) == (0, "", f"recur: {tmp_path / 'out'}: is complete; --overwrite writes it again\n")
     assert (tmp_path / "out").stat() == before
     assert left_in(tmp_path) == {"out"}
 
@@ -132,7 +132,7 @@ def test_what_is_done_is_not_lost_in_silence(
     code, _, err = recur("predict", trained, source, "--output", output)
     assert code == 2
     assert err == (
-        f"recur: error: {output}: {WINDOW} rows of it are done; go on with --resume, or start anew with --overwrite\n"
+        f"recur: error: {output}: {WINDOW} rows of it are done; continue with --resume, or start again with --overwrite\n"
     )
     assert recur("predict", tmp_path, source, "--output", output, "--overwrite")[0] == 4
     assert (partial_of(output).read_bytes(), journal_of(output).read_bytes()) == kept
@@ -161,7 +161,7 @@ def test_other_options_are_refused_by_name(
     code, _, err = recur("predict", trained, source, "--output", output, "--resume", "--quiet", *options)
     assert code == 2
     assert named.replace("'", "") in err.replace("'", "")
-    assert err.endswith("; undo that, or start anew with --overwrite\n")
+    assert err.endswith("; undo that, or start again with --overwrite\n")
     assert (partial_of(output).read_bytes(), journal_of(output).read_bytes()) == kept
 
 
@@ -228,7 +228,7 @@ def test_what_is_damaged_is_made_anew_with_a_note(
     damage(hidden(output))  # type: ignore[operator]
     code, _, err = recur("predict", trained, sources["tsv"], "--output", output, "--resume")
     assert code == 0
-    assert f"warning: {output}: what is left of an earlier run is damaged; starting anew" in err
+    assert f"warning: {output}: what is left of an earlier run is damaged; starting again" in err
     assert output.read_bytes() == whole["tsv"]
     assert left_in(tmp_path) == {"out"}
 
@@ -365,7 +365,7 @@ def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(forks: ForkServer, tr
     assert ended.code == 128 + signal.SIGTERM
     rows = resumable_file.rows_kept(output)
     assert ended.err == (
-        f"recur: stopped by SIGTERM; {rows:,} rows are done; go on with the same command and --resume\n"
+        f"recur: stopped by SIGTERM; {rows:,} rows are done; continue with the same command and --resume\n"
     )
     assert partial_of(output).read_bytes().count(b"\n") == rows > 0
 

@@ -108,7 +108,7 @@ def test_files_that_would_not_be_read_are_refused(setting: str, reason: str, rec
 
 def test_dev_rows_are_not_submitted_as_test_rows(recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     code, _, err = recur("export", trained, "--data", tiny_tnews / "dev.json", "--output", tmp_path / "x.zip")
-    assert (code, "holds labelled rows, no test rows" in err) == (2, True)
+    assert (code, "holds labelled rows, not test rows" in err) == (2, True)
 
 
 def test_a_column_number_beyond_all_numbers_and_an_empty_name_are_wrong_usage(

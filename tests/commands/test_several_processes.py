@@ -174,7 +174,7 @@ def test_no_process_outlives_its_launcher(tiny_tnews: Path, tmp_path: Path) -> N
         process.kill()
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), seconds=30)
         _, err = process.communicate(timeout=10)
-    assert told(err) == ["recur: error: torchrun is gone, or cannot be reached"]
+    assert told(err) == ["recur: error: torchrun has ended, or cannot be reached"]
 
 
 @pytest.mark.slow

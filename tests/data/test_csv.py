@@ -94,7 +94,7 @@ def test_what_could_be_read_of_a_bad_row_is_shown() -> None:
 def test_a_bad_byte_in_a_later_line_of_a_row_is_a_fault_of_the_whole_row() -> None:
     found = records(b'a,b\n"x\ny\xff\nz",1\n"p\xfe\nq",2\nr,3\n', header=True)
     assert [(record.line, record.fault) for record in found] == [
-        (2, "goes on in line 3, which is not UTF-8 at byte 2 (0xff)"),
+        (2, "continues in line 3, which is not UTF-8 at byte 2 (0xff)"),
         (5, "is not UTF-8 at byte 3 (0xfe)"),
         (7, None),
     ]

@@ -72,8 +72,11 @@ def test_a_label_unseen_in_training_is_named_with_its_line(tmp_path: Path) -> No
     ("labels", "reason"),
     [
         (["a"] * 5, "label column 'label' holds only 'a' in all 5 rows; a classifier needs two labels or more"),
-        ([f"x{n}" for n in range(101)], "holds 101 different values in 101 rows, which are no classes"),
-        ([f"x{n // 2}" for n in range(20_002)], "holds 10,001 different values in 20,002 rows, which are no classes"),
+        ([f"x{n}" for n in range(101)], "holds 101 different values in 101 rows, which cannot be classes"),
+        (
+            [f"x{n // 2}" for n in range(20_002)],
+            "holds 10,001 different values in 20,002 rows, which cannot be classes",
+        ),
     ],
 )
 def test_values_that_are_no_classes_are_refused(tmp_path: Path, labels: list[str], reason: str) -> None:

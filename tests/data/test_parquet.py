@@ -29,7 +29,7 @@ def test_every_row_is_a_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"text\tlabel\n", b"PAR1" + b"\0" * 99 + b"PAR1"])
 def test_what_is_no_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.parquet").write_bytes(content)
-    with pytest.raises(DataError, match="is no Parquet file, or is damaged"):
+    with pytest.raises(DataError, match="is not a Parquet file, or is damaged"):
         list(parquet_records(tmp_path / "x.parquet"))
 
 
@@ -109,5 +109,5 @@ def test_a_file_that_ends_early_is_no_shorter_file(tmp_path: Path) -> None:
     whole = (tmp_path / "x.parquet").read_bytes()
     for cut in (whole[:-20], whole[: len(whole) // 2], whole[:300] + bytes(60) + whole[360:]):
         (tmp_path / "x.parquet").write_bytes(cut)
-        with pytest.raises(DataError, match="is no Parquet file, or is damaged"):
+        with pytest.raises(DataError, match="is not a Parquet file, or is damaged"):
             list(parquet_records(tmp_path / "x.parquet"))

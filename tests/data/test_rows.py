@@ -92,7 +92,7 @@ def test_a_damaged_gzip_file_is_no_traceback(tmp_path: Path, damage: str) -> Non
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 0xFF
     path.write_bytes({"cut": whole[: len(whole) // 2], "foreign": b"a\nb\n", "flipped": bytes(flipped)}[damage])
-    with open_file(path) as file, pytest.raises(DataError, match=r"x\.tsv\.gz: is no complete compressed file"):
+    with open_file(path) as file, pytest.raises(DataError, match=r"x\.tsv\.gz: is not a complete compressed file"):
         list(rows_of(file, str(path)))
 
 

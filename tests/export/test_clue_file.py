@@ -99,7 +99,7 @@ def test_a_new_row_of_the_table_is_checked_without_new_code(monkeypatch: pytest.
     message = only_error("wsc_predict.json", content)
     assert "its 290 rows are those of test1.0.json, so name it cluewsc10_predict.json" in message
     found = errors(validate_file("cluewsc10_predict.json", content.replace(b'"true"', b"true")))
-    assert found == ['cluewsc10_predict.json line 1: label true is no string; write "true" (and 144 more)']
+    assert found == ['cluewsc10_predict.json line 1: label true is not a string; write "true" (and 144 more)']
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_label_that_is_missing() -> None:
 
 def test_a_label_that_is_no_string() -> None:
     message = only_error(AFQMC, joined(afqmc_lines(lambda row: {"id": row, "label": row % 2})))
-    assert message == 'afqmc_predict.json line 1: label 0 is no string; write "0" (and 3,860 more)'
+    assert message == 'afqmc_predict.json line 1: label 0 is not a string; write "0" (and 3,860 more)'
 
 
 @pytest.mark.parametrize(("label", "shown"), [(["0"], "[…]"), ({"0": 1}, "{…}"), (None, "null")])
@@ -152,7 +152,7 @@ def test_a_label_that_is_no_text_at_all(label: object, shown: str) -> None:
     found = errors(
         validate_file(AFQMC, joined(afqmc_lines(lambda row: {"id": row, "label": label} if row == 3 else None)))
     )
-    assert found[0] == f"afqmc_predict.json line 4: label {shown} is no string"
+    assert found[0] == f"afqmc_predict.json line 4: label {shown} is not a string"
 
 
 @pytest.mark.parametrize("key", ["id", "label", "other"])
@@ -190,7 +190,7 @@ def test_class_indexes_are_recognised() -> None:
 def test_class_indexes_written_as_numbers_are_recognised() -> None:
     content = joined([json.dumps({"id": row, "label": row % 15}) for row in range(10_000)])
     not_a_string, indexes = errors(validate_file(TNEWS, content))
-    assert "is no string" in not_a_string
+    assert "is not a string" in not_a_string
     assert "these look like class indexes 0–14" in indexes
 
 
@@ -255,9 +255,9 @@ def test_a_last_line_without_its_end_is_a_warning() -> None:
         (lambda row: row + 1, "line 1: ids begin at 1; they begin at 0"),
         (lambda row: 3_860 - row, "line 1: id is 3860: the ids are complete but out of order; sort the lines"),
         (lambda row: 7 if row == 9 else row, "line 10: id is 7, the row number is 9"),
-        (lambda row: str(row), 'line 1: id "0" is no number; the row number is 0'),
-        (lambda row: bool(row) if row < 2 else row, "line 1: id false is no number"),
-        (lambda row: None if row == 3 else row, "line 4: id null is no number; the row number is 3"),
+        (lambda row: str(row), 'line 1: id "0" is not a number; the row number is 0'),
+        (lambda row: bool(row) if row < 2 else row, "line 1: id false is not a number"),
+        (lambda row: None if row == 3 else row, "line 4: id null is not a number; the row number is 3"),
     ],
 )
 def test_ids_that_are_not_the_row_numbers(change: Callable[[int], object], reason: str) -> None:

@@ -194,7 +194,7 @@ def test_members_left_by_a_file_manager(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["readme.txt", "afqmc_predict.json.bak", "inner.zip"])
 def test_foreign_members(tmp_path: Path, name: str) -> None:
     message = only_error(zipped(tmp_path / "a.zip", {AFQMC: GOOD, name: b"hello"}))
-    assert message == f"a.zip: holds '{name}', which is no prediction file; leave it out"
+    assert message == f"a.zip: holds '{name}', which is not a prediction file; leave it out"
 
 
 def test_a_member_that_clue_does_not_read(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_hostile_names_are_shown_escaped(tmp_path: Path) -> None:
 def test_a_name_that_hides_its_end_behind_a_nul(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"afqmc_predict.json_evil": GOOD})
     path.write_bytes(path.read_bytes().replace(b"json_evil", b"json\0evil"))
-    assert r"holds 'afqmc_predict.json\x00evil', which is no prediction file" in only_error(path)
+    assert r"holds 'afqmc_predict.json\x00evil', which is not a prediction file" in only_error(path)
 
 
 def patched(path: Path, offset: int, value: int, form: str) -> Path:
@@ -276,7 +276,7 @@ def test_a_zip_of_too_many_members(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {f"{row}.txt": b"" for row in range(500)})
     many, foreign = errors(validate(path))
     assert many == "a.zip: has 500 members; only the first 32 were looked at"
-    assert foreign == "a.zip: holds '0.txt', which is no prediction file; leave it out (and 31 more)"
+    assert foreign == "a.zip: holds '0.txt', which is not a prediction file; leave it out (and 31 more)"
 
 
 def test_a_zip_too_large_is_not_opened(tmp_path: Path) -> None:

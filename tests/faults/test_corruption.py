@@ -112,7 +112,7 @@ def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
     shutil.rmtree(older)
     for _ in damages(newest / name, random.Random(name)):
         if not is_harmless(newest / name, before):
-            with pytest.raises(ModelError, match="no checkpoint is left to resume from; start anew with --overwrite"):
+            with pytest.raises(ModelError, match="no checkpoint is left to resume from; start again with --overwrite"):
                 newest_checkpoint(folder)
 
 

@@ -15,7 +15,7 @@ from small_runs import options as small_options
 
 from recurcli.training.checkpoint import newest_checkpoint
 
-WAY_OUT = "; then go on with the same command and --resume"
+WAY_OUT = "; then continue with the same command and --resume"
 
 
 def options(data: Path, output: Path) -> list[str]:

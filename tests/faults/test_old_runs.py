@@ -11,7 +11,7 @@ from recurcli.files import write_manifest
 from recurcli.runs.model_files import MODEL_FILES
 from recurcli.runs.run_directory import RunDirectory
 
-ANEW = "train the run anew, or use the recur that wrote it"
+ANEW = "train the run again, or use the recur that wrote it"
 Recur = Callable[..., tuple[int, str, str]]
 
 

@@ -254,7 +254,7 @@ def test_a_finished_run_is_not_taken_for_one_on_other_data(
 @pytest.mark.parametrize(
     ("resumed", "hint"),
     [
-        (False, "nothing was saved: the same command starts anew"),
+        (False, "nothing was saved: the same command starts again"),
         (True, "the run is unchanged: the same command continues it"),
     ],
 )

@@ -136,7 +136,7 @@ def test_a_fault_names_file_line_and_way_out(tmp_path: Path, text: str, message:
         ("zzz", "no preset 'zzz'"),
         ("../etc/passwd", "../etc/passwd: no such preset file"),
         ("missing.yaml", "missing.yaml: no such preset file"),
-        ("UPPER", "'UPPER' is no preset name"),
+        ("UPPER", "'UPPER' is not a preset name"),
         ("base", "no preset 'base'"),
     ],
 )

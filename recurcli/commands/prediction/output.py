@@ -75,7 +75,7 @@ def refuse_output(output: Path, source: Path, *, overwrite: bool, resume: bool) 
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     if resume and is_stream(output):
-        raise UsageError("--resume goes on with a file, and what is sent to a stream is gone; name one with --output")
+        raise UsageError("--resume needs an output file, because a stream cannot be continued; name one with --output")
     if str(output) in _STANDARD:
         if _is_input(source, _descriptor_stat(sys.stdout)):
             raise UsageError("standard output is the input file as well; name another file with --output")

@@ -53,11 +53,11 @@ class PredictionFile(OutputStream):
             if not resume and not overwrite:
                 raise UsageError(
                     f"{self.output}: {self._earlier.rows:,} rows of it are done; "
-                    "go on with --resume, or start anew with --overwrite"
+                    "continue with --resume, or start again with --overwrite"
                 )
             return
         if resume and not earlier and (size or journal_of(self.output).exists()):
-            self.notes.append(f"{self.output}: what is left of an earlier run is damaged; starting anew")
+            self.notes.append(f"{self.output}: what is left of an earlier run is damaged; starting again")
         self._record()
 
     def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
@@ -71,10 +71,10 @@ class PredictionFile(OutputStream):
             require_same(earlier["options"], options, self.output)
             if difference := first_difference(earlier["input"], input):
                 raise DataError(
-                    f"{self.output}: was begun with another input: {difference}; start anew with --overwrite"
+                    f"{self.output}: was started with another input: {difference}; start again with --overwrite"
                 )
             if difference := first_difference(earlier["machine"], machine):
-                self.notes.append(f"{difference}: the run goes on, but last digits of scores may differ")
+                self.notes.append(f"{difference}: the run continues, but last digits of scores may differ")
             self._progress = dataclasses.replace(self._earlier, facts=facts)
         else:
             self._earlier, self._digest = None, hashlib.sha256()
@@ -177,7 +177,7 @@ def naming_the_resume(output: Path) -> Iterator[None]:
         raise
     except BaseException as error:
         if not is_stream(output) and (rows := rows_kept(output)):
-            error.add_note(f"{rows:,} rows are done; go on with the same command and --resume")
+            error.add_note(f"{rows:,} rows are done; continue with the same command and --resume")
         raise
 
 

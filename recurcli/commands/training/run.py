@@ -83,7 +83,7 @@ def _restart_hint(status: RunStatus) -> Iterator[None]:
         yield
     except Interrupted as stop:
         if "--resume" not in str(stop):
-            hint = "nothing was saved: the same command starts anew"
+            hint = "nothing was saved: the same command starts again"
             stop.add_note(hint if status == "new" else "the run is unchanged: the same command continues it")
         raise
 
@@ -164,7 +164,7 @@ def _resume_hint() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise StorageError(f"{error}; then go on with the same command and --resume") from None
+        raise StorageError(f"{error}; then continue with the same command and --resume") from None
 
 
 def _session(setup: TrainingSetup) -> Session:

@@ -54,7 +54,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(word: str) -> float:
-    raise BadJson(f"holds {word}, which is no number of JSON")
+    raise BadJson(f"holds {word}, which is not a JSON number")
 
 
 def _check_strings(value: Any) -> None:

@@ -27,7 +27,7 @@ def parquet_records(path: Path) -> Records:
         try:
             yield
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: is no Parquet file, or is damaged: {escaped(error, limit=200)}") from None
+            raise DataError(f"{path}: is not a Parquet file, or is damaged: {escaped(error, limit=200)}") from None
 
     with naming_damage():
         file = parquet.ParquetFile(path)

@@ -162,7 +162,7 @@ def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
         while chunk := read(CHUNK):
             yield chunk
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{name}: is no complete compressed file: {error}") from None
+        raise DataError(f"{name}: is not a complete compressed file: {error}") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
 

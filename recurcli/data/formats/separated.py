@@ -55,7 +55,7 @@ def comma_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
                 values = found
                 faults = zip(taken, more, strict=True)
                 fault = fault or next(
-                    (f"goes on in line {at}, which {bad}" for (at, _), (_, bad) in faults if bad), None
+                    (f"continues in line {at}, which {bad}" for (at, _), (_, bad) in faults if bad), None
                 )
             else:
                 fault = fault or broken
