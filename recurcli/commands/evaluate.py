@@ -16,9 +16,8 @@ from recurcli.data.sources.find import adapted, find_source
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
-from recurcli.evaluation.floors import accuracy_floors
 from recurcli.evaluation.inference import cross_entropy
-from recurcli.evaluation.metrics import classification_report
+from recurcli.evaluation.metrics import accuracy_floors, classification_report
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import sha256_of

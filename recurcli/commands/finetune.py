@@ -35,7 +35,7 @@ from recurcli.runs.model_files import TrainedFiles, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
 from recurcli.training.objectives import ClassificationObjective
-from recurcli.training.signals import StopRequest
+from recurcli.training.session import StopRequest
 
 
 def finetune(request: TrainingRequest) -> Iterator[Event]:

@@ -31,7 +31,7 @@ from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.corpus import Corpus, corpus_tokenizer, read_corpus, stored_tokens, text_files
 from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective
-from recurcli.training.signals import StopRequest
+from recurcli.training.session import StopRequest
 
 
 def pretrain(request: TrainingRequest) -> Iterator[Event]:

@@ -9,14 +9,14 @@ import numpy as np
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation import metrics
-from recurcli.evaluation.floors import accuracy_floors
 from recurcli.evaluation.inference import InferenceConfig, cross_entropy, predict_logits, probabilities
+from recurcli.evaluation.metrics import accuracy_floors
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import write_predictions
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
-from recurcli.training.signals import StopRequest
+from recurcli.training.session import StopRequest
 
 
 @dataclass(frozen=True)

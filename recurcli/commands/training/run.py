@@ -31,8 +31,7 @@ from recurcli.runs.model_card import model_card
 from recurcli.runs.model_files import write_linear_model, write_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.strict_yaml import flatten
-from recurcli.training.session import Session
-from recurcli.training.signals import StopTraining
+from recurcli.training.session import Session, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 Event = Note | Progress | Finished

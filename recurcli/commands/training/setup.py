@@ -24,12 +24,11 @@ from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
-from recurcli.training.fit import TrainingLoop
+from recurcli.training.fit import TrainingLoop, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.optimizer import build_optimizer
 from recurcli.training.schedule import settle_schedule
-from recurcli.training.seeding import seed_weights
-from recurcli.training.signals import StopRequest
+from recurcli.training.session import StopRequest
 
 Model = TypeVar("Model", Classifier, MaskedTokenModel)
 Section = Literal["pretraining", "finetuning"]
