@@ -1,7 +1,7 @@
 """`recur eval`: the scores of a trained classifier on labelled rows."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -225,4 +225,4 @@ def _diagnosis(predictor: Predictor, texts: Sequence[tuple[str, str | None]]) ->
     if not len(rows):
         raise DataError("no row has two tokens; there is nothing to diagnose")
     ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
-    return diagnose(model, ids.to(predictor.config.device), mask.to(predictor.config.device)).to_json()
+    return asdict(diagnose(model, ids.to(predictor.config.device), mask.to(predictor.config.device)))
