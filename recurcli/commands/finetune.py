@@ -67,7 +67,7 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
             _load_pretrained(model, init)
             yield Note(f"starting from {init.path}")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
-        objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer.pad_id)
+        objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
         linear = None
         if preset.finetuning.linear_floor and not request.dry_run and current().is_main:
             linear, note = fit_linear_floor(train, targets, len(task.labels))

@@ -1,4 +1,4 @@
-"""Masks tokens for masked-language-model pre-training, with new draws each time a row is read.
+"""Masks tokens, for masked-language-model pre-training and as token dropout, with new draws each time a row is read.
 
 Shapes: B batch, T positions.
 """
@@ -33,15 +33,40 @@ def mask_tokens(
     All draws are from `generator`, on its device; their number depends on the shape of `ids` alone.
     """
     device = generator.device
-    chance = torch.rand(ids.shape, generator=generator, device=device).to(ids.device)
+    selected = _select(ids, mask, probability, word_ids, generator)
     drawn = torch.randint(len(word_ids), ids.shape, generator=generator, device=device).to(ids.device)
     words = torch.as_tensor(word_ids, dtype=ids.dtype, device=ids.device)
-    is_word = torch.zeros(int(max(ids.max(), words.max())) + 1, dtype=torch.bool, device=ids.device)
-    is_word[words] = True
-    selected = mask & is_word[ids] & (chance < probability)
     words = words[drawn]
     if scheme == "random":
         return torch.where(selected, words, ids), selected
     fate = torch.rand(ids.shape, generator=generator, device=device).to(ids.device)
     replaced = torch.where(fate < 0.8, torch.full_like(ids, mask_id), torch.where(fate < 0.9, words, ids))
     return torch.where(selected, replaced, ids), selected
+
+
+def drop_tokens(
+    ids: Tensor,
+    mask: Tensor,
+    *,
+    probability: float,
+    word_ids: NDArray[np.int64],
+    mask_id: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Return `ids` (B, T) in which each token of `word_ids` became `mask_id` with `probability`.
+
+    Word dropout (Iyyer et al., 2015, section 4.1, drop the word; Bowman et al., 2016, section 3.1, replace it by [UNK]). That
+    it becomes [MASK] is ours: the length stays, and no text holds [MASK].
+    """
+    return torch.where(_select(ids, mask, probability, word_ids, generator), torch.full_like(ids, mask_id), ids)
+
+
+def _select(
+    ids: Tensor, mask: Tensor, probability: float, word_ids: NDArray[np.int64], generator: torch.Generator
+) -> Tensor:
+    """Select (B, T) each real position that holds one of `word_ids` with `probability`."""
+    chance = torch.rand(ids.shape, generator=generator, device=generator.device).to(ids.device)
+    words = torch.as_tensor(word_ids, dtype=ids.dtype, device=ids.device)
+    is_word = torch.zeros(int(max(ids.max(), words.max())) + 1, dtype=torch.bool, device=ids.device)
+    is_word[words] = True
+    return mask & is_word[ids] & (chance < probability)

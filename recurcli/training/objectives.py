@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.tokens.batching import TokenRows, collate
-from recurcli.tokens.masking import mask_tokens
+from recurcli.tokens.masking import drop_tokens, mask_tokens
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 
@@ -104,20 +104,35 @@ class ClassificationObjective:
     """Hinge loss or cross-entropy on labelled rows, weighted by class."""
 
     def __init__(
-        self, tokens: Tokens, targets: Sequence[int], labels: Sequence[str], config: FinetuningConfig, pad_id: int
+        self,
+        tokens: Tokens,
+        targets: Sequence[int],
+        labels: Sequence[str],
+        config: FinetuningConfig,
+        tokenizer: Tokenizer,
     ) -> None:
         self.tokens = tokens
         self.lengths = tokens.lengths
         self.targets = torch.tensor(targets, dtype=torch.long)
         self.config = config
-        self.pad_id = pad_id
+        self.tokenizer = tokenizer
+        self.word_ids = tokenizer.word_ids
         self.class_weights = class_weights(config, labels, self.targets)
 
     def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """Split the batch of `rows` into at most `count` micro-batches; `generator` is not used."""
+        """Split the batch of `rows` into at most `count` micro-batches; token dropout draws from `generator`."""
         batches = []
         for some in np.array_split(rows, min(count, len(rows))):
-            ids, mask = collate(self.tokens, some, pad_id=self.pad_id)
+            ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
+            if self.config.token_dropout:
+                ids = drop_tokens(
+                    ids,
+                    mask,
+                    probability=self.config.token_dropout,
+                    word_ids=self.word_ids,
+                    mask_id=self.tokenizer.mask_id,
+                    generator=generator,
+                )
             targets = self.targets[torch.from_numpy(some)]
             batches.append(MicroBatch(ids, mask, targets, None, float(self.class_weights[targets].sum())))
         return batches

@@ -6,7 +6,7 @@ import torch
 
 from recurcli.tokens.batching import collate
 from recurcli.tokens.config import TokenizerConfig
-from recurcli.tokens.masking import MaskingScheme, mask_tokens
+from recurcli.tokens.masking import MaskingScheme, drop_tokens, mask_tokens
 from recurcli.tokens.tokenizer import Tokenizer
 
 WORDS = np.arange(4, 104)
@@ -100,3 +100,15 @@ def test_the_generator_alone_decides(scheme: MaskingScheme) -> None:
     torch.manual_seed(2)
     assert torch.equal(first[2], corrupted(scheme)[2])
     assert not torch.equal(first[2], corrupted(scheme, seed=1)[2])
+
+
+def test_token_dropout_replaces_words_alone_and_in_its_proportion() -> None:
+    ids, mask = sample()
+    ids[:, 0] = 2  # a separator
+    inputs = drop_tokens(
+        ids, mask, probability=0.4, word_ids=WORDS, mask_id=MASK_ID, generator=torch.Generator().manual_seed(1)
+    )
+    dropped = inputs != ids
+    assert bool((inputs[dropped] == MASK_ID).all())
+    assert not bool(dropped[:, 0].any() or dropped[~mask].any())
+    assert float(dropped[:, 1:][mask[:, 1:]].float().mean()) == pytest.approx(0.4, abs=0.02)

@@ -54,7 +54,7 @@ def training_loop(
     optimization: OptimizationConfig
     if kind == "classification":
         optimization = finetuning = FinetuningConfig(class_weights="balanced", loss="hinge", **settings)
-        objective = ClassificationObjective(tokens, LABELS, labels, finetuning, words.pad_id)
+        objective = ClassificationObjective(tokens, LABELS, labels, finetuning, words)
         model = Classifier(config)
     else:
         optimization = pretraining = PretrainingConfig(**{"loss_on": "masked", "mlm_probability": 0.5, **settings})

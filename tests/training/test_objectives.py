@@ -42,7 +42,7 @@ def test_balanced_weights_give_each_class_the_same_say() -> None:
     words = tokenizer()
     config = FinetuningConfig(class_weights="balanced")
     tokens = words.encode([(text, None) for text in TEXTS], 16)
-    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words.pad_id)
+    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words)
     (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator())
     shares = objective.class_weights[batch.targets]
     assert shares[batch.targets == 0].sum().item() == pytest.approx(shares[batch.targets == 1].sum().item())
@@ -52,10 +52,27 @@ def test_weights_by_label_count_a_row_that_many_times() -> None:
     words = tokenizer()
     tokens = words.encode([(text, None) for text in TEXTS], 16)
     config = FinetuningConfig(class_weights={"y": 3.0})
-    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words.pad_id)
+    objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words)
     assert objective.class_weights.tolist() == [1.0, 3.0]
     with pytest.raises(UsageError, match=r"finetuning\.class_weights: unknown label 'Y'; known: x, y"):
-        ClassificationObjective(tokens, [0] * 5, ("x", "y"), FinetuningConfig(class_weights={"Y": 2.0}), words.pad_id)
+        ClassificationObjective(tokens, [0] * 5, ("x", "y"), FinetuningConfig(class_weights={"Y": 2.0}), words)
+
+
+def test_token_dropout_masks_training_inputs_by_the_generator_of_the_step() -> None:
+    words = tokenizer()
+    tokens = words.encode([(text, None) for text in TEXTS], 16)
+
+    def ids(probability: float, seed: int) -> torch.Tensor:
+        config = FinetuningConfig(token_dropout=probability)
+        objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words)
+        return objective.micro_batches(np.arange(5), 1, torch.Generator().manual_seed(seed))[0].ids
+
+    assert torch.equal(ids(0.5, 1), ids(0.5, 1))
+    assert not torch.equal(ids(0.5, 1), ids(0.5, 2))
+    whole, masked = ids(0.0, 1), ids(0.5, 1)
+    assert int((whole == words.mask_id).sum()) == 0
+    assert int((masked == words.mask_id).sum()) > 0
+    assert torch.equal(whole[masked != words.mask_id], masked[masked != words.mask_id])
 
 
 @pytest.mark.parametrize("loss_on", ["all", "masked"])
