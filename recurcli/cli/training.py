@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recurcli.errors import UsageError
-
 if TYPE_CHECKING:
     from recurcli.commands.training.run import Event
     from recurcli.commands.training.setup import TrainingRequest
@@ -33,8 +31,6 @@ def training_request(
     from recurcli.preset import compose
 
     resolved = compose(preset, data=None if data is None else str(data), settings=settings)
-    if resume and overwrite:
-        raise UsageError("--resume and --overwrite exclude each other")
     from recurcli.commands.training.setup import TrainingRequest
 
     return TrainingRequest(

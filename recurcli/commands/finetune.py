@@ -4,20 +4,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recurcli.commands.training.dev_evaluation import DevEvaluation
-from recurcli.commands.training.linear_floor import fit_linear_floor
+from recurcli.commands.training.dev_evaluation import DevEvaluation, fit_linear_floor
 from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
 from recurcli.commands.training.setup import (
     TrainingRequest,
     TrainingSetup,
     build_loop,
     build_model,
-    describe_split,
-    encode_split,
-    model_config,
-    notes_on,
+    encode_splits,
     settle_tokens,
-    use_vectors,
 )
 from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.labels import labels_that_look_alike
@@ -56,13 +51,10 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
             preset, lambda: train.texts, init and (lambda config: init.tokenizer)
         )
         yield from notes
-        tokens = {name: encode_split(split, tokenizer, max_length) for name, split in splits.items()}
-        for name, split in splits.items():
-            yield from notes_on(name, split, tokens[name], max_length)
+        tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
-        config = model_config(preset, tokenizer, max_length, task.labels, train.columns.to_json())
-        model = build_model(Classifier, config, preset.runtime.seed)
-        yield from use_vectors(model, preset, tokenizer)
+        columns = train.columns.to_json()
+        model = yield from build_model(Classifier, preset, tokenizer, max_length, task.labels, columns)
         if init is not None:
             _load_pretrained(model, init)
             yield Note(f"starting from {init.path}")
@@ -84,9 +76,8 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
                 section="finetuning",
                 status=status,
                 loop=build_loop(preset, "finetuning", model, objective, device, dev, pretrained=init is not None),
-                config=config,
                 tokenizer=tokenizer,
-                data={name: describe_split(split, tokens[name]) for name, split in splits.items()},
+                data=data,
                 stop=stop,
                 dev=dev,
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),

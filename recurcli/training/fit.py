@@ -18,6 +18,7 @@ from torch import nn
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
 from recurcli.events import Progress
+from recurcli.model.models import Backbone
 from recurcli.tokens.batching import epoch_batches
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.objectives import Objective
@@ -85,7 +86,7 @@ class TrainingState:
 class TrainingLoop:
     """The model, optimizer, objective, schedule and evaluation of a training run."""
 
-    model: nn.Module
+    model: Backbone
     optimizer: torch.optim.Optimizer
     objective: Objective
     config: OptimizationConfig
@@ -182,7 +183,7 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     optimizer.step()
     optimizer.zero_grad()
     with torch.no_grad():
-        model.encoder.project_()  # type: ignore[operator, union-attr]
+        model.encoder.project_()
     state.step += 1
     state.loss_sum += loss
     state.loss_steps += 1

@@ -217,5 +217,6 @@ class Session:
         assert self.stop.signal is not None
         self.ranks.broadcast(None)  # a barrier: no rank exits before the checkpoint is written
         name = signal.Signals(self.stop.signal).name
-        way_out = "continue with the same command and --resume"
-        raise Interrupted(self.stop.signal, f"stopped by {name} at step {self.state.step:,}; {way_out}")
+        stop = Interrupted(self.stop.signal, f"stopped by {name} at step {self.state.step:,}")
+        stop.add_note("continue with the same command and --resume")
+        raise stop

@@ -1,22 +1,59 @@
-"""Evaluation on the dev rows in fine-tuning: the dev metric that selects the best model, and the final report."""
+"""Evaluation on the dev rows in fine-tuning: the metric that selects the best model, the report, and the linear floor."""
 
+import hashlib
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from recurcli.cache import cached
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
+from recurcli.errors import DataError, StorageError
 from recurcli.evaluation import metrics
 from recurcli.evaluation.inference import InferenceConfig, cross_entropy, predict_logits, probabilities
 from recurcli.evaluation.metrics import accuracy_floors
-from recurcli.linear.model import LinearModel
+from recurcli.events import Note
+from recurcli.linear.model import FORMAT, LinearModel
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import write_predictions
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
 from recurcli.training.session import StopRequest
+
+
+def fit_linear_floor(train: Split, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:
+    """Fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
+
+    Returns None and the reason if the rows cannot be learned from. A cache that cannot be written is not used.
+    """
+    texts = train.texts
+    rows = hashlib.sha256(repr((texts, targets, num_classes)).encode(errors="surrogatepass")).hexdigest()
+    started, made = time.perf_counter(), "from the cache"
+
+    def fit() -> LinearModel:
+        nonlocal made
+        model = LinearModel.fit(texts, targets, num_classes)
+        made = f"fitted in {time.perf_counter() - started:.1f} s"
+        return model
+
+    def write(path: Path) -> dict[str, Any]:
+        path.write_bytes(fit().to_bytes())
+        return {}
+
+    try:
+        try:
+            path, _ = cached((FORMAT, rows), ".linear.safetensors", write)
+            model = LinearModel.load(path)
+        except StorageError:
+            model = fit()
+    except DataError as error:
+        return None, Note(f"no linear floor: {error}")
+    used = f"{model.rows:,} of {len(texts):,} rows" if model.rows < len(texts) else f"{len(texts):,} rows"
+    return model, Note(f"linear floor: {len(model.ngrams.keys):,} n-grams of {used}, {made}")
 
 
 @dataclass(frozen=True)
