@@ -1,19 +1,19 @@
 """`recur eval`: the scores of a trained classifier on labelled rows."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from recurcli.commands.trained_run import data_config, task_of
 from recurcli.data.columns.find import option, setting
-from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources.find import adapted, find_source
-from recurcli.data.tasks import Task, task_named
+from recurcli.data.tasks import Task
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import cross_entropy
@@ -21,7 +21,6 @@ from recurcli.evaluation.metrics import accuracy_floors, classification_report
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import sha256_of
-from recurcli.inspection.locate import with_options
 from recurcli.model.device import Precision
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.run_directory import RunDirectory
@@ -30,31 +29,6 @@ from recurcli.training.checkpoint import checkpoint_folders
 
 DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
-
-
-def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
-    """Return the data section of the run's preset, with the path `data` and its `columns` (see `evaluate`) if given.
-
-    Raises ModelError if the preset of the run cannot be read, DataError if its data no longer exist.
-    """
-    config = RunDirectory(run).read_data_config()
-    if data is not None:
-        return with_options(config, data.expanduser().absolute(), columns or {})
-    if config.path is not None and not Path(config.path).exists():
-        raise DataError(f"{config.path}: the data of {run} are gone from there; say where they are with --data")
-    return config
-
-
-def task_of(run: Path, predictor: Predictor) -> Task:
-    """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
-    try:
-        task = task_named(predictor.model.config.task)
-    except UsageError as error:
-        raise ModelError(f"{run / 'config.json'}: {error}") from None
-    labels = adapted(task, RunDirectory(run).read_data_config()).labels
-    if labels and labels != predictor.labels:
-        raise ModelError(f"{run / 'config.json'}: its labels are not those of {task.name}")
-    return replace(task, labels=predictor.labels)
 
 
 def evaluate(
