@@ -16,8 +16,8 @@ from recurcli.data.sources.find import adapted, find_source
 from recurcli.data.tasks import Task
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
-from recurcli.evaluation.inference import cross_entropy
-from recurcli.evaluation.metrics import accuracy_floors, classification_report
+from recurcli.evaluation.inference import report_of
+from recurcli.evaluation.metrics import accuracy_floors
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import sha256_of
@@ -78,14 +78,11 @@ def evaluate(
     predictor.dismiss()
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
-    targets = np.array(task.targets(labels))
-    predictions = [task.labels[index] for index in scores.argmax(axis=1)]
-    report = classification_report(labels, predictions, task.labels, loss=cross_entropy(scores, targets))
-    found = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
+    diagnosis = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
     if plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis
 
-        draw_diagnosis(found["diagnosis"], plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
+        draw_diagnosis(diagnosis["diagnosis"], plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
     yield Finished(
         {
             "run": str(run),
@@ -97,11 +94,11 @@ def evaluate(
             "dropped": rows.dropped,
             "path": None if rows.path is None else str(rows.path),
             "sha256": rows.sha256,
-            "metrics": report.to_json(),
+            "metrics": report_of(scores, labels, task).to_json(),
             "floors": accuracy_floors(
                 labels, task.labels, texts, read_linear_model(run), task.floors if name == "dev" else {}
             ),
-            **found,
+            **diagnosis,
         }
     )
 

@@ -47,10 +47,8 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         splits = {"train": train, "dev": train.dev or load_split(task, "dev", preset.data, divided=True)}
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
-        tokenizer, max_length, notes = settle_tokens(
-            preset, lambda: train.texts, init and (lambda config: init.tokenizer)
-        )
-        yield from notes
+        build = None if init is None else lambda config: init.tokenizer
+        tokenizer, max_length = yield from settle_tokens(preset, lambda: train.texts, build)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
         columns = train.columns.to_json()

@@ -72,13 +72,12 @@ def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     corpus = read_corpus(Path(str(preset.data.path)), skip_bad_rows=preset.data.skip_bad_rows)
     size = f"{len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB"
     yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
-    tokenizer, max_length, notes = settle_tokens(
+    tokenizer, max_length = yield from settle_tokens(
         preset, lambda: ((text, None) for text in corpus.texts()), partial(corpus_tokenizer, corpus)
     )
     tokens = stored_tokens(corpus, tokenizer, max_length)
     if corpus.bad_rows:
         yield Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning")
-    yield from notes
     yield from note_on_cuts("text", tokens.truncated, len(tokens), max_length)
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
@@ -88,10 +87,8 @@ def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
 def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer on all texts of the splits and tokenise them."""
     splits = _load_splits(preset)
-    tokenizer, max_length, notes = settle_tokens(
-        preset, lambda: [row for split in splits.values() for row in split.texts]
-    )
-    yield from notes
+    rows = [row for split in splits.values() for row in split.texts]
+    tokenizer, max_length = yield from settle_tokens(preset, lambda: rows)
     tokens, data = yield from encode_splits(splits, tokenizer, max_length)
     return joined(tokens.values()), tokenizer, max_length, data
 

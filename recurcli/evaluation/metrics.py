@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from recurcli.errors import DataError, UsageError, did_you_mean, escaped
+from recurcli.errors import DataError, did_you_mean, escaped
 
 if TYPE_CHECKING:
     from recurcli.linear.model import LinearModel
@@ -124,13 +124,6 @@ def classification_report(
         },
         confusion=tuple(tuple(row) for row in confusion),
     )
-
-
-def compute_metric(name: str, labels: Sequence[str], predictions: Sequence[str], names: Sequence[str]) -> float:
-    """Return one metric of METRICS. Raises UsageError for an unknown name, and DataError as `classification_report` does."""
-    if name not in METRICS:
-        raise UsageError(f"metric '{escaped(name)}' is unknown{did_you_mean(name, METRICS)}")
-    return METRICS[name].compute(*_class_indexes(labels, predictions, names))
 
 
 def accuracy_floors(

@@ -89,11 +89,10 @@ def compose(name: str, *, data: Path | str | None = None, settings: Sequence[str
     config = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
     keys = {field.name: field.default for field in dataclasses.fields(config)}
     defaults = {key: default for key, default in keys.items() if default is not dataclasses.MISSING}
+    files = ("base.yaml", f"tasks/{task}.yaml", f"encoders/{encoder}.yaml")
     layers = [
         _Layer({"encoder": {"name": encoder, **defaults}}, {}),
-        _file_layer(folder / "base.yaml"),
-        _optional_layer(folder / "tasks" / f"{task}.yaml"),
-        _optional_layer(folder / "encoders" / f"{encoder}.yaml"),
+        *(_file_layer(folder / file) for file in files if (folder / file).is_file()),
         *chain,
         *options,
     ]
@@ -192,11 +191,6 @@ def _file_layer(path: Path, own: bool = False) -> _Layer:
     shown = f"presets/{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
     _make_absolute(values, path.parent)
     return _Layer(values, {key: Origin(shown, line) for key, line in lines.items()})
-
-
-def _optional_layer(path: Path) -> _Layer:
-    """Return the layer of a task's or encoder's file; an empty layer if there is no such file."""
-    return _file_layer(path) if path.is_file() else _Layer({}, {})
 
 
 def _setting_layer(setting: str) -> _Layer:

@@ -93,7 +93,13 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         "init": None if request.init is None else str(request.init.absolute()),
         "data": setup.data,
         "machine": machine_facts(loop.device, preset, loop.ranks),
-        "versions": versions(),
+        "versions": {
+            "recurcli": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "tokenizers": tokenizers.__version__,
+            "safetensors": safetensors.__version__,
+        },
         "command_line": sys.argv,
     }
 
@@ -172,15 +178,4 @@ def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[st
         "threads": torch.get_num_threads(),
         "compile": preset.runtime.compile,
         "world size": ranks.world_size,
-    }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that a result depends on."""
-    return {
-        "recurcli": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "tokenizers": tokenizers.__version__,
-        "safetensors": safetensors.__version__,
     }

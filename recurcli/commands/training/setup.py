@@ -108,8 +108,8 @@ def settle_tokens(
     preset: Preset,
     rows: Callable[[], Iterable[tuple[str, str | None]]],
     build: Callable[[TokenizerConfig], Tokenizer] | None = None,
-) -> tuple[Tokenizer, int, list[Note]]:
-    """Return the tokenizer, the largest length, and notes on what each `auto` became for the training `rows`.
+) -> Generator[Note, None, tuple[Tokenizer, int]]:
+    """Return the tokenizer and the largest length; yields notes on what each `auto` became for the training `rows`.
 
     `build` makes the tokenizer; None: it is trained on the rows.
     """
@@ -117,16 +117,15 @@ def settle_tokens(
     def texts() -> Iterator[str]:
         return (text for row in rows() for text in row if text is not None)
 
-    notes = []
     config = settled_tokenizer(preset.tokenizer, texts())
     if config != preset.tokenizer:
-        notes.append(Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts"))
+        yield Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
     tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
     max_length = preset.data.max_length
     if max_length == "auto":
         max_length = choose_max_length(tokenizer.lengths(list(islice(rows(), ROWS_COUNTED))))
-        notes.append(Note(f"data.max_length auto: {max_length} tokens"))
-    return tokenizer, max_length, notes
+        yield Note(f"data.max_length auto: {max_length} tokens")
+    return tokenizer, max_length
 
 
 def encode_splits(
