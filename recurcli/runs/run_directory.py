@@ -20,13 +20,8 @@ from recurcli.runs.model_files import LINEAR_MODEL, MODEL_FILES, PREDICTIONS
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
 
-PRESET, METRICS, RESULT, MODEL_CARD, CHECKPOINTS = (
-    "preset.yaml",
-    "metrics.jsonl",
-    "result.json",
-    "README.md",
-    "checkpoints",
-)
+PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
+MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
 CONTENTS = (PRESET, *MODEL_FILES, LINEAR_MODEL, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_CARD, CHECKPOINTS)
 """All files that a run writes, except its lock."""
 LOCK = ".lock"

@@ -173,7 +173,7 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     model.train()
     losses = _backward(loop, rows, generator)
     loss = losses.pop("loss")
-    norm = _clip(model, loop.config.max_grad_norm)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), loop.config.max_grad_norm or math.inf).item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         optimizer.zero_grad()
         raise NumericError(
@@ -225,12 +225,6 @@ def _sum_gradients(model: nn.Module, ranks: Ranks) -> None:
     ranks.all_reduce_([*gradients, present])
     for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
         parameter.grad = gradient if count else None
-
-
-def _clip(model: nn.Module, largest: float | None) -> float:
-    """Clip the gradient to the norm `largest` (None: no clipping); returns the norm before clipping."""
-    limit = float("inf") if largest is None else largest
-    return nn.utils.clip_grad_norm_(model.parameters(), limit).item()
 
 
 def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:

@@ -158,14 +158,15 @@ class Session:
                 if progress.improved and self.ranks.is_main:
                     self.best = cpu_state(self.loop.model)
                     self.publish(self.best)
-                if progress.dev_metric is not None or progress.step % config.log_every == 0 or self._at_end():
+                at_end = self.loop.finished(self.state)
+                if progress.dev_metric is not None or progress.step % config.log_every == 0 or at_end:
                     now = time.perf_counter()
                     self._log(progress, (progress.tokens - since[0]) / max(now - since[1], 1e-9))
                     since = (progress.tokens, now)
                 if self.stop.agreed():
                     break
                 asked, self.stop.save_asked = self.stop.save_asked, False
-                if progress.step % every == 0 or progress.improved or self._at_end() or asked:
+                if progress.step % every == 0 or progress.improved or at_end or asked:
                     self.save()
                 yield progress
                 if asked:
@@ -193,9 +194,6 @@ class Session:
             ),
             keep=self.loop.config.keep_checkpoints,
         )
-
-    def _at_end(self) -> bool:
-        return self.loop.finished(self.state)
 
     def _log(self, progress: Progress, tokens_per_second: float) -> None:
         line: dict[str, Any] = {
