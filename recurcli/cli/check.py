@@ -54,7 +54,6 @@ def check(
     CLUE files and zips: why they would score 0. Exit code 3 where rows would be lost, a training would stop or a file would
     score 0; warnings leave it 0.
     """
-    from recurcli.commands.check import CheckRequest
     from recurcli.commands.check import check as command
     from recurcli.display import progress, tables
     from recurcli.display.check import print_check
@@ -67,8 +66,8 @@ def check(
         "header": header,
         "delimiter": delimiter,
     }
-    request = CheckRequest(paths=tuple(paths), task=task, preset=preset, columns=columns, lengths=not no_lengths)
-    result = progress.follow(command(request), quiet=quiet)
+    events = command(paths, task=task, preset=preset, columns=columns, lengths=not no_lengths)
+    result = progress.follow(events, quiet=quiet)
     if json:
         tables.print_json(result)
     else:

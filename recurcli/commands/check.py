@@ -1,58 +1,56 @@
 """`recur check`: reports errors in data files and CLUE submissions before training or upload."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from recurcli.data.config import with_options
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError, StorageError, escaped
 from recurcli.events import Finished, Note, RowsDone
-from recurcli.export.clue import validate
+from recurcli.export.clue import is_submission, validate
 from recurcli.findings import Finding, by_gravity
 from recurcli.inspection.inspect import inspect
-from recurcli.inspection.locate import find_datasets, is_submission, with_options
+from recurcli.inspection.locate import find_datasets
 from recurcli.preset import Preset, compose
 
 
-@dataclass(frozen=True)
-class CheckRequest:
-    """The arguments of the command line."""
-
-    paths: tuple[Path, ...]
-    task: str | None = None
-    preset: str | None = None
-    columns: Mapping[str, str | bool | None] = field(default_factory=dict)
-    """The options `text`, `pair`, `label`, `id`, `header` and `delimiter`; None: not given."""
-    lengths: bool = True
-
-
-def check(request: CheckRequest) -> Iterator[Note | RowsDone | Finished]:
+def check(
+    paths: Sequence[Path],
+    *,
+    task: str | None = None,
+    preset: str | None = None,
+    columns: Mapping[str, str | bool | None] | None = None,
+    lengths: bool = True,
+) -> Iterator[Note | RowsDone | Finished]:
     """Check each path; yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
-    Raises DataError or StorageError if a single path cannot be read. With several paths, the report of that path says so.
+    `columns`: the options `text`, `pair`, `label`, `id`, `header` and `delimiter`; None: not given. Raises DataError or
+    StorageError if a single path cannot be read. With several paths, the report of that path says so.
     """
-    preset = None if request.preset is None else compose(request.preset).preset
-    task, reason = None if preset is None else preset.task, "from the preset"
-    if request.task is not None:
-        task, reason = task_named(request.task).name, "from --task"
+    columns, reason = columns or {}, "from --task"
+    settings = None if preset is None else compose(preset).preset
+    if task is not None:
+        task = task_named(task).name
+    elif settings is not None:
+        task, reason = settings.task, "from the preset"
     reports: list[dict[str, Any]] = []
-    for path in request.paths:
+    for path in paths:
         try:
-            if request.columns.get("text") is None and is_submission(path):
+            if columns.get("text") is None and is_submission(path):
                 reports.append(_report("submission", path, validate(path)))
                 continue
             datasets = find_datasets(path, task, reason)
             if len(datasets) > 1:
                 yield Note(f"{path}: a folder of tasks: {', '.join(dataset.task for dataset in datasets)}")
             for dataset in datasets:
-                used = preset or _preset_of(dataset.task)
-                config = with_options(used.data, dataset.path, request.columns)
-                facts, findings = yield from inspect(dataset, config, used.tokenizer if request.lengths else None)
+                used = settings or _preset_of(dataset.task)
+                config = with_options(used.data, dataset.path, columns)
+                facts, findings = yield from inspect(dataset, config, used.tokenizer if lengths else None)
                 reports.append(_report("data", dataset.path, findings, facts))
         except (DataError, StorageError) as error:
-            if len(request.paths) == 1:
+            if len(paths) == 1:
                 raise
             reports.append(_report("unreadable", path, [Finding("error", escaped(error, limit=4000))]))
     counts = {level: sum(report[level] for report in reports) for level in ("errors", "warnings")}

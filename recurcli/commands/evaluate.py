@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from recurcli.commands.trained_run import data_config, task_of
-from recurcli.data.columns.find import option, setting
+from recurcli.data.columns import option, setting
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources.find import adapted, find_source
+from recurcli.data.sources import adapted, find_source
 from recurcli.data.tasks import Task
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError

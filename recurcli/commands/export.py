@@ -8,9 +8,12 @@ from recurcli.commands.trained_run import data_config, task_of
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
-from recurcli.export.formats import FORMATS, ExportFormat
-from recurcli.export.trained_run import Texts, TrainedRun
+from recurcli.export.clue_export import export_clue
+from recurcli.export.format import ExportFormat, Texts, TrainedRun
 from recurcli.model.device import Precision
+
+FORMATS: dict[str, ExportFormat] = {"clue": ExportFormat(export_clue, ".zip", "a CLUE submission is a zip")}
+"""The formats of `recur export` by the value of `--format`; each is a file of `recurcli.export` and a row here."""
 
 
 def export(

@@ -15,8 +15,8 @@ from recurcli.commands.training.setup import (
     settle_tokens,
 )
 from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
-from recurcli.data.labels import labels_that_look_alike
 from recurcli.data.tasks import Task, task_named
+from recurcli.data.values import labels_that_look_alike
 from recurcli.distributed.group import current
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.inference import InferenceConfig

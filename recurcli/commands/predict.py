@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import hashlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,18 +12,11 @@ from pathlib import Path
 import torch
 
 from recurcli.commands.prediction.output import OutputStream, is_terminal, refuse_output
-from recurcli.commands.prediction.reader import (
-    WINDOW_CHARACTERS,
-    Input,
-    InputFormat,
-    Windows,
-    open_input,
-    scan,
-)
+from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
-from recurcli.data.columns.input import ColumnOptions, find_input_columns
-from recurcli.data.formats.records import Format
+from recurcli.data.formats.rows import Format
+from recurcli.data.input_columns import ColumnOptions, find_input_columns
 from recurcli.distributed.group import current
 from recurcli.errors import DataError
 from recurcli.evaluation.predictor import WINDOW, Predictor
@@ -75,19 +69,16 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             _load(request).dismiss()
         return
     with contextlib.ExitStack() as stack:
-        output = open_output(request.output, stack, resume=request.resume, overwrite=request.overwrite)
+        output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
         predictor = _load(request)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         records, waits = open_input(input, stack, at_once=_answers_at_once(request, output))
         if records.name == "standard input" and sys.stdin.isatty():
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
-        sample = next(Windows(records, waits), [])
+        sample = next(windows(records, waits), [])
         columns = find_input_columns(records, sample, predictor.model.config.columns, request.columns)
-        if columns.doubt:
-            yield Note(f"{records.name}: {columns.doubt}", "warning")
-        if columns.unread:
-            yield Note(f"{records.name}: {columns.unread}")
+        yield from columns.notes
         format = request.format or _same_format(records.format)
         whole, columns = scan(input, columns, separated=format in ("tsv", "csv"))
         if request.strict and whole and whole.first_fault:
@@ -105,10 +96,11 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         progress = output.begin(**_facts(request, predictor, writer))
         for note in output.notes:
             yield Note(note, "warning")
-        rows = Windows(chain(sample[1:] if columns.header else sample, records), waits, hashed=output.resumable)
+        digest = hashlib.sha256()
+        rows = windows(chain(sample[1:] if columns.header else sample, records), waits, digest)
         del sample  # or it would stay in memory until the end
         if progress.rows:
-            rows.skip(progress, records.name)
+            skip(rows, digest, progress, records.name)
             predictor.truncated = progress.truncated
             yield Note(f"{request.output}: going on after row {progress.rows:,}")
         else:
@@ -130,7 +122,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
                     for number, (record, prediction, text) in enumerate(predictions, before)
                 )
             )
-            progress.truncated, progress.input_sha256 = predictor.truncated, rows.digest.hexdigest()
+            progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
             output.save(progress)
     predictor.dismiss()
     if not progress.rows:
@@ -144,11 +136,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
 
 def _load(request: PredictRequest) -> Predictor:
     return Predictor.load(
-        request.run,
-        device=request.device,
-        precision=request.precision,
-        batch_size=request.batch_size,
-        ranks=current(),
+        request.run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=current()
     )
 
 
@@ -164,11 +152,8 @@ def _answers_at_once(request: PredictRequest, output: OutputStream) -> bool:
     """
     if output.resumable:
         return False
-    return request.unbuffered or is_terminal(request.output) or (str(request.source) == "-" and _typed())
-
-
-def _typed() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
+    typed = str(request.source) == "-" and sys.stdin is not None and sys.stdin.isatty()
+    return request.unbuffered or is_terminal(request.output) or typed
 
 
 def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:

@@ -17,7 +17,7 @@ from recurcli.commands.training.setup import (
     settle_tokens,
 )
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources.find import has_split
+from recurcli.data.sources import has_split
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
 from recurcli.events import Note

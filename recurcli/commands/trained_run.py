@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from recurcli.data.config import DataConfig
-from recurcli.data.sources.find import adapted
+from recurcli.data.config import DataConfig, with_options
+from recurcli.data.sources import adapted
 from recurcli.data.tasks import Task, task_named
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.predictor import Predictor
-from recurcli.inspection.locate import with_options
 from recurcli.runs.run_directory import RunDirectory
 
 

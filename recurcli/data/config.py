@@ -1,9 +1,11 @@
 """The keys `data.*` of a preset; importable without torch."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from recurcli.errors import did_you_mean
+from recurcli.errors import UsageError, did_you_mean
 from recurcli.validation import STRICT
 
 SPLITS = ("train", "dev", "test", "test1.0")
@@ -64,3 +66,12 @@ class DataConfig:
         for name in ("path", "hub", "text", "pair", "label", "id"):
             if getattr(self, name) in ("", (), ("",)):
                 raise ValueError(f"{name} must not be empty; leave it out, or write null")
+
+
+def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:
+    """Return `config` for the data at `path` with the `columns` of the command line; UsageError for a bad value."""
+    given = {key: value for key, value in columns.items() if value is not None}
+    try:
+        return replace(config, path=str(path), files=None if path.is_file() else config.files, **given)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None

@@ -3,22 +3,20 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.columns.find import Columns, find_columns, setting
-from recurcli.data.columns.texts import BadRow, TextColumns
+from recurcli.data.columns import Columns, find_columns, setting
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
 from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.records import Format, Record, Records, kind_of
-from recurcli.data.labels import label_of, ordered_labels, refuse_what_are_no_labels
-from recurcli.data.sources.find import Source, adapted, find_source
-from recurcli.data.sources.hub import load_hub_split
+from recurcli.data.formats.rows import Format, Record, Records, kind_of
+from recurcli.data.listops import listops_rows
+from recurcli.data.sources import Source, adapted, find_source, load_hub_split
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
-from recurcli.data.tasks.listops import listops_rows
+from recurcli.data.values import BadRow, TextColumns, label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note
 from recurcli.files import sha256_of
@@ -90,11 +88,12 @@ def load_split(
     """
     task = adapted(task, config)
     labelled = task.has_labels(split) if labelled is None else labelled
-    source: Source | None = None
+    path, layout = None, PLAIN
     if config.path is not None:
         source = find_source(task, split, config, divided=divided)
-        records, is_divided = open_source(source, task, config), source.divided
-        labelled = labelled and split not in source.layout.unlabelled
+        path, layout, is_divided = source
+        records = open_source(source, task, config)
+        labelled = labelled and split not in layout.unlabelled
     elif task.hub is not None:
         records, is_divided = load_hub_split(task, split)
         labelled = labelled and not any(split in layout.unlabelled for layout in task.layouts)
@@ -104,7 +103,8 @@ def load_split(
         rows = (Record(line, row._asdict()) for line, row in enumerate(listops_rows(task, split), 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
-        everything = _read_split(records, task, config, source, labelled=labelled, way_out=way_out)
+        columns = find_columns(records, task, config, layout, labelled=labelled, way_out=way_out)
+        everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
         return everything
     splitter = DevSplitter(task.dev_every, config.dev_seed)
@@ -162,31 +162,19 @@ def open_source(source: Source, task: Task, config: DataConfig) -> Records:
 
 
 def _read_split(
-    records: Records,
-    task: Task,
-    config: DataConfig,
-    source: Source | None,
-    *,
-    labelled: bool,
-    way_out: Callable[[str, str], str],
+    records: Records, task: Task, config: DataConfig, columns: Columns, renamed: Mapping[str, str], path: Path | None
 ) -> Split:
-    """Read the examples of `records`, which are those of the file or folder `source` (None: the Hub or the generator)."""
-    layout = PLAIN if source is None else source.layout
-    columns = find_columns(records, task, config, layout, labelled=labelled, way_out=way_out)
+    """Read the examples of `records`, which are those of the file or folder `path` (None: the Hub or the generator)."""
     numbered: list[tuple[int, Example]] = []
     bad: list[str] = []
     rows = dropped = 0
-    for number, record in enumerate(records):
-        rows += 1
-        try:
-            example = example_of(record, task, columns, layout.label_names)
-        except BadRow as reason:
-            bad.append(f"{records.name}:{record.line}: {reason}")
-            continue
-        if example.label is not None and example.label == task.dropped_label:
+    for rows, (record, example) in enumerate(examples_of(records, task, columns, renamed), 1):
+        if isinstance(example, BadRow):
+            bad.append(f"{records.name}:{record.line}: {example}")
+        elif example is None:
             dropped += 1
         else:
-            numbered.append((number, example))
+            numbered.append((rows - 1, example))
     judge_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows)
     if not numbered:
         raise DataError(f"{records.name}: no row is left of {rows}" if rows else f"{records.name}: has no rows")
@@ -195,7 +183,6 @@ def _read_split(
         if config.id is not None:
             raise _repeated_id(numbered, records.name, str(config.id))
         examples = [example._replace(id=str(number)) for number, example in numbered]
-    path = None if source is None else source.path
     sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
     return Split(examples, path, sha256, columns.texts, columns.label, dropped, bad)
 
@@ -231,18 +218,29 @@ def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, coun
     )
 
 
-def example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[str, str]) -> Example:
-    """Return the record as an example, its id "" if it has none; raises BadRow if it cannot be used.
+def examples_of(
+    records: Iterable[Record], task: Task, columns: Columns, renamed: Mapping[str, str]
+) -> Iterator[tuple[Record, Example | BadRow | None]]:
+    """Yield each record with its example: a BadRow if it cannot be used, None if its label is the task's `dropped_label`.
 
-    `renamed`: label in this file to the task's label.
+    `renamed`: label in this file to the task's label. The id of an example without one is "".
     """
+    for record in records:
+        try:
+            yield record, _example_of(record, task, columns, renamed)
+        except BadRow as reason:
+            yield record, reason
+
+
+def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[str, str]) -> Example | None:
     text, pair, fault = columns.texts.read(record)
     if fault is not None:
         raise BadRow(fault)
-    fields = record.fields
-    row_id = _id_of(fields.get(columns.id)) if columns.id is not None else ""
-    label = label_of(fields, columns.label, task, renamed) if columns.label is not None else None
-    return Example(row_id, text, pair, label)
+    row_id = _id_of(record.fields.get(columns.id)) if columns.id is not None else ""
+    if columns.label is None:
+        return Example(row_id, text, pair, None)
+    label = label_of(record.fields, columns.label, task, renamed)
+    return None if label == task.dropped_label else Example(row_id, text, pair, label)
 
 
 def _id_of(value: Any) -> str:

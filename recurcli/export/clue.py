@@ -1,4 +1,4 @@
-"""Writes and checks CLUE submissions: flat zips of prediction files; the same labels give the same bytes.
+"""Writes, recognises and checks CLUE submissions: flat zips of prediction files; the same labels give the same bytes.
 
 The format is that of CLUE's submission guide (CLUEbenchmark/CLUE, update of 2021-09-04): one file for each task of any
 subset. A zip is read member by member into memory, never extracted.
@@ -7,6 +7,7 @@ subset. A zip is read member by member into memory, never extracted.
 import copy
 import io
 import json
+import re
 import stat
 import struct
 import zipfile
@@ -16,12 +17,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from recurcli.data.formats.rows import BOM
 from recurcli.errors import DataError, StorageError, UsageError, escaped
 from recurcli.export.clue_file import MAX_BYTES, OTHER_NAMES, name_fault, targets, validate_file
 from recurcli.files import write_atomically
 from recurcli.findings import Finding, Findings, by_gravity
 
 MAX_ZIP_BYTES = 16 << 20
+HEAD = 1 << 16
+"""Bytes of a file from which `is_submission` recognises it."""
 MAX_MEMBERS = 32
 """Members that are checked; CLUE reads about 15 names."""
 
@@ -32,6 +36,22 @@ _DAMAGE = (
     *(OSError, OverflowError),  # a seek to before the file's start, or beyond what an offset can be
 )
 """Errors that zipfile raises for damaged bytes."""
+
+
+def is_submission(path: Path) -> bool:
+    """Return whether the file is named like CLUE predictions or a zip, or its rows have only `id` and `label`."""
+    name = path.name.lower()
+    if name.endswith(".zip") or re.search(r"_predict\.jsonl?$", name):
+        return True
+    if not name.endswith((".json", ".jsonl", ".ndjson")) or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD).removeprefix(BOM).decode(errors="replace")
+        value, _ = json.JSONDecoder().raw_decode(head.lstrip(" \t\r\n["))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and set(value) in ({"label"}, {"id", "label"})
 
 
 def submission_bytes(labels: Sequence[str]) -> bytes:
@@ -153,34 +173,33 @@ def _is_junk(member: zipfile.ZipInfo) -> bool:
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings) -> bytes | None:
-    """Return the bytes of a member; None, with a finding, if it cannot be read."""
-    content, fault = _read_member(archive, member)
+    """Return the bytes of a member; None, with a finding, if it cannot be read.
+
+    Neither the declared size nor the real one may pass MAX_BYTES.
+    """
+    content, fault = None, None
+    too_large = f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
+    if member.flag_bits & 1:
+        fault = "is encrypted; make the zip without a password"
+    elif stat.S_ISLNK(member.external_attr >> 16):
+        fault = "is a symbolic link; zip the file that it leads to"
+    elif member.compress_type not in _READABLE:
+        fault = "is compressed in a way that not every reader knows; use zip's default, deflate"
+    elif member.file_size > MAX_BYTES:
+        fault = too_large
+    else:
+        unbounded = copy.copy(member)
+        unbounded.file_size = 2 * MAX_BYTES  # zipfile stops at the declared size, which may be too small
+        try:
+            with archive.open(unbounded) as stream:
+                content = stream.read(MAX_BYTES + 1)
+        except _DAMAGE as error:
+            fault = f"is damaged: {escaped(error)}"
+    if content is not None and len(content) > MAX_BYTES:
+        content, fault = None, too_large
+    elif content is not None and len(content) != member.file_size:
+        fault = f"holds {len(content):,} bytes but declares {member.file_size:,}; make the zip anew"
     if fault is not None:
         shown = escaped(member.orig_filename)
         found.add("error", f"member {shown}", f"'{shown}' {fault}")
     return content
-
-
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[bytes | None, str | None]:
-    """Return the bytes of a member and its fault. Neither the declared size nor the real one may pass MAX_BYTES."""
-    too_large = f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
-    if member.flag_bits & 1:
-        return None, "is encrypted; make the zip without a password"
-    if stat.S_ISLNK(member.external_attr >> 16):
-        return None, "is a symbolic link; zip the file that it leads to"
-    if member.compress_type not in _READABLE:
-        return None, "is compressed in a way that not every reader knows; use zip's default, deflate"
-    if member.file_size > MAX_BYTES:
-        return None, too_large
-    unbounded = copy.copy(member)
-    unbounded.file_size = 2 * MAX_BYTES  # zipfile stops at the declared size, which may be too small
-    try:
-        with archive.open(unbounded) as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except _DAMAGE as error:
-        return None, f"is damaged: {escaped(error)}"
-    if len(content) > MAX_BYTES:
-        return None, too_large
-    if len(content) != member.file_size:
-        return content, f"holds {len(content):,} bytes but declares {member.file_size:,}; make the zip anew"
-    return content, None

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources.find import find_source
+from recurcli.data.sources import find_source
 from recurcli.errors import DataError, UsageError
 from recurcli.events import Note, RowsDone
 from recurcli.export.clue import validate, write_submission
 from recurcli.export.clue_file import Target
-from recurcli.export.trained_run import TrainedRun
+from recurcli.export.format import TrainedRun
 
 
 class _Answer(NamedTuple):

@@ -1,21 +1,16 @@
-"""Finds the data at a PATH of `recur check`: a CLUE submission, one task's file or folder, or a folder of task folders."""
+"""Finds the data at a PATH of `recur check`: one task's file or folder, or a folder of task folders."""
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.formats.rows import BOM
-from recurcli.data.sources.find import Source, adapted, find_source, split_named, splits_of
+from recurcli.data.sources import Source, adapted, find_source, split_named, splits_of
 from recurcli.data.tasks import CUSTOM, TASKS, Task
-from recurcli.errors import DataError, UsageError
+from recurcli.errors import DataError
 
 UNNAMED = "rows"
 """The split of a single file whose name names no split."""
-_HEAD = 1 << 16
 _COMMON_NAME = re.compile(r"(train|dev|validation|test)(\.[a-z]+)?")
 """File names that many tasks share."""
 
@@ -45,22 +40,6 @@ class DataFile(NamedTuple):
 
     source: Source
     splits: tuple[str, ...]
-
-
-def is_submission(path: Path) -> bool:
-    """Return whether the file is named like CLUE predictions or a zip, or its rows have only `id` and `label`."""
-    name = path.name.lower()
-    if name.endswith(".zip") or re.search(r"_predict\.jsonl?$", name):
-        return True
-    if not name.endswith((".json", ".jsonl", ".ndjson")) or not path.is_file():
-        return False
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD).removeprefix(BOM).decode(errors="replace")
-        value, _ = json.JSONDecoder().raw_decode(head.lstrip(" \t\r\n["))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and set(value) in ({"label"}, {"id", "label"})
 
 
 def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
@@ -136,12 +115,3 @@ def find_files(task: Task, config: DataConfig) -> list[DataFile]:
         elif source.divided:
             files[source.path] = DataFile(source, ("train", "dev"))
     return list(files.values())
-
-
-def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:
-    """Return `config` for the data at `path` with the `columns` of the command line; UsageError for a bad value."""
-    given = {key: value for key, value in columns.items() if value is not None}
-    try:
-        return replace(config, path=str(path), files=None if path.is_file() else config.files, **given)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise UsageError(f"--{error}") from None

@@ -1,22 +1,23 @@
-"""Reads the rows of a file once. Keeps numbers and hashes of each row, not its texts."""
+"""Reads the rows of a file once. Keeps numbers and hashes of each row, not its texts, and finds repeats with them."""
 
 import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns.find import Columns, find_columns, option
-from recurcli.data.columns.names import is_usual
-from recurcli.data.columns.texts import BadRow
+from recurcli.data.columns import Columns, find_columns, is_usual, option
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter
-from recurcli.data.examples import Example, example_of, open_source
-from recurcli.data.formats.records import Record
+from recurcli.data.examples import Example, examples_of, open_source
+from recurcli.data.formats.rows import Record
 from recurcli.data.tasks import Task
+from recurcli.data.values import BadRow, TextColumns
 from recurcli.errors import DataError
 from recurcli.inspection.locate import DataFile
 
@@ -28,6 +29,12 @@ WINDOW_ROWS = 4096
 WINDOW_CHARACTERS = 4 << 20
 """Tokens are counted in windows of at most so many rows and about so many characters."""
 
+LISTED = 5
+"""Texts, and lines of each, that are listed; all are counted."""
+LABEL_BITS = 31
+"""Bits of a label's number beside that of a text."""
+
+Numbers = NDArray[np.int64]
 TokenCounter = Callable[[Sequence[tuple[str, str | None]]], NDArray[np.int64]]
 """Maps texts and pairs to their lengths in tokens, (rows,)."""
 
@@ -52,8 +59,9 @@ class SplitRows:
         self.drawn = len(file.splits) > 1
         """Whether the dev rows are drawn from the training file."""
         self.label_numbers = label_numbers
-        self.columns: Columns | None = None
+        self.columns = Columns(TextColumns(()), None, None)
         self.format: str | None = None
+        """None: the file could not be opened."""
         self.header = False
         """Whether the first row of a TSV or CSV file was read as column names."""
         self.fault: str | None = None
@@ -70,6 +78,8 @@ class SplitRows:
         """Label numbers, -1 for a row without a label."""
         self.lengths = array("q")
         """Tokens of each row; empty if none were counted."""
+        self.uncounted: list[tuple[str, str | None]] = []
+        """Texts of the last rows, whose tokens are not yet counted."""
         self.label_counts: Counter[str] = Counter()
         self.label_lines: dict[str, int] = {}
         """The line of each label's first row."""
@@ -87,10 +97,10 @@ class SplitRows:
 
     def add(self, line: int, example: Example) -> None:
         """Add a usable row."""
-        text, pair, label = example.text, example.pair, example.label
+        _, text, pair, label = example
         self.lines.append(line)
         self.texts += digest(text if pair is None else f"{text}\0{pair}")
-        if self.columns is not None and self.columns.id is not None:
+        if self.columns.id is not None:
             self.ids += digest(example.id)
             if not example.id:
                 self.issues["no id"].append(line)
@@ -120,13 +130,12 @@ def read_rows(
 
     A DataError of the file becomes the `fault` of its splits.
     """
-    window: list[tuple[SplitRows, tuple[str, str | None]]] = []
     characters = number = 0
     try:
         for number, (record, example, is_dev) in enumerate(_examples(file, task, config, splits.values()), 1):
             rows = splits["dev" if is_dev else file.splits[0]]
             rows.read += 1
-            if number == 1 and _names_columns(record, rows.columns):
+            if number == 1 and all(is_usual(record.fields.get(column)) for column in rows.columns.texts.names):
                 rows.issues["header"].append(record.line)
             if isinstance(example, BadRow):
                 rows.add_bad(record.line, example)
@@ -135,25 +144,25 @@ def read_rows(
             else:
                 rows.add(record.line, example)
                 if count_tokens is not None:
-                    window.append((rows, (example.text, example.pair)))
+                    rows.uncounted.append((example.text, example.pair))
                     characters += len(example.text) + len(example.pair or "")
             if number % WINDOW_ROWS == 0 or characters > WINDOW_CHARACTERS:
-                _add_lengths(window, count_tokens)
+                _add_lengths(splits, count_tokens)
                 characters = 0
                 yield number
     except DataError as error:
         for rows in splits.values():
             rows.fault = str(error)
-    _add_lengths(window, count_tokens)
+    _add_lengths(splits, count_tokens)
     yield number
 
 
-def _add_lengths(window: list[tuple[SplitRows, tuple[str, str | None]]], count_tokens: TokenCounter | None) -> None:
-    """Append the lengths of the rows in the window to their splits, and empty the window."""
-    lengths = [] if count_tokens is None else count_tokens([texts for _, texts in window]).tolist()
-    for (rows, _), length in zip(window, lengths, strict=False):
-        rows.lengths.append(length)
-    window.clear()
+def _add_lengths(splits: Mapping[str, SplitRows], count_tokens: TokenCounter | None) -> None:
+    """Count the tokens of the uncounted rows, and forget their texts."""
+    for rows in splits.values():
+        if count_tokens is not None:
+            rows.lengths.extend(count_tokens(rows.uncounted).tolist())
+        rows.uncounted.clear()
 
 
 def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[str]:
@@ -182,22 +191,82 @@ def _examples(
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.header = layout.header and records.format in ("tsv", "csv")
-        for record in records:
-            example: Example | BadRow | None
+        for record, example in examples_of(records, task, columns, layout.label_names):
             is_dev = False
-            try:
-                example = example_of(record, task, columns, layout.label_names)
-            except BadRow as reason:
-                example = reason
-            else:
-                if example.label is not None and example.label == task.dropped_label:
-                    example = None
-                elif splitter is not None:
-                    is_dev = splitter.is_dev(example.text, example.pair, example.label)
+            if splitter is not None and isinstance(example, Example):
+                is_dev = splitter.is_dev(example.text, example.pair, example.label)
             yield record, example, is_dev
 
 
-def _names_columns(record: Record, columns: Columns | None) -> bool:
-    """Return whether every text of the row is a usual name of a text column."""
-    texts = () if columns is None else (*columns.texts.text, *columns.texts.pair)
-    return all(is_usual(record.fields.get(column)) for column in texts)
+def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:
+    """Return a number for each row of each split, (rows,): equal texts (or pairs) have equal numbers in all splits."""
+    digests = [np.frombuffer(split.texts, dtype=np.uint64) for split in splits]
+    numbers = np.unique(np.concatenate(digests), return_inverse=True)[1]
+    return np.split(numbers, np.cumsum([len(part) for part in digests])[:-1])
+
+
+def note_repeated_ids(split: SplitRows) -> None:
+    """Add the issue "repeated id" for each row whose id an earlier row has. Rows without an id are ignored."""
+    ids = np.frombuffer(split.ids, dtype=np.uint64)
+    again = ids != np.frombuffer(digest(""), dtype=np.uint64)
+    again[np.unique(ids, return_index=True)[1]] = False
+    if again.any():
+        split.issues["repeated id"].extend(np.array(split.lines)[again].tolist())
+
+
+def repeated_texts(split: SplitRows, numbers: Numbers) -> dict[str, Any]:
+    """Return the repeated texts of a split, and those with more than one label, as counts and first lines."""
+    counts = np.bincount(numbers)
+    repeated = np.flatnonzero(counts > 1)
+    several_labels = np.flatnonzero(np.bincount(_text_labels(split, numbers) >> LABEL_BITS) > 1)
+    lines, labels, names = np.array(split.lines), np.array(split.labels), list(split.label_numbers)
+    conflicts = [(lines[rows], np.unique(labels[rows])) for rows in _rows_of_first(numbers, several_labels)]
+    return {
+        "texts": len(repeated),
+        "rows": int((counts[repeated] - 1).sum()),  # beyond each text's first
+        "first_lines": [lines[rows][:LISTED].tolist() for rows in _rows_of_first(numbers, repeated)],
+        "conflicting_texts": len(several_labels),
+        "conflicting_rows": int(counts[several_labels].sum()),
+        "first_conflicts": [
+            {"lines": where[:LISTED].tolist(), "labels": [names[label] for label in found if label >= 0]}
+            for where, found in conflicts
+        ],
+    }
+
+
+def shared_texts(splits: Sequence[SplitRows], numbers: Sequence[Numbers]) -> list[dict[str, Any]]:
+    """Return the texts that each two splits share, as counts and first lines."""
+    overlaps = []
+    for (one, first), (two, second) in combinations(zip(splits, numbers, strict=True), 2):
+        shared = np.intersect1d(first, second)
+        in_first, in_second = np.isin(first, shared), np.isin(second, shared)
+        other_labels = 0
+        if one.label_counts and two.label_counts:
+            pairs = np.setxor1d(_text_labels(one, first, in_first), _text_labels(two, second, in_second))
+            other_labels = len(np.unique(pairs >> LABEL_BITS))
+        rows = [row[0] for row in _rows_of_first(second, shared)]
+        overlap = {
+            "first": one.split,
+            "second": two.split,
+            "texts": len(shared),
+            "first_rows": int(in_first.sum()),
+            "second_rows": int(in_second.sum()),
+            "other_labels": other_labels,  # texts whose labels differ between the splits
+            "first_lines": [[one.lines[int(np.argmax(first == second[row]))], two.lines[int(row)]] for row in rows],
+        }
+        overlaps.append(overlap)
+    return overlaps
+
+
+def _rows_of_first(numbers: Numbers, wanted: Numbers) -> list[Numbers]:
+    """Return the rows of the first LISTED texts among `wanted`, in the order in which they first occur."""
+    present = numbers[np.isin(numbers, wanted)]
+    _, first = np.unique(present, return_index=True)
+    return [np.flatnonzero(numbers == present[row]) for row in sorted(first)[:LISTED]]
+
+
+def _text_labels(split: SplitRows, numbers: Numbers, where: NDArray[np.bool_] | bool = True) -> Numbers:
+    """Return each pair of text and label among the labelled rows `where`, once, as one number: the text's << LABEL_BITS."""
+    labels = np.array(split.labels, dtype=np.int64)
+    chosen = (labels >= 0) & where
+    return np.unique((numbers[chosen] << LABEL_BITS) + labels[chosen])

@@ -3,18 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns.names import is_usual
+from recurcli.data.columns import LONGEST_NAME, is_usual
 from recurcli.data.config import DataConfig
-from recurcli.data.labels import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
 from recurcli.data.tasks import Task
+from recurcli.data.values import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, escaped
 from recurcli.findings import Finding, Level
 from recurcli.inspection.locate import UNNAMED
-from recurcli.inspection.overlap import LISTED
-from recurcli.inspection.rows import SplitRows, has_invisible
-
-LONGEST_NAME = 40
-"""Characters of a column's name; a longer one is probably a text."""
+from recurcli.inspection.rows import LISTED, SplitRows, has_invisible
 
 _ISSUES = {
     "blank": "with an empty text",
@@ -76,14 +72,13 @@ def _repeats(repeated: Mapping[str, Any]) -> Iterator[tuple[Level, str]]:
 
 def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
     labels = ordered_labels(rows.label_counts)
-    label_column = None if rows.columns is None else rows.columns.label
     if not labels:
-        if rows.split == UNNAMED and label_column is None:
+        if rows.split == UNNAMED and rows.columns.label is None:
             yield "information", "no column of labels was found; --label COLUMN names one"
         return
     if not task.labels and rows.split in ("train", UNNAMED):
         try:
-            where = f"the label column '{escaped(label_column)}'"
+            where = f"the label column '{escaped(rows.columns.label)}'"
             refuse_what_are_no_labels(labels, len(rows), where, option="--label COLUMN")
         except DataError as error:
             yield "error", str(error)
@@ -102,10 +97,10 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
 
 def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
     """Check whether the first row of a TSV or CSV file was rightly read as column names or as a row."""
-    if rows.columns is None or rows.format not in ("tsv", "csv"):
+    if rows.format not in ("tsv", "csv"):
         return
     if rows.header:
-        texts = (*rows.columns.texts.text, *rows.columns.texts.pair)
+        texts = rows.columns.texts.names
         by_number = str(config.text).isdecimal() and str(config.text) not in texts
         values = [name for name in texts if len(name) > LONGEST_NAME or (by_number and not is_usual(name))]
         if rows.columns.label is not None and rows.columns.label in rows.label_counts:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from recurcli.data.script import separates_words
+from recurcli.data.values import separates_words
 
 Texts = Sequence[tuple[str, str | None]]
 Keys = NDArray[np.uint64]

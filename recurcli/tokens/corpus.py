@@ -3,21 +3,19 @@
 `datasets` maps the tokens of a file in the cache into memory, so that a training reads only the rows of its batches.
 """
 
-import contextlib
 import dataclasses
 import hashlib
-import lzma
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
 from recurcli.cache import cached
 from recurcli.data.examples import BAD_ROWS_SHOWN, judge_bad_rows
-from recurcli.data.formats.rows import open_file, rows_of
+from recurcli.data.formats.rows import open_file, rows_of_file
 from recurcli.errors import DataError
 from recurcli.files import sha256_of
 from recurcli.tokens.config import TokenizerConfig
@@ -53,7 +51,7 @@ class Corpus:
         self.rows, self.bad, self.bad_rows = 0, [], 0
         has_text = False
         for path in self.files:
-            for number, row in enumerate(_rows(path), 1):
+            for number, row in enumerate(rows_of_file(path), 1):
                 self.rows += 1
                 try:
                     text = row.content.decode() if row.whole else ""
@@ -96,14 +94,6 @@ def read_corpus(path: Path, *, skip_bad_rows: bool = False) -> Corpus:
     for file in files:
         digest.update(f"{file.relative_to(path)}\0{sha256_of(file)}\n".encode(errors="surrogateescape"))
     return Corpus(path, files, digest.hexdigest(), skip_bad_rows)
-
-
-def _rows(path: Path) -> Iterator[Any]:
-    with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(open_file(path))
-        if path.suffix.lower() == ".xz":
-            stream = cast(BinaryIO, stack.enter_context(lzma.open(stream)))
-        yield from rows_of(stream, str(path))
 
 
 class StoredTokens:

@@ -1,4 +1,4 @@
-"""Masks tokens, for masked-language-model pre-training and as token dropout, with new draws each time a row is read.
+"""Masks tokens for masked-language-model pre-training, and drops words in fine-tuning, with new draws for each batch.
 
 Shapes: B batch, T positions.
 """
@@ -44,21 +44,25 @@ def mask_tokens(
     return torch.where(selected, replaced, ids), selected
 
 
-def drop_tokens(
+def drop_words(
     ids: Tensor,
     mask: Tensor,
     *,
     probability: float,
     word_ids: NDArray[np.int64],
-    mask_id: int,
+    pad_id: int,
     generator: torch.Generator,
-) -> Tensor:
-    """Return `ids` (B, T) in which each token of `word_ids` became `mask_id` with `probability`.
+) -> tuple[Tensor, Tensor]:
+    """Return ids and mask (B, T') without the words that word dropout removed; the rest of a row moves up, so T' <= T.
 
-    Word dropout (Iyyer et al., 2015, section 4.1, drop the word; Bowman et al., 2016, section 3.1, replace it by [UNK]). That
-    it becomes [MASK] is ours: the length stays, and no text holds [MASK].
+    Each word is removed with `probability` (Iyyer et al., 2015, section 4.1), special tokens never. A row that would lose
+    all its tokens keeps them.
     """
-    return torch.where(_select(ids, mask, probability, word_ids, generator), torch.full_like(ids, mask_id), ids)
+    kept = mask & ~_select(ids, mask, probability, word_ids, generator)
+    kept = torch.where(kept.any(dim=1, keepdim=True), kept, mask)
+    order = torch.argsort((~kept).to(torch.uint8), dim=1, stable=True)[:, : max(1, int(kept.sum(dim=1).max()))]
+    mask = kept.gather(1, order)
+    return ids.gather(1, order).masked_fill(~mask, pad_id), mask
 
 
 def _select(

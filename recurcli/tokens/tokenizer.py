@@ -3,13 +3,14 @@
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from recurcli.data.values import separates_words
 from recurcli.errors import ModelError, escaped
 from recurcli.files import read_limited
 from recurcli.tokens import vocabulary
@@ -24,6 +25,11 @@ LONGEST_COUNTED = 1 << 20
 SEPARATOR_HERE = -1  # marks a pair's separator until special ids from texts are replaced
 
 _NO_WORD = re.compile(r"\[(PAD|UNK|SEP|MASK|CLS|unused\d+)\]")
+
+COVERED = 0.99
+"""Fraction of the training rows that `data.max_length: auto` does not cut."""
+LONGEST_AUTO = 512
+"""Largest `max_length` that auto chooses; time and memory of attention grow with it."""
 
 
 @dataclass(frozen=True)
@@ -201,3 +207,16 @@ def _room(first: int, second: int, room: int) -> tuple[int, int]:
 def encodable(text: str) -> str:
     """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def settled_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> TokenizerConfig:
+    """Return `config` with a kind for `auto`: char where words are not separated by spaces, else wordpiece [ours]."""
+    if config.kind != "auto":
+        return config
+    return replace(config, kind="wordpiece" if separates_words(texts) else "char")
+
+
+def choose_max_length(lengths: NDArray[np.int64]) -> int:
+    """Return the length in tokens that covers 99 % of the rows, a multiple of 8 and at most LONGEST_AUTO [ours]."""
+    covered = int(np.ceil(np.quantile(lengths, COVERED))) if len(lengths) else 1
+    return min(LONGEST_AUTO, -(-max(covered, 3) // 8) * 8)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.formats.rows import open_file, rows_of
+from recurcli.data.formats.rows import rows_of_file
 from recurcli.errors import DataError, escaped
 
 _DIGITS = re.compile(rb"[0-9]{1,12}")
@@ -32,20 +32,19 @@ def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
     known = np.zeros(len(tokens), dtype=np.bool_)
     matrix: NDArray[np.float32] | None = None
     promised, read = 0, 0
-    with open_file(path) as file:
-        for line, row in enumerate(rows_of(file, str(path)), 1):
-            content = row.content.rstrip(b" ")
-            header = _header(content) if line == 1 else None
-            if matrix is None:
-                promised, size = header or (0, content.count(b" "))
-                matrix = np.zeros((len(tokens), size), dtype=np.float32)
-            if header is not None:
-                continue
-            token, numbers = _parts(content, matrix.shape[1], where=f"{path}:{line}")
-            index = wanted.get(token)
-            if index is not None and not known[index]:
-                matrix[index], known[index] = _vector(numbers, where=f"{path}:{line}"), True
-            read += 1
+    for line, row in enumerate(rows_of_file(path), 1):
+        content = row.content.rstrip(b" ")
+        header = _header(content) if line == 1 else None
+        if matrix is None:
+            promised, size = header or (0, content.count(b" "))
+            matrix = np.zeros((len(tokens), size), dtype=np.float32)
+        if header is not None:
+            continue
+        token, numbers = _parts(content, matrix.shape[1], where=f"{path}:{line}")
+        index = wanted.get(token)
+        if index is not None and not known[index]:
+            matrix[index], known[index] = _vector(numbers, where=f"{path}:{line}"), True
+        read += 1
     if matrix is None:
         raise DataError(f"{path}: is empty; expected lines of a token and its vector")
     if read < promised:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from recurcli.data.formats.rows import open_file, rows_of
+from recurcli.data.formats.rows import rows_of_file
 from recurcli.errors import DataError, escaped
 from recurcli.tokens.config import TokenizerConfig
 
@@ -174,17 +174,16 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     first as ids 0 to 3. Raises DataError for a blank line, a repeated token or bad UTF-8.
     """
     tokens: dict[str, None] = {}
-    with open_file(path) as file:
-        for line, row in enumerate(rows_of(file, str(path)), 1):
-            try:
-                token = row.content.decode()
-            except UnicodeDecodeError as error:
-                raise DataError(f"{path}:{line}: is not UTF-8 at byte {error.start}") from None
-            if not token:
-                raise DataError(f"{path}:{line}: is blank; expected a token")
-            if token in tokens:
-                raise DataError(f"{path}:{line}: repeats the token '{escaped(token)}'")
-            tokens[token] = None
+    for line, row in enumerate(rows_of_file(path), 1):
+        try:
+            token = row.content.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}:{line}: is not UTF-8 at byte {error.start}") from None
+        if not token:
+            raise DataError(f"{path}:{line}: is blank; expected a token")
+        if token in tokens:
+            raise DataError(f"{path}:{line}: repeats the token '{escaped(token)}'")
+        tokens[token] = None
     if not tokens:
         raise DataError(f"{path}: is empty; expected a token a line")
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]

@@ -116,8 +116,8 @@ class FinetuningConfig(OptimizationConfig):
     class; a mapping: label to weight, 1 for a label that it omits."""
     linear_floor: bool = True
     """Whether a linear model on n-grams of the training rows is fitted too; its accuracy is shown beside the encoder's."""
-    token_dropout: float = 0.0
-    """Probability that a token of a training row becomes [MASK], drawn anew each time (word dropout; Iyyer et al., 2015)."""
+    word_dropout: float = 0.0
+    """Probability that a token is left out of a training row, drawn anew in each step (Iyyer et al., 2015, section 4.1)."""
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
 
@@ -132,7 +132,7 @@ class FinetuningConfig(OptimizationConfig):
         for label, weight in self.class_weights.items() if isinstance(self.class_weights, dict) else ():
             if not 0 < weight < float("inf"):
                 raise ValueError(f"class_weights must be above 0, not {weight} for {label!r}")
-        for name in ("token_dropout", "label_smoothing"):
+        for name in ("word_dropout", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), not {getattr(self, name)}")
         if self.label_smoothing and self.loss == "hinge":

@@ -77,7 +77,7 @@ class TrainingState:
     measures: dict[str, float] = field(default_factory=dict)
     """Learning rate, gradient norm and auxiliary losses of the last step."""
     tokens: int = 0
-    """Number of tokens trained on since the start of the run, without padding."""
+    """Number of tokens of the training rows so far, without padding and before word dropout."""
     seconds: float = 0.0
     """Time spent in training steps, summed over the run and its resumes."""
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.tokens.batching import TokenRows, collate
-from recurcli.tokens.masking import drop_tokens, mask_tokens
+from recurcli.tokens.masking import drop_words, mask_tokens
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 
@@ -120,17 +120,17 @@ class ClassificationObjective:
         self.class_weights = class_weights(config, labels, self.targets)
 
     def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
-        """Split the batch of `rows` into at most `count` micro-batches; token dropout draws from `generator`."""
+        """Split the batch of `rows` into at most `count` micro-batches; word dropout draws from `generator`."""
         batches = []
         for some in np.array_split(rows, min(count, len(rows))):
             ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
-            if self.config.token_dropout:
-                ids = drop_tokens(
+            if self.config.word_dropout:
+                ids, mask = drop_words(
                     ids,
                     mask,
-                    probability=self.config.token_dropout,
+                    probability=self.config.word_dropout,
                     word_ids=self.word_ids,
-                    mask_id=self.tokenizer.mask_id,
+                    pad_id=self.tokenizer.pad_id,
                     generator=generator,
                 )
             targets = self.targets[torch.from_numpy(some)]

@@ -12,10 +12,10 @@ from tiny_task import rows, tiny, write_rows
 
 import recurcli
 from recurcli.cli import run
+from recurcli.commands.export import FORMATS
 from recurcli.events import RowsDone
 from recurcli.export.clue import validate
-from recurcli.export.formats import FORMATS, ExportFormat
-from recurcli.export.trained_run import TrainedRun
+from recurcli.export.format import ExportFormat, TrainedRun
 from recurcli.files import write_atomically
 
 Recur = Callable[..., tuple[int, str, str]]

@@ -11,9 +11,9 @@ from predicting import Recur, as_stdin
 from pyarrow import parquet
 
 from recurcli.commands.prediction.writer import RowWriter
-from recurcli.data.columns.input import InputColumns
-from recurcli.data.columns.texts import TextColumns
-from recurcli.data.formats.records import Record
+from recurcli.data.formats.rows import Record
+from recurcli.data.input_columns import InputColumns
+from recurcli.data.values import TextColumns
 from recurcli.evaluation.predictor import Prediction
 
 ROWS = [["1", "鼠,\n牛"], ["2", 'a "虎"\t兔'], ["3", ""], ["4", "NA"]]

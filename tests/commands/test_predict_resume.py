@@ -15,7 +15,7 @@ from predicting import Recur, as_stdin, texts
 
 from recurcli.commands.predict import PredictRequest, predict
 from recurcli.commands.prediction import reader, resumable_file
-from recurcli.commands.prediction.progress import PredictionProgress
+from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.resumable_file import journal_of, partial_of
 from recurcli.events import RowsDone
 from recurcli.model.device import Precision

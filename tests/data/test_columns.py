@@ -5,21 +5,20 @@ import re
 
 import pytest
 
-from recurcli.data.columns.find import Columns, find_columns
-from recurcli.data.columns.input import ColumnOptions, find_input_columns
-from recurcli.data.columns.names import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, ColumnNames
-from recurcli.data.columns.texts import BadRow, TextColumns, marked
+from recurcli.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, ColumnNames, Columns, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.records import Record
+from recurcli.data.formats.rows import Record
+from recurcli.data.input_columns import ColumnOptions, find_input_columns
 from recurcli.data.tasks import TASKS
+from recurcli.data.values import BadRow, TextColumns, marked
 from recurcli.errors import DataError
 
 CUSTOM = TASKS["custom"]
 
 
 def found(header: str, **told: object) -> Columns:
-    from recurcli.data.sources.find import adapted
+    from recurcli.data.sources import adapted
 
     config = DataConfig(**told)  # type: ignore[arg-type]
     with read_records(io.BytesIO(f"{header}\n".encode()), "tsv", name="x.tsv") as records:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.records import Record
+from recurcli.data.formats.rows import Record
 from recurcli.data.formats.separated import LONGEST_QUOTED
 
 Read = tuple[list[list[str]], list[str | None]]

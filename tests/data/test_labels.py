@@ -6,8 +6,8 @@ import pytest
 
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split, with_labels_of
-from recurcli.data.labels import labels_that_look_alike, ordered_labels
 from recurcli.data.tasks import TASKS, Task
+from recurcli.data.values import labels_that_look_alike, ordered_labels
 from recurcli.errors import DataError
 
 CUSTOM = TASKS["custom"]

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from recurcli.data.listops import OPERATORS, Expression, generate, listops_rows, value_of
 from recurcli.data.tasks import TASKS
-from recurcli.data.tasks.listops import OPERATORS, Expression, generate, listops_rows, value_of
 
 
 def evaluate(text: str) -> tuple[int, int, int]:

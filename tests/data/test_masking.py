@@ -6,7 +6,7 @@ import torch
 
 from recurcli.tokens.batching import collate
 from recurcli.tokens.config import TokenizerConfig
-from recurcli.tokens.masking import MaskingScheme, drop_tokens, mask_tokens
+from recurcli.tokens.masking import MaskingScheme, drop_words, mask_tokens
 from recurcli.tokens.tokenizer import Tokenizer
 
 WORDS = np.arange(4, 104)
@@ -102,13 +102,30 @@ def test_the_generator_alone_decides(scheme: MaskingScheme) -> None:
     assert not torch.equal(first[2], corrupted(scheme, seed=1)[2])
 
 
-def test_token_dropout_replaces_words_alone_and_in_its_proportion() -> None:
-    ids, mask = sample()
-    ids[:, 0] = 2  # a separator
-    inputs = drop_tokens(
-        ids, mask, probability=0.4, word_ids=WORDS, mask_id=MASK_ID, generator=torch.Generator().manual_seed(1)
+def test_word_dropout_removes_words_alone_and_keeps_their_order() -> None:
+    _, mask = sample()
+    ids = torch.arange(4, 104).expand(200, 100).masked_fill(~mask, 0).clone()
+    ids[:, 5] = separator = 2
+    ids[0, 1:], mask = 0, mask.clone()
+    mask[0, 1:] = False  # a row of one word
+    left, real = drop_words(
+        ids, mask, probability=0.4, word_ids=WORDS, pad_id=0, generator=torch.Generator().manual_seed(1)
     )
-    dropped = inputs != ids
-    assert bool((inputs[dropped] == MASK_ID).all())
-    assert not bool(dropped[:, 0].any() or dropped[~mask].any())
-    assert float(dropped[:, 1:][mask[:, 1:]].float().mean()) == pytest.approx(0.4, abs=0.02)
+    assert left.shape == real.shape
+    assert left.shape[1] == int(real.sum(dim=1).max()) < 80
+    assert bool((left[~real] == 0).all())
+    assert float(real[1:].sum()) == pytest.approx(199 * (79 * 0.6 + 1), rel=0.02)
+    for row, its in zip(left[1:], real[1:], strict=True):
+        words = row[its]
+        assert int((words == separator).sum()) == 1
+        assert bool((words[words != separator].diff() > 0).all())
+        assert not bool((its[1:] & ~its[:-1]).any()), "padding stays on the right"
+    assert left[0, 0] == 4, "a row keeps a token"
+
+
+def test_word_dropout_of_almost_everything_leaves_rows_with_tokens() -> None:
+    ids, mask = sample()
+    _, real = drop_words(
+        ids, mask, probability=0.99, word_ids=WORDS, pad_id=0, generator=torch.Generator().manual_seed(1)
+    )
+    assert bool(real.any(dim=1).all())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.records import Format, Record
+from recurcli.data.formats.rows import Format, Record
 from recurcli.errors import DataError
 
 

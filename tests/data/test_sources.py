@@ -10,7 +10,7 @@ from recurcli.data import examples
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split, notes_on_dev_rows
 from recurcli.data.formats.readers import read_records
-from recurcli.data.sources.find import has_split
+from recurcli.data.sources import has_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, UsageError
 

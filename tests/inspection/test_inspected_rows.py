@@ -9,12 +9,23 @@ import pytest
 
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
-from recurcli.data.sources.find import adapted
+from recurcli.data.sources import adapted
 from recurcli.data.tasks import CUSTOM, TASKS
-from recurcli.inspection.lengths import needs_texts, token_counter
-from recurcli.inspection.locate import find_datasets, find_files, is_submission
-from recurcli.inspection.overlap import note_repeated_ids, repeated_texts, shared_texts, text_numbers
-from recurcli.inspection.rows import BAD_ROWS_KEPT, SplitRows, digest, has_invisible, read_rows, training_texts
+from recurcli.export.clue import is_submission
+from recurcli.inspection.inspect import needs_texts, token_counter
+from recurcli.inspection.locate import find_datasets, find_files
+from recurcli.inspection.rows import (
+    BAD_ROWS_KEPT,
+    SplitRows,
+    digest,
+    has_invisible,
+    note_repeated_ids,
+    read_rows,
+    repeated_texts,
+    shared_texts,
+    text_numbers,
+    training_texts,
+)
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 

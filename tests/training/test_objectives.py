@@ -12,7 +12,13 @@ from recurcli.model.models import MaskedTokenModel
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
-from recurcli.training.objectives import IGNORED, ClassificationObjective, MaskedTokenObjective, multiclass_hinge
+from recurcli.training.objectives import (
+    IGNORED,
+    ClassificationObjective,
+    MaskedTokenObjective,
+    MicroBatch,
+    multiclass_hinge,
+)
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca"]
 
@@ -58,21 +64,20 @@ def test_weights_by_label_count_a_row_that_many_times() -> None:
         ClassificationObjective(tokens, [0] * 5, ("x", "y"), FinetuningConfig(class_weights={"Y": 2.0}), words)
 
 
-def test_token_dropout_masks_training_inputs_by_the_generator_of_the_step() -> None:
+def test_word_dropout_shortens_training_rows_by_the_generator_of_the_step() -> None:
     words = tokenizer()
     tokens = words.encode([(text, None) for text in TEXTS], 16)
 
-    def ids(probability: float, seed: int) -> torch.Tensor:
-        config = FinetuningConfig(token_dropout=probability)
+    def batch(probability: float, seed: int) -> MicroBatch:
+        config = FinetuningConfig(word_dropout=probability)
         objective = ClassificationObjective(tokens, [0, 1, 1, 1, 1], ("x", "y"), config, words)
-        return objective.micro_batches(np.arange(5), 1, torch.Generator().manual_seed(seed))[0].ids
+        return objective.micro_batches(np.arange(5), 1, torch.Generator().manual_seed(seed))[0]
 
-    assert torch.equal(ids(0.5, 1), ids(0.5, 1))
-    assert not torch.equal(ids(0.5, 1), ids(0.5, 2))
-    whole, masked = ids(0.0, 1), ids(0.5, 1)
-    assert int((whole == words.mask_id).sum()) == 0
-    assert int((masked == words.mask_id).sum()) > 0
-    assert torch.equal(whole[masked != words.mask_id], masked[masked != words.mask_id])
+    assert torch.equal(batch(0.5, 1).ids, batch(0.5, 1).ids)
+    assert int(batch(0.0, 1).mask.sum()) == sum(map(len, TEXTS))
+    sizes = {int(batch(0.5, seed).mask.sum()) for seed in range(10)}
+    assert len(sizes) > 1
+    assert max(sizes) < sum(map(len, TEXTS))
 
 
 @pytest.mark.parametrize("loss_on", ["all", "masked"])

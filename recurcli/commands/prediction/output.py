@@ -1,18 +1,73 @@
-"""The output of `recur predict`: standard output, a pipe, a device or a file. Refuses outputs that would lose data."""
+"""The output of `recur predict`: standard output, a pipe, a device or a file, and the progress that a resume continues from."""
 
 import contextlib
+import dataclasses
+import hashlib
+import json
 import os
 import stat
 import sys
 import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from recurcli.commands.prediction.progress import PredictionProgress
-from recurcli.errors import StorageError, UsageError
+from recurcli.data.formats.rows import Record
+from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.facts import Facts
+from recurcli.files import read_limited, write_atomically
 
+MAX_BYTES = 16 << 20
 _STANDARD = ("-", "/dev/stdout", "/dev/fd/1")
+
+_EMPTY = hashlib.sha256().hexdigest()
+
+
+@dataclass
+class PredictionProgress:
+    """Counts and digests up to the end of a window of rows."""
+
+    rows: int = 0
+    """Rows read, without a header."""
+    faults: int = 0
+    """Number of rows that could not be read completely."""
+    first_fault: str | None = None
+    truncated: int = 0
+    """Number of rows that were truncated to the model's max_length tokens."""
+    input_sha256: str = _EMPTY
+    """Hash of the rows read; used only if the output can be resumed."""
+    size: int = 0
+    """Bytes written."""
+    output_sha256: str = _EMPTY
+    replaces: bool = False
+    """Whether the output replaces a finished file."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Facts that a resume compares; see `recurcli.facts`."""
+
+    def count(self, name: str, record: Record, fault: str | None) -> None:
+        """Count a row of the input `name`."""
+        self.rows += 1
+        if fault:
+            self.faults += 1
+            self.first_fault = self.first_fault or f"{escaped(name, limit=4000)}:{record.line}: {fault}"
+
+    def write(self, path: Path) -> None:
+        """Write this progress as JSON to `path`, atomically."""
+        write_atomically(path, json.dumps({"sha256": self._sha256(), "progress": dataclasses.asdict(self)}, indent=2))
+
+    @classmethod
+    def read(cls, path: Path) -> "PredictionProgress | None":
+        """Return the progress stored at `path`; None if it is missing, damaged or from another version of recur."""
+        try:
+            stored = json.loads(read_limited(path, MAX_BYTES))
+            progress = cls(**stored["progress"])
+            return progress if stored["sha256"] == progress._sha256() else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, ModelError):
+            return None
+
+    def _sha256(self) -> str:
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self)).encode()).hexdigest()
 
 
 def refuse_output(output: Path, source: Path, *, overwrite: bool, resume: bool) -> None:
@@ -99,16 +154,19 @@ class OutputStream:
             raise StorageError(f"{self._name}: cannot be written: {error.strerror or error}") from None
 
 
-def open_stream(output: Path, stack: contextlib.ExitStack) -> OutputStream:
-    """Open standard output, a FIFO or a device until `stack` closes it."""
+@contextlib.contextmanager
+def open_stream(output: Path) -> Iterator[OutputStream]:
+    """Open standard output, a FIFO or a device for the length of the block."""
     if str(output) in _STANDARD:
-        with contextlib.suppress(OSError, ValueError):
-            os.set_blocking(
-                sys.stdout.fileno(), True
-            )  # a parent may share a pipe that says "not now" instead of waiting
-        return OutputStream(sys.stdout.buffer, "standard output", terminal=is_terminal(output))
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # a parent may share a pipe that does not wait but says "not now"
+            os.set_blocking(sys.stdout.fileno(), True)
+        yield OutputStream(sys.stdout.buffer, "standard output", terminal=is_terminal(output))
+        return
     # Unbuffered: what a full disk refuses must not be tried once more when the file is closed.
-    return OutputStream(stack.enter_context(output.open("wb", buffering=0)), str(output))
+    with output.open("wb", buffering=0) as stream:
+        yield OutputStream(stream, str(output))
 
 
 def _shown(data: bytes) -> bytes:

@@ -1,7 +1,6 @@
 """The input of `recur predict`: opens it, counts its rows, and splits them into windows that are predicted together."""
 
 import contextlib
-import hashlib
 import io
 import os
 import select
@@ -12,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
-from recurcli.commands.prediction.progress import PredictionProgress
+from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.writer import JSON_ADDED
-from recurcli.data.columns.input import InputColumns
 from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.records import Record, Records
+from recurcli.data.formats.rows import Record, Records
+from recurcli.data.input_columns import InputColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import WINDOW
 
@@ -61,11 +60,6 @@ class Input(NamedTuple):
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise UsageError(f"--delimiter: one character, no quote and no line end, not '{escaped(self.delimiter)}'")
 
-    def records(self, stream: BinaryIO | None, name: str) -> Records:
-        """Return the records of `stream`, or of the file if it is None. A header is returned as a record."""
-        source = self.source if stream is None else stream
-        return read_records(source, self.format, header=False, name=name, delimiter=self.delimiter)
-
 
 def open_input(
     input: Input, stack: contextlib.ExitStack, *, at_once: bool = False
@@ -75,26 +69,24 @@ def open_input(
     With `at_once`, the second value for a stream is a function of n: whether reading the record after line n would wait.
     Otherwise it is None.
     """
-    source = input.source
-    stream: BinaryIO | None = None
+    source, waits = input.source, None
+    opened: Path | BinaryIO = source
     if str(source) == "-":
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file")
-        with contextlib.suppress(OSError, ValueError):
-            os.set_blocking(
-                sys.stdin.fileno(), True
-            )  # a parent may share a pipe that says "not now" instead of waiting
-        stream = sys.stdin.buffer
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # a parent may share a pipe that does not wait but says "not now"
+            os.set_blocking(sys.stdin.fileno(), True)
+        opened = sys.stdin.buffer
     elif is_fifo(source):
-        stream = stack.enter_context(source.open("rb"))
-    if stream is None:
-        return stack.enter_context(input.records(None, str(source))), None
-    waits = None
-    if at_once:
-        pollable = PollableStream(stream.fileno())
-        stream, waits = cast(BinaryIO, pollable), pollable.keeps_waiting
+        opened = stack.enter_context(source.open("rb"))
+    if at_once and not isinstance(opened, Path):
+        pollable = PollableStream(opened.fileno())
+        opened, waits = cast(BinaryIO, pollable), pollable.keeps_waiting
     name = "standard input" if str(source) == "-" else str(source)
-    return stack.enter_context(input.records(stream, name)), waits
+    records = read_records(opened, input.format, header=False, name=name, delimiter=input.delimiter)
+    return stack.enter_context(records), waits
 
 
 def is_fifo(source: Path) -> bool:
@@ -105,43 +97,41 @@ def is_fifo(source: Path) -> bool:
         return False  # read_records raises the error
 
 
-class Windows(Iterator[list[Record]]):
-    """Yields the records in lists of at most WINDOW rows and about WINDOW_CHARACTERS characters.
+def windows(
+    records: Iterator[Record], waits: Callable[[int], bool] | None = None, digest: Any = None
+) -> Iterator[list[Record]]:
+    """Yield the records in lists of at most WINDOW rows and about WINDOW_CHARACTERS characters.
 
-    A list ends early after line n if `waits(n)` is true. With `hashed`, `digest` is updated with the content of each row.
+    A list ends early after line n if `waits(n)` is true. `digest`, a hashlib object, is updated with the content of each row.
     """
+    window: list[Record] = []
+    characters = 0
+    for record in records:
+        content = _content(record)
+        window.append(record)
+        characters += len(content)
+        if digest is not None:
+            digest.update(f"{content}\n".encode())
+        if len(window) == WINDOW or characters >= WINDOW_CHARACTERS or (waits is not None and waits(record.line)):
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
 
-    def __init__(
-        self, records: Iterator[Record], waits: Callable[[int], bool] | None = None, *, hashed: bool = False
-    ) -> None:
-        self._records, self._waits, self._hashed = records, waits, hashed
-        self.digest = hashlib.sha256()
 
-    def __next__(self) -> list[Record]:
-        window: list[Record] = []
-        characters = 0
-        for record in self._records:
-            content = _content(record)
-            window.append(record)
-            characters += len(content)
-            if self._hashed:
-                self.digest.update(f"{content}\n".encode())
-            if len(window) == WINDOW or characters >= WINDOW_CHARACTERS or (self._waits and self._waits(record.line)):
-                break
-        if not window:
-            raise StopIteration
-        return window
+def skip(rows: Iterator[list[Record]], digest: Any, earlier: PredictionProgress, name: str) -> None:
+    """Skip the `rows` of an earlier run, which update `digest`.
 
-    def skip(self, earlier: PredictionProgress, name: str) -> None:
-        """Skip the rows of an earlier run. Raises DataError if the input `name` now starts with different rows."""
-        left = earlier.rows
-        while left > 0 and (window := next(self, None)):
-            left -= len(window)
-        if left or self.digest.hexdigest() != earlier.input_sha256:
-            raise DataError(
-                f"{escaped(name)}: its first {earlier.rows:,} rows are not those of the earlier run; "
-                "give them again, or start anew with --overwrite"
-            )
+    Raises DataError if the input `name` now starts with different rows.
+    """
+    left = earlier.rows
+    while left > 0 and (window := next(rows, None)):
+        left -= len(window)
+    if left or digest.hexdigest() != earlier.input_sha256:
+        raise DataError(
+            f"{escaped(name)}: its first {earlier.rows:,} rows are not those of the earlier run; "
+            "give them again, or start anew with --overwrite"
+        )
 
 
 def _content(record: Record) -> str:

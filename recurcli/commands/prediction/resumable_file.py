@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from recurcli.commands.prediction.output import OutputStream, is_stream, open_stream
-from recurcli.commands.prediction.progress import PredictionProgress
+from recurcli.commands.prediction.output import OutputStream, PredictionProgress, is_stream, open_stream
 from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError
 from recurcli.facts import Facts, as_stored, first_difference, require_same
 from recurcli.files import is_locked, locked, sync_directory, sync_file, writing
@@ -26,7 +25,7 @@ REFUSALS = (UsageError, DataError, ModelError, NumericError)
 
 
 class PredictionFile(OutputStream):
-    """The unfinished file `output`, opened by `claimed`."""
+    """The unfinished file `output`, opened by `open_output`."""
 
     resumable = True
 
@@ -182,25 +181,23 @@ def naming_the_resume(output: Path) -> Iterator[None]:
         raise
 
 
-def open_output(output: Path, stack: contextlib.ExitStack, *, resume: bool, overwrite: bool) -> OutputStream:
-    """Open `output`, a file or a stream, until `stack` closes it."""
-    if is_stream(output):
-        return open_stream(output, stack)
-    return stack.enter_context(claimed(output, resume=resume, overwrite=overwrite))
-
-
 @contextlib.contextmanager
-def claimed(output: Path, *, resume: bool, overwrite: bool) -> Iterator[PredictionFile]:
-    """Lock and open the file `output`. The end of the block renames it to its final name; a stop keeps it for a resume.
+def open_output(output: Path, *, resume: bool, overwrite: bool) -> Iterator[OutputStream]:
+    """Open `output`, a stream or a file, for the length of the block.
 
-    After one of the REFUSALS, the files of this run are deleted. Raises StorageError without waiting if another process
-    holds the lock, UsageError if the options would destroy the rows of an earlier run.
+    A file is locked. The end of the block renames it to its final name; a stop keeps it for a resume; after one of the
+    REFUSALS, the files of this run are deleted. Raises StorageError without waiting if another process holds the lock,
+    UsageError if the options would destroy the rows of an earlier run.
     """
+    if is_stream(output):
+        with open_stream(output) as stream:
+            yield stream
+        return
     busy = f"{output}: another recur predict is writing it"
-    with locked(partial_of(output), busy=busy, target=output) as stream:
+    with locked(partial_of(output), busy=busy, target=output) as opened:
         for leftover in output.parent.glob(f".{glob.escape(journal_of(output).name)}.*.tmp"):
             leftover.unlink(missing_ok=True)
-        file = PredictionFile(output, stream)
+        file = PredictionFile(output, opened)
         try:
             file.check_earlier(resume=resume, overwrite=overwrite)
             yield file

@@ -5,12 +5,13 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Literal
 
-from recurcli.data.columns.input import InputColumns
-from recurcli.data.formats.records import Record
+from recurcli.data.formats.rows import Record
+from recurcli.data.input_columns import InputColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import Prediction
 
@@ -20,56 +21,53 @@ JSON_ADDED = (*ADDED, "top", "probabilities")
 _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
+@dataclass
 class RowWriter:
     """Formats output rows: the columns of the input, `prediction`, `score`, and the columns of --probabilities and --top-k.
 
-    With `with_reason`, a TSV or CSV has a last column `reason` for faults; in JSON lines only faulty rows have that key.
-    `delimiter` separates the fields of a TSV or CSV; None: TAB or a comma. Raises DataError if the input has a column that
-    the output adds, or two columns of the same name for JSON; UsageError if the options do not fit the format.
+    Raises DataError if the input has a column that the output adds, or two columns of the same name for JSON; UsageError
+    if the options do not fit the format.
     """
 
-    def __init__(
-        self,
-        format: OutputFormat,
-        columns: InputColumns,
-        labels: Sequence[str],
-        *,
-        name: str,
-        delimiter: str | None = None,
-        probabilities: bool,
-        top_k: int | None,
-        with_reason: bool,
-    ) -> None:
-        if format == "clue" and (probabilities or top_k):
+    format: OutputFormat
+    columns: InputColumns
+    labels: Sequence[str]
+    _: KW_ONLY
+    name: str
+    """Name of the input in messages."""
+    delimiter: str | None = None
+    """Separator of the fields of a TSV or CSV; None: TAB or a comma."""
+    probabilities: bool
+    top_k: int | None
+    with_reason: bool
+    """Whether a TSV or CSV has a last column `reason` for faults; in JSON lines only faulty rows have that key."""
+
+    def __post_init__(self) -> None:
+        if self.format == "clue" and (self.probabilities or self.top_k):
             raise UsageError("--format clue holds labels only; leave out --probabilities and --top-k")
-        if format != "clue" and columns.id is not None:
+        if self.format != "clue" and self.columns.id is not None:
             raise UsageError("--id belongs to --format clue; the other forms keep all columns of the input")
-        self.format = format
-        self.delimiter = delimiter or ("\t" if format == "tsv" else ",")
-        escape = "\\t" if self.delimiter == "\t" else f"\\x{ord(self.delimiter):02x}"
-        self._escapes = str.maketrans({"\n": "\\n", "\r": "\\r", self.delimiter: escape})
-        self.columns = columns
-        self.labels = labels
-        self.name = name
-        self.probabilities = probabilities
-        self.top_k = min(top_k or 0, len(labels))
-        self.with_reason = with_reason
-        self.added = set() if format == "clue" else {*ADDED, *self._more_names()}
-        self.refuse_added(columns.names)
-        if format == "jsonl" and len(set(columns.names)) < len(columns.names):
-            twice = next(name for name in columns.names if columns.names.count(name) > 1)
-            raise DataError(f"{name}: has the column '{escaped(twice)}' twice, which JSON cannot hold; rename one")
+        self._mark = self.delimiter or ("\t" if self.format == "tsv" else ",")
+        escape = "\\t" if self._mark == "\t" else f"\\x{ord(self._mark):02x}"
+        self._escapes = str.maketrans({"\n": "\\n", "\r": "\\r", self._mark: escape})
+        self._best = min(self.top_k or 0, len(self.labels))
+        self._added = set() if self.format == "clue" else {*ADDED, *self._more_names()}
+        names = self.columns.names
+        self.refuse_added(names)
+        if self.format == "jsonl" and len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"{self.name}: has the column '{escaped(twice)}' twice, which JSON cannot hold; rename one")
 
     def refuse_added(self, names: Iterable[str]) -> None:
         """Raise DataError if the input has one of the columns that the output adds."""
         for name in names:
-            if name in self.added:
+            if name in self._added:
                 raise DataError(f"{self.name}: has a column '{name}', which the output adds; rename it first")
 
     def _more_names(self) -> list[str]:
         if self.format == "jsonl":
-            return [*(["top"] if self.top_k else []), *(["probabilities"] if self.probabilities else [])]
-        names = [f"{word}_{n}" for n in range(1, self.top_k + 1) for word in ("label", "score")]
+            return [*(["top"] if self._best else []), *(["probabilities"] if self.probabilities else [])]
+        names = [f"{word}_{n}" for n in range(1, self._best + 1) for word in ("label", "score")]
         return names + [f"probability_{label}" for label in self.labels if self.probabilities]
 
     def head(self) -> bytes:
@@ -85,7 +83,7 @@ class RowWriter:
             return _json_line({"id": self._id(record, number), "label": prediction.label})
         if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
             fault = fault or f"has the key '{escaped(min(late))}', which the rows before had not: it has no column"
-        best = nlargest(self.top_k, prediction.probabilities.items(), key=itemgetter(1)) if self.top_k else []
+        best = nlargest(self._best, prediction.probabilities.items(), key=itemgetter(1)) if self._best else []
         if self.format == "jsonl":
             return self._json_row(record, prediction, best, fault)
         values = [record.fields.get(key, "") for key in self.columns.keys]
@@ -111,12 +109,12 @@ class RowWriter:
         them: \\t, \\n, \\r, or \\x3b for a semicolon."""
         if self.format == "csv":
             buffer = io.StringIO()
-            csv.writer(buffer, delimiter=self.delimiter, lineterminator="\n").writerow(values + added)
+            csv.writer(buffer, delimiter=self._mark, lineterminator="\n").writerow(values + added)
             return buffer.getvalue().encode()
         if self.columns.breaks:
             values = [value.translate(self._escapes) for value in values]
         added = [value.translate(self._escapes) for value in added]
-        return (self.delimiter.join(values + added) + "\n").encode()
+        return (self._mark.join(values + added) + "\n").encode()
 
     def _id(self, record: Record, number: int) -> object:
         """Return the id of the column of --id, else the row number. An id of digits becomes an integer, as in CLUE."""
@@ -148,7 +146,7 @@ class RowWriter:
 def _as_text(value: Any) -> str:
     """Return a JSON or Parquet value as a field: a string unchanged, any other value as JSON."""
     try:
-        if isinstance(value, str | int | float | list | dict | None) and not isinstance(value, str):
+        if isinstance(value, int | float | list | dict | None):
             return json.dumps(value, ensure_ascii=False, default=str)
         return str(value)
     except RecursionError:

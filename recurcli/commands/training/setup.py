@@ -19,9 +19,8 @@ from recurcli.model.device import autocast
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.run_directory import RunStatus
-from recurcli.tokens.auto import choose_max_length, settled_tokenizer
 from recurcli.tokens.config import TokenizerConfig
-from recurcli.tokens.tokenizer import Tokenizer, Tokens
+from recurcli.tokens.tokenizer import Tokenizer, Tokens, choose_max_length, settled_tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import TrainingLoop, seed_weights

@@ -3,9 +3,7 @@
 import json
 from typing import Any
 
-from recurcli.data.formats.records import Record, kind_of
-from recurcli.data.formats.rows import Row
-from recurcli.data.formats.separated import NUL, decoded
+from recurcli.data.formats.rows import NUL, Record, Row, decoded, kind_of
 from recurcli.errors import escaped
 
 

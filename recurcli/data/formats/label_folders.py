@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from recurcli.data.formats.records import Record, Records
-from recurcli.data.formats.rows import BOM, Row, open_file
-from recurcli.data.formats.separated import decoded
+from recurcli.data.formats.rows import BOM, Record, Records, Row, decoded, open_file
 from recurcli.errors import DataError, escaped
 
 LARGEST_TEXT = 64 << 20

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from recurcli.data.formats.records import Record, Records
+from recurcli.data.formats.rows import Record, Records
 from recurcli.errors import DataError, escaped
 
 ROWS_AT_ONCE = 1024

@@ -13,8 +13,7 @@ from typing import BinaryIO
 from recurcli.data.formats.json_lines import json_record
 from recurcli.data.formats.label_folders import label_folder_records
 from recurcli.data.formats.parquet import parquet_records
-from recurcli.data.formats.records import Format, Record, Records
-from recurcli.data.formats.rows import open_file, rows_of
+from recurcli.data.formats.rows import Format, Record, Records, open_file, rows_of
 from recurcli.data.formats.separated import Fields, comma_separated, tab_separated
 from recurcli.errors import DataError, escaped
 

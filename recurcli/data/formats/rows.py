@@ -1,19 +1,24 @@
-"""Splits a stream of bytes into rows at LF, in constant memory; refuses files that are not UTF-8 text."""
+"""Reads a stream of bytes as rows split at LF, in constant memory, and defines the records that all formats return."""
 
 import gzip
 import lzma
 import stat
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
 from recurcli.errors import DataError, escaped
+
+Format = Literal["tsv", "csv", "jsonl", "parquet", "folders"]
+"""`folders`: a folder of folders that are named by label and hold a text file for each row."""
 
 CHUNK = 1 << 16
 LONGEST_ROW = 64 << 20
 BOM = b"\xef\xbb\xbf"
+NUL = "\0"
 
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file; end its name in .gz, or unpack it"),
@@ -35,8 +40,54 @@ class Row(NamedTuple):
     whole: bool
 
 
+class Record(NamedTuple):
+    """One row: its number in the file from 1 (a header counts), its fields, and the reason why it cannot be used."""
+
+    line: int
+    fields: dict[str, Any]
+    """TSV and CSV: column to string, as far as the row could be read. Other formats: key to value."""
+    fault: str | None = None
+
+
+@dataclass
+class Records(Iterator[Record]):
+    """The records of an open file, which can be read once; a context manager that closes the file."""
+
+    name: str
+    """Name of the file in messages."""
+    format: Format
+    columns: tuple[str, ...]
+    """The header's names ("1", "2", … without a header), Parquet's columns, or the keys of the first JSON row."""
+    rows: Iterator[Record]
+    close: Callable[[], object] | None = None
+    """Closes the file; None if the caller closes it."""
+
+    @property
+    def named(self) -> bool:
+        """Whether each row has keys and typed values, as in JSON."""
+        return self.format in ("jsonl", "parquet")
+
+    def __next__(self) -> Record:
+        return next(self.rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.close is not None:
+            self.close()
+
+
+def kind_of(value: Any) -> str:
+    """Return the type of a JSON or Parquet value in words."""
+    if value is None:
+        return "null"
+    words = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return words.get(type(value), "an object" if isinstance(value, dict) else f"a {type(value).__name__}")
+
+
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file, decompressed if its name ends in .gz; the caller closes it.
+    """Open a regular file, decompressed if its name ends in .gz or .xz; the caller closes it.
 
     Raises DataError if `path` is missing, not a regular file, or cannot be read.
     """
@@ -47,13 +98,33 @@ def open_file(path: Path) -> BinaryIO:
         if not stat.S_ISREG(mode):
             kind = "a FIFO" if stat.S_ISFIFO(mode) else "a device or socket"
             raise DataError(f"{path}: is {kind}, not a file; write its contents to a file, or use standard input")
-        return cast(BinaryIO, gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+        if path.suffix.lower() == ".gz":
+            return cast(BinaryIO, gzip.open(path))
+        return cast(BinaryIO, lzma.open(path)) if path.suffix.lower() == ".xz" else path.open("rb")
     except FileNotFoundError:
         raise DataError(f"{path}: does not exist") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL in the name
         raise DataError(f"{escaped(path)}: cannot be read: {error}") from None
+
+
+def decoded(row: Row) -> tuple[str, str | None]:
+    """Return the row as text, undecodable bytes as U+FFFD, and its fault."""
+    if not row.whole:
+        return "", f"is longer than {LONGEST_ROW >> 20} MiB"
+    try:
+        text = row.content.decode()
+    except UnicodeDecodeError as error:
+        fault = f"is not UTF-8 at byte {error.start + 1} (0x{row.content[error.start]:02x})"
+        return row.content.decode(errors="replace"), fault
+    return text, f"holds a NUL at character {text.index(NUL) + 1}" if NUL in text else None
+
+
+def rows_of_file(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file (see `open_file` and `rows_of`)."""
+    with open_file(path) as file:
+        yield from rows_of(file, str(path))
 
 
 def rows_of(stream: BinaryIO, name: str) -> Iterator[Row]:

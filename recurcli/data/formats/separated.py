@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from recurcli.data.formats.rows import LONGEST_ROW, Row
+from recurcli.data.formats.rows import LONGEST_ROW, Row, decoded
 
-NUL = "\0"
 LONGEST_QUOTED = 500
 """Most lines of one quoted field; a longer field counts as never closed."""
 LINES_LIKE_ROWS = 4
@@ -24,18 +23,6 @@ class Fields(NamedTuple):
     line: int
     values: list[str]
     fault: str | None = None
-
-
-def decoded(row: Row) -> tuple[str, str | None]:
-    """Return the row as text, undecodable bytes as U+FFFD, and its fault."""
-    if not row.whole:
-        return "", f"is longer than {LONGEST_ROW >> 20} MiB"
-    try:
-        text = row.content.decode()
-    except UnicodeDecodeError as error:
-        fault = f"is not UTF-8 at byte {error.start + 1} (0x{row.content[error.start]:02x})"
-        return row.content.decode(errors="replace"), fault
-    return text, f"holds a NUL at character {text.index(NUL) + 1}" if NUL in text else None
 
 
 def tab_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:

@@ -1,12 +1,13 @@
-"""The parts of a trained run that an export format needs."""
+"""What an export format is, and what it is given of a trained run."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
-from recurcli.events import RowsDone
+from recurcli.events import Note, RowsDone
 from recurcli.model.models import Classifier
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -25,3 +26,15 @@ class TrainedRun:
     tokenizer: Tokenizer
     predict: Callable[[Texts, int, int], Generator[RowsDone, None, list[str]]]
     """Predicts labels. Arguments: the texts, and for RowsDone the numbers of all rows and of earlier rows."""
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """One export format."""
+
+    export: Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, list[dict[str, Any]]]]
+    """Writes the runs to a path and returns name, rows, source and run of each written file."""
+    suffix: str
+    """Ending of the file's name."""
+    title: str
+    """The format in words, for messages."""

@@ -1,10 +1,22 @@
-"""The columns of the texts of a row, and how their values become strings."""
+"""How the values of a record become texts and labels: columns of text, checks of labels, and the script of texts."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
-from recurcli.data.formats.records import Record, kind_of
-from recurcli.errors import did_you_mean, escaped
+from recurcli.data.formats.rows import Record, kind_of
+from recurcli.data.tasks import Task
+from recurcli.errors import DataError, did_you_mean, escaped
+
+SAMPLE = 1000
+"""Number of texts that `separates_words` reads."""
+_WITHOUT_SPACES = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+
+MOST_LABELS = 10_000
 
 
 class BadRow(Exception):
@@ -26,6 +38,11 @@ class TextColumns(NamedTuple):
     pair: tuple[str, ...] = ()
     spans: str | None = None
     """Key of an object that names two spans of the text to mark (see `marked`)."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of both texts."""
+        return (*self.text, *self.pair)
 
     def read(self, record: Record) -> Text:
         """Return the texts of a record; a text that cannot be read is empty, and the first fault is returned."""
@@ -92,3 +109,66 @@ def marked(text: str, target: Any) -> str:
     for index, span, marks in sorted(spans, reverse=True):  # from the end, so that earlier indexes stay valid
         text = f"{text[:index]}{marks[0]}{span}{marks[1]}{text[index + len(span) :]}"
     return text
+
+
+def separates_words(texts: Iterable[str]) -> bool:
+    """Return whether fewer than half of the letters of the first SAMPLE texts are of scripts without spaces."""
+    letters = foreign = 0
+    for text in islice(texts, SAMPLE):
+        letters += sum(map(str.isalpha, text))
+        foreign += len(_WITHOUT_SPACES.findall(text))
+    return foreign * 2 < max(letters, 1)
+
+
+def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[str, str]) -> str:
+    """Return the task's label of a row, or its `dropped_label`; `renamed`: label in this file to the task's label.
+
+    Raises BadRow for a label that is not one of the task's; if the task has no labels, for a blank one or a value that is
+    neither a string nor a whole number.
+    """
+    value = value_of(fields, column)
+    label = str(value).lower() if type(value) in (int, bool) else value
+    if not isinstance(label, str):
+        raise BadRow(f"its label is {kind_of(value)}, not a string")
+    label = label if label in task.labels else renamed.get(label, label)
+    if label in task.labels or (label and label == task.dropped_label):
+        return label
+    if not task.labels:
+        if label.strip():
+            return label
+        raise BadRow("its label is empty")
+    if not label:
+        shown = f"; labels: {', '.join(map(escaped, task.labels))}" if len(task.labels) <= 20 else ""
+        raise BadRow(f"its label is empty{shown}")
+    owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
+    known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
+    raise BadRow(f"label '{escaped(label)}' {known}")
+
+
+def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return the different labels in the order of their classes: by value if all are whole numbers, else as text."""
+    known = set(labels)
+    numbers = all(label.isascii() and label.isdecimal() and len(label) < 10 for label in known)
+    return tuple(sorted(known, key=lambda label: (int(label), label)) if numbers else sorted(known))
+
+
+def refuse_what_are_no_labels(
+    labels: Sequence[str], rows: int, where: str, *, option: str = "--set data.label=COLUMN"
+) -> None:
+    """Raise DataError if the values of a label column are too few or too many to be classes."""
+    if len(labels) < 2:
+        only = f"only '{escaped(labels[0])}'" if labels else "nothing"
+        raise DataError(f"{where} holds {only} in all {rows:,} rows; a classifier needs two labels or more")
+    if len(labels) > MOST_LABELS or (rows > 100 and len(labels) > rows / 2):
+        raise DataError(
+            f"{where} holds {len(labels):,} different values in {rows:,} rows, which are no classes; "
+            f"name the right column: {option}"
+        )
+
+
+def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Yield groups of labels that differ only in case or surrounding spaces."""
+    folded: dict[str, list[str]] = {}
+    for label in labels:
+        folded.setdefault(label.strip().casefold(), []).append(label)
+    return (tuple(group) for group in folded.values() if len(group) > 1)

@@ -12,8 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from recurcli.data.tasks.table import task_named
-from recurcli.data.tasks.task import Task
+from recurcli.data.tasks import Task, task_named
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 OPERATOR_PROBABILITY = 0.25

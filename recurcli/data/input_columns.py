@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recurcli.data.columns.find import option
-from recurcli.data.columns.names import (
+from recurcli.data.columns import (
+    DELIMITERS,
     ID_NAMES,
     LABEL_NAMES,
     PAIR_NAMES,
@@ -13,11 +13,13 @@ from recurcli.data.columns.names import (
     ColumnNames,
     folded,
     is_number,
+    option,
     seconds_of,
 )
-from recurcli.data.columns.texts import TextColumns
-from recurcli.data.formats.records import DELIMITERS, Record, Records
+from recurcli.data.formats.rows import Record, Records
+from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, escaped
+from recurcli.events import Note
 
 SURE_NAMES = ("text", "sentence", "sentence1", "pair", "sentence2", "label", "id")
 """If the only field of a TSV's first row is one of these names, the row is a header. Other usual names may also be texts."""
@@ -50,10 +52,8 @@ class InputColumns:
     id: str | None = None
     breaks: bool = False
     """Whether a value may hold TABs and line ends, which a TSV cannot."""
-    doubt: str | None = None
-    """A warning about a guessed column, header or delimiter; None if none was guessed."""
-    unread: str | None = None
-    """A note on a column that seems to be a second text, for a model of one text; None without one."""
+    notes: tuple[Note, ...] = ()
+    """Warnings about guesses, and a note on a column that seems to be a second text, for a model of one text."""
 
 
 def find_input_columns(
@@ -73,7 +73,9 @@ def find_input_columns(
         keys, header, unclear, assumed = names, False, False, False
     else:
         keys, header = records.columns, _has_header(sample, trained, options)
-        unclear = records.format == "csv" and not header and options.header is None and _may_be_header(sample, trained)
+        # The first row of any other CSV may be a header, unless the training data had none.
+        may_be_header = bool(sample) and sample[0].fault is None and not any(map(is_number, trained.get("text", ())))
+        unclear = records.format == "csv" and not header and options.header is None and may_be_header
         assumed = unclear and len(keys) > 1
         header = header or assumed
         names = tuple(sample[0].fields.values()) if header and sample else keys
@@ -111,9 +113,13 @@ def find_input_columns(
         first_row = "line 1 is taken as column names; --no-header reads it as a row"
     elif unclear or (guesses and options.header is None and not header):
         first_row = "line 1 is taken as a row; --header reads it as column names"
-    doubts = _other_delimiter(records, sample, trained), _guessed(guesses, len(keys)), first_row
+    doubts = (_guessed(guesses, len(keys)), first_row)
+    doubt = _other_delimiter(records, sample, trained) or "; ".join(filter(None, doubts))
+    notes = [Note(f"{records.name}: {doubt}", "warning")] if doubt else []
     seconds = [name for name, key in zip(names, keys, strict=True) if folded(name) in SECOND_NAMES and key not in text]
-    unread = f"column '{escaped(seconds[0])}' is not read: the model takes one text" if seconds and not pair else None
+    if seconds and not pair:
+        unread = f"column '{escaped(seconds[0])}' is not read: the model takes one text"
+        notes.append(Note(f"{records.name}: {unread}"))
     spans = trained.get("spans", ())
     return InputColumns(
         names=names,
@@ -123,8 +129,7 @@ def find_input_columns(
         texts=TextColumns(text, pair, spans[0] if spans and records.named else None),
         id=None if options.id is None else columns.find(options.id) if names else options.id,
         breaks=records.format != "tsv",
-        doubt=doubts[0] or "; ".join(filter(None, doubts)) or None,
-        unread=unread,
+        notes=tuple(notes),
     )
 
 
@@ -134,11 +139,6 @@ def _has_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]], 
     words = [word for word in (options.text, options.pair, options.id) if word is not None and not is_number(word)]
     known = _header_names(trained, several=len(sample[0].fields) > 1) | set(map(folded, words))
     return sample[0].fault is None and not known.isdisjoint(map(folded, sample[0].fields.values()))
-
-
-def _may_be_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether a first row without a known name may be a header: unless the training data had none."""
-    return bool(sample) and sample[0].fault is None and not any(map(is_number, trained.get("text", ())))
 
 
 def _header_names(trained: Mapping[str, Sequence[str]], *, several: bool = True) -> set[str]:

@@ -1,0 +1,192 @@
+"""Finds the columns of text, second text, label and id by name, by number, or by usual names."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
+
+from recurcli.data.config import DataConfig
+from recurcli.data.formats.rows import Records
+from recurcli.data.tasks import PLAIN, Layout, Task
+from recurcli.data.values import TextColumns
+from recurcli.errors import DataError, did_you_mean, escaped
+
+TEXT_NAMES = (
+    *("text", "sentence", "sentence1", "premise", "question1", "text1", "text_a", "review", "content", "query"),
+    *("title", "question", "comment", "message", "tweet", "headline", "body"),
+)
+"""Usual names of the column of a text, the likelier first."""
+PAIR_NAMES = {
+    "text": "pair",
+    "sentence": "pair",
+    "sentence1": "sentence2",
+    "premise": "hypothesis",
+    "question1": "question2",
+    "text1": "text2",
+    "text_a": "text_b",
+}
+"""Usual name of the first text's column to that of the second text's."""
+LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
+ID_NAMES = ("id", "idx", "index", "guid", "uid")
+
+DELIMITERS = "\t,;|"
+"""Marks that separate the fields of a TSV or CSV, if they stand in the name of its only column."""
+LONGEST_NAME = 40
+"""A longer name of a column seems to be a text."""
+
+
+class Columns(NamedTuple):
+    """Names of the text, pair, label and id columns in one file of labelled rows; None: absent or not requested."""
+
+    texts: TextColumns
+    label: str | None
+    id: str | None
+
+
+@dataclass
+class ColumnNames:
+    """The columns of a file, looked up by name, number or usual name."""
+
+    source: str
+    """What messages begin with."""
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    """The keys of `names` in the records."""
+    _: KW_ONLY
+    header: str = ""
+    """What messages about a missing column begin with; empty: `source`."""
+    numbered: bool = True
+    """Whether a column may be named by its number."""
+    hint: str = ""
+    """What is wrong with the columns, and the way out; it replaces other advice."""
+
+    def find(self, word: str, way_out: str = "") -> str:
+        """Return the key of the column with the name `word`, else with that number from 1.
+
+        Raises DataError, which ends with `way_out`, if there is none.
+        """
+        if word in self.names:
+            return self._only(word)
+        if self.numbered and is_number(word) and 0 < int(word[:9]) <= len(self.keys):
+            return self.keys[int(word[:9]) - 1]
+        hint = self.hint or escaped(did_you_mean(word, self.names), 400) + way_out
+        raise DataError(f"{self.header or self.source}: has no column '{escaped(word)}'{hint}")
+
+    def find_usual(self, usual: Iterable[str], taken: Collection[str] = ()) -> str | None:
+        """Return the key of the first of the `usual` names that is a column, in any case; None if none is."""
+        spellings = {folded(name): name for name in reversed(self.names)}
+        for name in usual:
+            spelled = name if name in self.names else spellings.get(folded(name))
+            if spelled is not None and (key := self._only(spelled)) not in taken:
+                return key
+        return None
+
+    def find_all(self, wanted: Sequence[str], taken: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the keys of all `wanted` names; () if one is not a column or is `taken`."""
+        keys = tuple(self._only(name) for name in wanted if name in self.names)
+        return keys if len(keys) == len(wanted) and not set(keys) & set(taken) else ()
+
+    def ask(self, what: str, answer: str) -> DataError:
+        """Return an error that asks which column is the `what`."""
+        shown = ", ".join(escaped(name, 40) for name in self.names[:20])
+        question = self.hint.removeprefix("; ") or f"which column is the {what}? {answer}"
+        return DataError(f"{self.source}: {question}; the columns are: {shown}")
+
+    def _only(self, name: str) -> str:
+        if self.names.count(name) > 1:
+            raise DataError(f"{self.source}: has the column '{escaped(name)}' twice; give its number")
+        return self.keys[self.names.index(name)]
+
+
+def is_usual(name: object) -> bool:
+    """Return whether `name` is a usual name of a text column."""
+    return isinstance(name, str) and folded(name) in {*TEXT_NAMES, *PAIR_NAMES.values()}
+
+
+def seconds_of(first: str) -> list[str]:
+    """Return the usual name of the second text for a first text named `first`; [] if unknown."""
+    return [PAIR_NAMES[folded(first)]] if folded(first) in PAIR_NAMES else []
+
+
+def folded(name: str) -> str:
+    """Return `name` in one case and without surrounding spaces."""
+    return name.strip().casefold()
+
+
+def is_number(word: str) -> bool:
+    """Return whether `word` consists of ASCII digits."""
+    return word.isascii() and word.isdigit()
+
+
+def setting(key: str, value: str = "COLUMN") -> str:
+    """Return the option of `recur finetune` that sets `data.<key>`, as messages show it; a delimiter is quoted."""
+    return f"""--set 'data.{key}="{escaped(value)}"'""" if key == "delimiter" else f"--set data.{key}={value}"
+
+
+def option(key: str, value: str = "COLUMN") -> str:
+    """Return the option of `recur check`, `recur eval` and `recur predict` for `data.<key>`, as messages show it."""
+    if key == "header":
+        return "--header" if value == "true" else "--no-header"
+    if key == "delimiter":
+        value = "$'\\t'" if value == "\t" else f"'{value}'"
+    return f"--{key} {value}"
+
+
+def find_columns(
+    records: Records,
+    task: Task,
+    config: DataConfig,
+    layout: Layout = PLAIN,
+    *,
+    labelled: bool | None,
+    way_out: Callable[[str, str], str] = setting,
+) -> Columns:
+    """Find the columns of labelled rows: those that `config` and `task` name, else those with a usual name.
+
+    JSON rows may have different keys, so that named columns are not looked up; an id is required only if `config` names
+    it. `labelled` None: the label is optional unless `config` names it. `way_out`: `setting` or `option`. Raises DataError
+    for a column that is missing or has no usual name.
+    """
+    names = records.columns
+    numbered, hint = records.format in ("tsv", "csv"), ""
+    mark = next((mark for mark in DELIMITERS if mark in names[0]), None) if numbered and len(names) == 1 else None
+    if mark is not None:
+        expected = "TAB" if records.format == "tsv" else "a comma"
+        hint = (
+            f"; its fields seem to be separated by '{escaped(mark)}', not by {expected}: {way_out('delimiter', mark)}"
+        )
+    header = "" if records.named else f"{records.name}:1"
+    columns = ColumnNames(records.name, names, names, header=header, numbered=numbered, hint=hint)
+
+    def named(name: str, what: str) -> str:
+        return name if records.format == "jsonl" else columns.find(name, f"; {way_out(what, 'COLUMN')} names another")
+
+    no_header = ""
+    if columns.numbered and any(len(name) > LONGEST_NAME or name.count(" ") > 1 for name in names):
+        no_header = f", or {way_out('header', 'false')} if line 1 is a row"
+
+    def usual(candidates: Iterable[str], what: str) -> str:
+        if not names:
+            raise DataError(f"{records.name}: has no rows, or none at its start that can be read")
+        if (name := columns.find_usual(candidates)) is None:
+            raise columns.ask(what, f"say {way_out(what, 'COLUMN')}{no_header}")
+        return name
+
+    text, pair = layout.text or task.text, task.pair
+    if not text:
+        text = (usual(TEXT_NAMES, "text"),)
+        second = columns.find_usual(seconds_of(text[0]))
+        pair = pair or (() if second is None else (second,))
+    texts = TextColumns(
+        tuple(named(name, "text") for name in text), tuple(named(name, "pair") for name in pair), task.spans
+    )
+    label, wanted = None, layout.label or task.label
+    if labelled is None and config.label is None:
+        label = (wanted if wanted in names else None) if wanted else columns.find_usual(LABEL_NAMES)
+    elif labelled is not False:
+        label = named(wanted, "label") if wanted is not None else usual(LABEL_NAMES, "label")
+    row_id = task.id
+    if config.id is not None:
+        row_id = named(str(config.id), "id")
+    elif row_id not in names:
+        row_id = next((name for name in ID_NAMES if name in names), row_id)
+    return Columns(texts, label, row_id if records.format == "jsonl" or row_id in names else None)
