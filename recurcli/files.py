@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -159,7 +159,7 @@ def read_limited(path: Path, limit: int) -> bytes:
     return content
 
 
-def commit_directory(target: Path, writers: dict[str, Callable[[Path], None]]) -> None:
+def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object]]) -> None:
     """Create the folder `target` with one file per writer and a manifest, atomically.
 
     The files are written, synced and hashed in a sibling folder, which is then renamed to `target`. Raises StorageError

@@ -62,16 +62,11 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 (byte {error.start})") from None
-    return parse_mapping(text, str(path))
-
-
-def parse_mapping(text: str, source: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """Parse a mapping as `read_mapping` does; `source` is the name of the text in messages."""
-    value, lines = _parse(text, source)
+    value, lines = _parse(text, str(path))
     if value is None:
         return {}, {}
     if not isinstance(value, dict):
-        raise UsageError(f"{source}:1: a preset is a mapping of keys to values, not {escaped(repr(value), 40)}")
+        raise UsageError(f"{path}:1: a preset is a mapping of keys to values, not {escaped(repr(value), 40)}")
     return value, lines
 
 

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "recurcli"
 FLOORS = [
     {"__main__"},
     {"cli"},
-    {"display", "exits"},
+    {"display"},
     {"commands"},
     {"preset"},
     {"training"},

@@ -1,13 +1,31 @@
-"""Run a command in this process: every error becomes an exit code and at most one line."""
+"""Run a command in this process: every error becomes an exit code and at most one line on stderr.
+
+The standard streams may be closed or full.
+"""
 
 import contextlib
+import errno
+import io
+import math
+import os
+import re
+import signal
 import sys
+import time
 import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import TextIO
 
-from recurcli import exits
 from recurcli.cli.app import app
 from recurcli.distributed import group
-from recurcli.errors import last_line
+from recurcli.errors import Interrupted, RecurError, StorageError, escaped, last_line
+
+IMPATIENCE = 1.0
+"""Seconds after a signal in which further ones do not disturb the tidying up."""
+CLOSED_PIPE = 128 + signal.SIGPIPE
+_SMALLER = "try a smaller --batch-size, or more finetuning.gradient_accumulation_steps (or pretraining.…)"
+_ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 
 
 def main() -> None:
@@ -17,23 +35,23 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr."""
-    with exits.signals_as_errors() as received:
+    with signals_as_errors() as received:
         try:
-            exits.open_streams()
+            open_streams()
             group.join()
             code = app(arguments, prog_name="recur", standalone_mode=False)
-            exits.flush_output()
+            flush_output()
             if code == 130:
                 raise KeyboardInterrupt  # as which it began: Typer has made a number of it
             group.finish()
             return code if isinstance(code, int) else 0
         except BaseException as caught:
-            if exits.is_closed_pipe(caught):
-                group.report_failure(caught, exits.CLOSED_PIPE, "")
-                exits.die_of_closed_pipe()
+            if is_closed_pipe(caught):
+                group.report_failure(caught, CLOSED_PIPE, "")
+                die_of_closed_pipe()
             error = received[0] if received else caught
-            code, line = group.report_failure(error, *exits.explained(error))
-            exits.drop_output()
+            code, line = group.report_failure(error, *explained(error))
+            drop_output()
             with contextlib.suppress(OSError):
                 if line and "--debug" in arguments:
                     traceback.print_exc()
@@ -41,3 +59,121 @@ def run(arguments: list[str]) -> int:
                     print(last_line(code, line), file=sys.stderr)
             group.exit_group(code)
             return code
+
+
+@contextlib.contextmanager
+def signals_as_errors() -> Iterator[list[Interrupted]]:
+    """In the block SIGTERM, SIGHUP and SIGINT raise Interrupted, unless they are ignored, as nohup asks for.
+
+    SIGUSR1 asks a training for a checkpoint; where there is no training, or none yet, it must not kill, as it would by
+    default. The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
+    """
+    received: list[Interrupted] = []
+
+    last = -math.inf
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        if time.monotonic() - last < IMPATIENCE:
+            return
+        last = time.monotonic()
+        received.append(Interrupted(number, f"stopped by {signal.Signals(number).name}"))
+        raise received[-1]
+
+    before = {}
+    for number in (getattr(signal, name) for name in _ENDING):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, stop)
+    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def explained(error: BaseException) -> tuple[int, str]:
+    """Return the exit code of an error and its message on one line, with the notes added to the error."""
+    code, message = _explained(error)
+    return code, "; ".join([message, *(escaped(note, limit=1000) for note in getattr(error, "__notes__", []))])
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, RecurError):
+        return error.exit_code, escaped(error, limit=4000)
+    if isinstance(error, OSError):
+        name = f"{escaped(error.filename)}: " if error.filename else ""
+        return 5, f"{name}{escaped(error.strerror or error)}"
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
+        return 2, _usage_line(error)
+    if type(error).__name__ == "OutOfMemoryError":
+        return 5, "the GPU's memory is full; " + _SMALLER
+    if isinstance(error, MemoryError):
+        return 5, "the memory is full; " + _SMALLER
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+        return 130, "interrupted"
+    return 1, f"a bug in recur: {type(error).__name__}: {escaped(error, limit=500)}; --debug shows where"
+
+
+def _usage_line(error: BaseException) -> str:
+    """Return Typer's message about a wrong option on one line, with the command that prints the help."""
+    message: str = error.format_message().replace("Value error, ", "").rstrip(".")  # type: ignore[attr-defined]
+    message = re.sub(r"\. Did you mean", "; did you mean", message)
+    message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "recur")
+    return f"{escaped(message[:1].lower() + message[1:], limit=1000)}; see `{command} --help`"
+
+
+def is_closed_pipe(error: BaseException | None) -> bool:
+    """Whether a command ended because nobody reads its output any more (Typer turns that into SystemExit)."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def die_of_closed_pipe() -> None:
+    """Exit silently by SIGPIPE, as other filters do when their output is closed."""
+    drop_output()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+
+
+def open_streams() -> None:
+    """Make stdout and stderr take any text: no character that their encoding lacks ends a command.
+
+    A closed stderr becomes one that nobody reads, as a print to it would go to stdout. Raises StorageError for a closed
+    stdout: there is nowhere for a result to go.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the life of the process
+    if sys.stdout is None:
+        raise StorageError("standard output is closed; send it to /dev/null to do without it")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def flush_output() -> None:
+    """Flush stdout. Raises StorageError if the disk behind it is full."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"standard output: cannot be written: {error.strerror}") from None
+
+
+def drop_output() -> None:
+    """Discard the buffer of stdout if it cannot be flushed: a flush at exit would fail again."""
+    stream: TextIO | None = sys.stdout
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        stream.flush()  # type: ignore[union-attr]
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+        os.close(nowhere)

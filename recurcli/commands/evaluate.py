@@ -1,24 +1,23 @@
 """`recur eval`: the scores of a trained classifier on labelled rows."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from recurcli.commands.trained_run import data_config, task_of
 from recurcli.data.columns import option, setting
-from recurcli.data.config import DataConfig, with_options
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import adapted, find_source
-from recurcli.data.tasks import Task, task_named
+from recurcli.data.tasks import Task
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
-from recurcli.evaluation.floors import accuracy_floors
-from recurcli.evaluation.inference import cross_entropy
-from recurcli.evaluation.metrics import classification_report
+from recurcli.evaluation.inference import report_of
+from recurcli.evaluation.metrics import accuracy_floors
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import sha256_of
@@ -30,31 +29,6 @@ from recurcli.training.checkpoint import checkpoint_folders
 
 DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
-
-
-def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
-    """Return the data section of the run's preset, with the path `data` and its `columns` (see `evaluate`) if given.
-
-    Raises ModelError if the preset of the run cannot be read, DataError if its data no longer exist.
-    """
-    config = RunDirectory(run).read_data_config()
-    if data is not None:
-        return with_options(config, data.expanduser().absolute(), columns or {})
-    if config.path is not None and not Path(config.path).exists():
-        raise DataError(f"{config.path}: the data of {run} are no longer there; name their place with --data")
-    return config
-
-
-def task_of(run: Path, predictor: Predictor) -> Task:
-    """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
-    try:
-        task = task_named(predictor.model.config.task)
-    except UsageError as error:
-        raise ModelError(f"{run / 'config.json'}: {error}") from None
-    labels = adapted(task, RunDirectory(run).read_data_config()).labels
-    if labels and labels != predictor.labels:
-        raise ModelError(f"{run / 'config.json'}: its labels are not those of {task.name}")
-    return replace(task, labels=predictor.labels)
 
 
 def evaluate(
@@ -104,14 +78,11 @@ def evaluate(
     predictor.dismiss()
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
-    targets = np.array(task.targets(labels))
-    predictions = [task.labels[index] for index in scores.argmax(axis=1)]
-    report = classification_report(labels, predictions, task.labels, loss=cross_entropy(scores, targets))
-    found = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
+    diagnosis = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
     if plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis
 
-        draw_diagnosis(found["diagnosis"], plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
+        draw_diagnosis(diagnosis["diagnosis"], plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
     yield Finished(
         {
             "run": str(run),
@@ -123,11 +94,11 @@ def evaluate(
             "dropped": rows.dropped,
             "path": None if rows.path is None else str(rows.path),
             "sha256": rows.sha256,
-            "metrics": report.to_json(),
+            "metrics": report_of(scores, labels, task).to_json(),
             "floors": accuracy_floors(
                 labels, task.labels, texts, read_linear_model(run), task.floors if name == "dev" else {}
             ),
-            **found,
+            **diagnosis,
         }
     )
 
@@ -225,4 +196,4 @@ def _diagnosis(predictor: Predictor, texts: Sequence[tuple[str, str | None]]) ->
     if not len(rows):
         raise DataError("no row has two tokens; there is nothing to diagnose")
     ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
-    return diagnose(model, ids.to(predictor.config.device), mask.to(predictor.config.device)).to_json()
+    return asdict(diagnose(model, ids.to(predictor.config.device), mask.to(predictor.config.device)))

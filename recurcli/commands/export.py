@@ -4,7 +4,7 @@ import os
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
-from recurcli.commands.evaluate import data_config, task_of
+from recurcli.commands.trained_run import data_config, task_of
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone

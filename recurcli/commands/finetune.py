@@ -4,20 +4,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recurcli.commands.training.dev_evaluation import DevEvaluation
-from recurcli.commands.training.linear_floor import fit_linear_floor
+from recurcli.commands.training.dev_evaluation import DevEvaluation, fit_linear_floor
 from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
 from recurcli.commands.training.setup import (
     TrainingRequest,
     TrainingSetup,
     build_loop,
     build_model,
-    describe_split,
-    encode_split,
-    model_config,
-    notes_on,
+    encode_splits,
     settle_tokens,
-    use_vectors,
 )
 from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, task_named
@@ -35,7 +30,7 @@ from recurcli.runs.model_files import TrainedFiles, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
 from recurcli.training.objectives import ClassificationObjective
-from recurcli.training.signals import StopRequest
+from recurcli.training.session import StopRequest
 
 
 def finetune(request: TrainingRequest) -> Iterator[Event]:
@@ -52,17 +47,12 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         splits = {"train": train, "dev": train.dev or load_split(task, "dev", preset.data, divided=True)}
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
-        tokenizer, max_length, notes = settle_tokens(
-            preset, lambda: train.texts, init and (lambda config: init.tokenizer)
-        )
-        yield from notes
-        tokens = {name: encode_split(split, tokenizer, max_length) for name, split in splits.items()}
-        for name, split in splits.items():
-            yield from notes_on(name, split, tokens[name], max_length)
+        build = None if init is None else lambda config: init.tokenizer
+        tokenizer, max_length = yield from settle_tokens(preset, lambda: train.texts, build)
+        tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
-        config = model_config(preset, tokenizer, max_length, task.labels, train.columns.to_json())
-        model = build_model(Classifier, config, preset.runtime.seed)
-        yield from use_vectors(model, preset, tokenizer)
+        columns = train.columns.to_json()
+        model = yield from build_model(Classifier, preset, tokenizer, max_length, task.labels, columns)
         if init is not None:
             _load_pretrained(model, init)
             yield Note(f"starting from {init.path}")
@@ -84,9 +74,8 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
                 section="finetuning",
                 status=status,
                 loop=build_loop(preset, "finetuning", model, objective, device, dev, pretrained=init is not None),
-                config=config,
                 tokenizer=tokenizer,
-                data={name: describe_split(split, tokens[name]) for name, split in splits.items()},
+                data=data,
                 stop=stop,
                 dev=dev,
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),

@@ -1,9 +1,9 @@
 """`recur pretrain`: train an encoder by masked-token prediction on text without labels."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from recurcli.cache import cache_folder
 from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
@@ -12,13 +12,9 @@ from recurcli.commands.training.setup import (
     TrainingSetup,
     build_loop,
     build_model,
-    describe_split,
-    encode_split,
-    model_config,
+    encode_splits,
     note_on_cuts,
-    notes_on,
     settle_tokens,
-    use_vectors,
 )
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import has_split
@@ -28,10 +24,13 @@ from recurcli.events import Note
 from recurcli.model.models import MaskedTokenModel
 from recurcli.preset import Preset
 from recurcli.tokens.batching import TokenRows
-from recurcli.tokens.corpus import Corpus, corpus_tokenizer, read_corpus, stored_tokens, text_files
+from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens, text_files
 from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective
-from recurcli.training.signals import StopRequest
+from recurcli.training.session import StopRequest
+
+Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]]]
+"""The rows, their tokenizer, the largest length, and for each split (or for `text`) the facts as in TrainingSetup.data."""
 
 
 def pretrain(request: TrainingRequest) -> Iterator[Event]:
@@ -41,40 +40,21 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
         if status == "finished":
             yield from finished_run(request)
             return
-        if _is_corpus(preset):
-            corpus = read_corpus(Path(str(preset.data.path)), skip_bad_rows=preset.data.skip_bad_rows)
-            size = f"{len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB"
-            yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
-            text = _tokenize_corpus(corpus, preset)
-        else:
-            text = _tokenize_splits(_load_splits(preset), preset)
-        yield from text.notes
-
-        config = model_config(preset, text.tokenizer, text.max_length, labels=(), columns={})
-        model = build_model(MaskedTokenModel, config, preset.runtime.seed)
-        yield from use_vectors(model, preset, text.tokenizer)
-        objective = MaskedTokenObjective(text.tokens, text.tokenizer, preset.pretraining)
+        tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
+        tokens, tokenizer, max_length, data = yield from tokenise(preset)
+        model = yield from build_model(MaskedTokenModel, preset, tokenizer, max_length)
+        objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
         yield from run_training(
             TrainingSetup(
                 request=request,
                 section="pretraining",
                 status=status,
                 loop=build_loop(preset, "pretraining", model, objective, device),
-                config=config,
-                tokenizer=text.tokenizer,
-                data=text.data,
+                tokenizer=tokenizer,
+                data=data,
                 stop=StopRequest(current()),
             )
         )
-
-
-class _TokenizedText(NamedTuple):
-    tokenizer: Tokenizer
-    max_length: int
-    tokens: TokenRows
-    data: dict[str, dict[str, Any]]
-    """By split, or for `text`: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
-    notes: list[Note]
 
 
 def _is_corpus(preset: Preset) -> bool:
@@ -87,30 +67,30 @@ def _is_corpus(preset: Preset) -> bool:
     return bool(text_files(path))
 
 
-def _tokenize_corpus(corpus: Corpus, preset: Preset) -> _TokenizedText:
+def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
-    settled = settle_tokens(
+    corpus = read_corpus(Path(str(preset.data.path)), skip_bad_rows=preset.data.skip_bad_rows)
+    size = f"{len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB"
+    yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
+    tokenizer, max_length = yield from settle_tokens(
         preset, lambda: ((text, None) for text in corpus.texts()), partial(corpus_tokenizer, corpus)
     )
-    tokenizer, max_length = settled.tokenizer, settled.max_length
     tokens = stored_tokens(corpus, tokenizer, max_length)
-    notes = [*settled.notes, *note_on_cuts("text", tokens.truncated, len(tokens), max_length)]
     if corpus.bad_rows:
-        notes.insert(0, Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning"))
+        yield Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning")
+    yield from note_on_cuts("text", tokens.truncated, len(tokens), max_length)
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
-    return _TokenizedText(tokenizer, max_length, tokens, {"text": {**facts, **counts}}, notes)
+    return tokens, tokenizer, max_length, {"text": {**facts, **counts}}
 
 
-def _tokenize_splits(splits: dict[str, Split], preset: Preset) -> _TokenizedText:
+def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer on all texts of the splits and tokenise them."""
-    tokenizer, max_length, notes = settle_tokens(
-        preset, lambda: [row for split in splits.values() for row in split.texts]
-    )
-    tokens = {name: encode_split(split, tokenizer, max_length) for name, split in splits.items()}
-    data = {name: describe_split(split, tokens[name]) for name, split in splits.items()}
-    notes += [note for name, split in splits.items() for note in notes_on(name, split, tokens[name], max_length)]
-    return _TokenizedText(tokenizer, max_length, joined(tokens.values()), data, notes)
+    splits = _load_splits(preset)
+    rows = [row for split in splits.values() for row in split.texts]
+    tokenizer, max_length = yield from settle_tokens(preset, lambda: rows)
+    tokens, data = yield from encode_splits(splits, tokenizer, max_length)
+    return joined(tokens.values()), tokenizer, max_length, data
 
 
 def _load_splits(preset: Preset) -> dict[str, Split]:

@@ -1,22 +1,29 @@
 """A trained encoder, layer by layer: what each does to distances, spread and attention, and how far back it looks."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from recurcli.diagnostics.distances import activation_factor, distance_preservation, movement
-from recurcli.diagnostics.entropy import differential_entropy
-from recurcli.diagnostics.gradients import gradient_norm_by_distance
-from recurcli.diagnostics.layer_stats import Stat, layer_stats
+from recurcli.diagnostics.measures import (
+    activation_factor,
+    attention_entropy,
+    differential_entropy,
+    distance_preservation,
+    gradient_norm_by_distance,
+    movement,
+)
+from recurcli.encoders.encoder import LayerStats
 from recurcli.model.models import Backbone
+
+Stat = float | list[float]
 
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
-    """One layer; see `recurcli.diagnostics.distances` and `entropy` for what each number means."""
+    """One layer; see `recurcli.diagnostics.measures` for what each number means."""
 
     layer: int
     activation_factor: float
@@ -36,10 +43,6 @@ class Diagnosis:
     layers: list[LayerDiagnosis]
     gradient_norm_by_distance: list[float]
 
-    def to_json(self) -> dict[str, Any]:
-        """As `recur eval --diagnose --json` has it."""
-        return asdict(self)
-
 
 @torch.no_grad()
 def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
@@ -49,7 +52,7 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
 
     def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         before = given[0].detach() if isinstance(given[0], Tensor) else None
-        calls.append((before, _as_states(output, ids.shape[1]).detach(), layer_stats(module, given, mask)))
+        calls.append((before, _as_states(output, ids.shape[1]).detach(), _stats(module, given, mask)))
 
     hooks = [layer.register_forward_hook(note) for layer in model.encoder.layers]
     try:
@@ -73,6 +76,19 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
             )
         )
     return Diagnosis(len(ids), differential_entropy(x, mask), layers, _gradient_norms(model, ids, mask))
+
+
+def _stats(layer: nn.Module, arguments: tuple[Any, ...], mask: Tensor) -> dict[str, Stat]:
+    """The `stats` of `layer` for its forward `arguments` (`recurcli.encoders.encoder`); {} for a layer without.
+
+    Attention weights become `attention_entropy`, in nats. Call it during the forward pass: layers may compute with
+    weights that they do not keep.
+    """
+    offered = getattr(layer, "stats", None)
+    with torch.no_grad():
+        stats: LayerStats = {} if offered is None else dict(offered(*arguments))
+        weights = stats.pop("attention", None)
+        return stats if weights is None else {**stats, "attention_entropy": attention_entropy(weights, mask)}
 
 
 def _as_states(output: Any, length: int) -> Tensor:

@@ -9,7 +9,7 @@ from recurcli.files import write_atomically
 
 
 def draw_diagnosis(diagnosis: Mapping[str, Any], path: Path, title: str) -> None:
-    """Write the plots of a `Diagnosis.to_json()` to `path`, in the format of its ending."""
+    """Write the plots of a `Diagnosis`, as a mapping, to `path`, in the format of its ending."""
     from matplotlib.figure import Figure
 
     layers = diagnosis["layers"]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PATIENCE = timedelta(days=30)
 """The timeout of collectives: a rank waits as long as the others live, which `heartbeat` checks."""
+STARTED = "recur/started"
+"""The key that `mark_started` sets."""
 SHORT = 504
 """Bytes of JSON that `all_gather` sends in one exchange; longer values need a second one."""
 
@@ -36,6 +38,9 @@ class Ranks:
     the connection to another rank breaks.
     """
 
+    heartbeat: Heartbeat | None = None
+    """The heartbeat of this rank; None for a process that torchrun did not start."""
+
     def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int = 0, local_world_size: int = 1) -> None:
         self.rank, self.world_size = rank, world_size
         self.local_rank, self.local_world_size = local_rank, local_world_size
@@ -45,21 +50,17 @@ class Ranks:
     def connect(self, device: "torch.device") -> None:
         """Initialise the process group: gloo for tensors on the CPU, nccl for those on CUDA."""
         import torch
-        from torch import distributed
 
-        if self.world_size == 1 or distributed.is_initialized():
+        if self.world_size == 1 or torch.distributed.is_initialized():
             return
+        assert self.heartbeat is not None
+        backend = "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        assert _heartbeat is not None
-        with _connection_errors(), _stdout_to_stderr():
-            distributed.init_process_group(
-                "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-                store=_heartbeat.store,
-                rank=self.rank,
-                world_size=self.world_size,
-                timeout=PATIENCE,
-            )
+            backend = "cpu:gloo,cuda:nccl"
+        group = {"store": self.heartbeat.store, "rank": self.rank, "world_size": self.world_size}
+        with _torch_distributed() as distributed, _stdout_to_stderr():
+            distributed.init_process_group(backend, timeout=PATIENCE, **group)
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the JSON `value` of every rank, in the order of ranks."""
@@ -90,60 +91,50 @@ class Ranks:
         if self.world_size == 1 or not tensors:
             return
         import torch
-        from torch import distributed
 
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        with _connection_errors():
+        with _torch_distributed() as distributed:
             distributed.all_reduce(flat)
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
     def broadcast_(self, tensors: Sequence["Tensor"]) -> None:
         """Broadcast rank 0's values into `tensors`, in place."""
-        if self.world_size == 1:
-            return
-        from torch import distributed
-
-        for tensor in tensors:
-            with _connection_errors():
+        for tensor in tensors if self.world_size > 1 else ():
+            with _torch_distributed() as distributed:
                 distributed.broadcast(tensor, 0)
 
     def combine(self, values: "np.ndarray") -> "np.ndarray":
-        """Return the element-wise union of float64 arrays that are non-zero on one rank each; exact to the bit."""
-        if self.world_size == 1:
-            return values
-        import torch
-        from torch import distributed
+        """Return the element-wise union of float64 arrays that are non-zero on one rank each, in place; exact to the bit."""
+        if self.world_size > 1:
+            import torch
 
-        bits = torch.from_numpy(values).view(torch.int64)  # sums of floats would lose the sign of a zero
-        with _connection_errors():
-            distributed.all_reduce(bits)
-        return bits.view(torch.float64).numpy()
+            # Bits are summed, as sums of floats would lose the sign of a zero. They share their memory with `values`.
+            self.all_reduce_([torch.from_numpy(values).view(torch.int64)])
+        return values
 
     def mark_started(self) -> None:
         """Record for later restarts by torchrun that the run is on disk and must be resumed."""
-        if _heartbeat is not None:
-            _heartbeat.mark_started()
+        if self.heartbeat is not None:
+            self.heartbeat.common.set(STARTED, "yes")
 
     def was_started(self) -> bool:
         """Whether torchrun restarted the run after `mark_started`."""
-        return _heartbeat is not None and _heartbeat.was_started()
+        return self.heartbeat is not None and self.heartbeat.common.check([STARTED])
 
     def _gathered(self, message: bytes) -> list[bytes]:
         """The messages of all ranks, which must have one length."""
         import torch
-        from torch import distributed
 
         own = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         parts = [torch.empty_like(own) for _ in range(self.world_size)]
-        with _connection_errors():
+        with _torch_distributed() as distributed:
             distributed.all_gather(parts, own)
         return [part.numpy().tobytes() for part in parts]
 
 
 SINGLE_PROCESS = Ranks()
 _current = SINGLE_PROCESS
-_heartbeat: Heartbeat | None = None
 
 
 def current() -> Ranks:
@@ -156,37 +147,34 @@ def join() -> None:
 
     Raises UsageError for a variable that is no number, RankError if rank 0 does not start.
     """
-    global _current, _heartbeat
+    global _current
     for name in ("RANK", "WORLD_SIZE"):
         if not (value := os.environ.get(name, "1")).isdecimal():
             raise UsageError(
                 f"{name} is '{escaped(value)}', not a number; torchrun sets it: unset it for a single process"
             )
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    if "MASTER_ADDR" not in os.environ or "RANK" not in os.environ:
-        return
-    if (world_size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ) or _heartbeat is not None:
+    alone = world_size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ
+    if alone or "MASTER_ADDR" not in os.environ or "RANK" not in os.environ or _current.heartbeat is not None:
         return
     rank = int(os.environ["RANK"])
     if rank > 0:  # rank 0 prints for all
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
         sys.stderr = sys.stdout
-    from torch import distributed
-
-    with _connection_errors():
-        store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(seconds=START)))  # type: ignore[attr-defined]
+    with _torch_distributed() as distributed:
+        store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(seconds=START)))
         store.set_timeout(PATIENCE)
-        _heartbeat = Heartbeat(store, rank, world_size, node=os.environ.get("GROUP_RANK", "0"))
+        heartbeat = Heartbeat(store, rank, world_size, node=os.environ.get("GROUP_RANK", "0"))
     local_rank, local_world_size = os.environ.get("LOCAL_RANK", "0"), os.environ.get("LOCAL_WORLD_SIZE", "1")
     _current = Ranks(rank, world_size, int(local_rank), int(local_world_size))
+    _current.heartbeat = heartbeat
 
 
 def finish() -> None:
     """Wait until all ranks have finished. Raises RankError if one of them failed instead."""
-    if _heartbeat is None:
+    if _current.heartbeat is None:
         return
-    if failure := _heartbeat.finish():
-        raise RankError(failure.message)
+    _current.heartbeat.finish()
     from torch import distributed
 
     if distributed.is_initialized():
@@ -195,14 +183,14 @@ def finish() -> None:
 
 def report_failure(error: BaseException, code: int, message: str) -> tuple[int, str | None]:
     """Report a failure to all ranks. Returns the run's exit code, and the message; None if another rank prints it."""
-    if _heartbeat is None:
+    if (heartbeat := _current.heartbeat) is None:
         return code, message
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # this process exits anyway
     # After a kill the other ranks see a broken connection, or SIGTERM from torchrun: name the killed rank instead.
-    if isinstance(error, RankError | Interrupted) and (lost := _heartbeat.missing()):
+    if isinstance(error, RankError | Interrupted) and (lost := heartbeat.missing()):
         code, message = RankError.exit_code, f"{named(lost)} ended without a word: killed, or its machine is lost"
-    failure, must_print = _heartbeat.report_failure(code, message)
+    failure, must_print = heartbeat.report_failure(code, message)
     if must_print:
         sys.stderr = sys.__stderr__
     return failure.code, failure.message if must_print else None
@@ -210,13 +198,13 @@ def report_failure(error: BaseException, code: int, message: str) -> tuple[int, 
 
 def exit_group(code: int) -> None:
     """Exit after a failure, once the other ranks had a moment to exit; return at once in a single process."""
-    if _heartbeat is None:
+    if _current.heartbeat is None:
         return
     from torch import distributed
 
     if distributed.is_initialized() and distributed.get_backend() == "gloo":
         distributed.destroy_process_group()  # ranks that wait for this one get an error
-    _heartbeat.leave()
+    _current.heartbeat.leave()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -237,10 +225,12 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _connection_errors() -> Iterator[None]:
-    """Turn torch's RuntimeError for a broken connection into a RankError."""
+def _torch_distributed() -> Iterator[Any]:
+    """Yield torch.distributed, whose RuntimeError for a broken connection becomes a RankError."""
+    from torch import distributed
+
     try:
-        yield
+        yield distributed
     except RuntimeError as error:
         reason = escaped(str(error).partition(". This is typically")[0], limit=300)
         raise RankError(f"another rank of this run cannot be reached: {reason}") from None

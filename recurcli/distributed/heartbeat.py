@@ -31,7 +31,6 @@ GRACE = 5.0
 PARTING = 2.0
 """Seconds that the failed rank waits for the others: when it exits, torchrun sends them SIGTERM."""
 LOST = RankError.exit_code
-_STARTED = "recur/started"
 
 
 class Failure(NamedTuple):
@@ -52,28 +51,27 @@ class Heartbeat:
         from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
         self.rank, self.world_size, self.node = rank, world_size, node
-        self._common = store
-        self._token = uuid.uuid4().hex if rank == 0 else self._request_token()
-        # torchrun keeps one store over all restarts: the keys of an earlier start must not be read in this one.
-        self.store = PrefixStore(self._token, store)
+        self.common = store
+        """torchrun's store, which is one over all restarts."""
+        token = uuid.uuid4().hex if rank == 0 else self._request_token()
+        self.store = PrefixStore(token, store)
+        """The keys of this start; those of an earlier one must not be read."""
         self.store.set(f"beat/{rank}", "0")  # from here on SILENCE bounds the wait for this rank, not START
-        # The thread has its own connection, as the main thread may block on the first one.
-        self._thread_common = store.clone()  # type: ignore[attr-defined]
-        self._thread_store = PrefixStore(self._token, self._thread_common)
         self._finished, self._exiting = threading.Event(), threading.Event()
         self._unprinted = threading.Semaphore()
-        self._seen: dict[int, tuple[bytes, float]] = {}
-        """The last beat of each rank, and the seconds since it changed."""
-        self._thread = threading.Thread(target=self._run, name="recur-heartbeat", daemon=True)
+        common = store.clone()  # type: ignore[attr-defined]  # the main thread may block on its own connection
+        arguments = (common, PrefixStore(token, common), token)
+        self._thread = threading.Thread(target=self._run, args=arguments, name="recur-heartbeat", daemon=True)
         self._thread.start()
 
     def report_failure(self, code: int, message: str) -> tuple[Failure, bool]:
         """Report a failure of this rank. Returns the run's first failure, and whether this rank must print it."""
         try:
-            failure, first = self._store_failure(self.store, code, message)
+            failure = self._store_failure(self.store, code, message)
+            return failure, self._must_print(failure, first=failure.rank == self.rank)
         except RuntimeError:  # torchrun is gone: each rank has its own failure, and rank 0 prints
-            failure, first = Failure(code, message, self.rank, self.node), self.rank == 0
-        return failure, self._must_print(failure, first=first)
+            failure = Failure(code, message, self.rank, self.node)
+            return failure, self._must_print(failure, first=self.rank == 0)
 
     def missing(self) -> list[int]:
         """Ranks without a beat in the next few BEATs; empty if the run has a failure already."""
@@ -95,27 +93,18 @@ class Heartbeat:
             self.store.add("exiting", 1)
             self._wait_for("exiting")
 
-    def finish(self) -> Failure | None:
-        """Wait until all ranks have finished. Returns the failure if one of them failed instead."""
+    def finish(self) -> None:
+        """Wait until all ranks have finished. Raises RankError if one of them failed instead."""
         self.store.add("finished", 1)
         while self.store.add("finished", 0) < self.world_size:
             if self.store.check(["failure"]):
-                return _stored_failure(self.store)
+                raise RankError(_stored_failure(self.store).message)
             time.sleep(BEAT / 10)
         self._finished.set()
         self._thread.join()
         self.store.add("parted", 1)
         if self.rank == 0:  # without torchrun the store is a thread of rank 0, which must outlive the last question
             self._wait_for("parted")
-        return None
-
-    def mark_started(self) -> None:
-        """Record for later restarts by torchrun that the run is on disk."""
-        self._common.set(_STARTED, "yes")
-
-    def was_started(self) -> bool:
-        """Whether `mark_started` was called before torchrun restarted the run."""
-        return self._common.check([_STARTED])
 
     def _wait_for(self, counter: str) -> None:
         """Wait at most PARTING seconds until all ranks have raised the counter."""
@@ -126,60 +115,42 @@ class Heartbeat:
     def _request_token(self) -> str:
         """The token of this start, from rank 0; its key holds a new id, which no earlier start can have answered."""
         request, deadline = uuid.uuid4().hex, time.monotonic() + START
-        self._common.set(f"recur/request/{self.rank}", request)
-        while not self._common.check([f"recur/token/{request}"]):
+        self.common.set(f"recur/request/{self.rank}", request)
+        while not self.common.check([f"recur/token/{request}"]):
             if time.monotonic() > deadline:
                 raise RankError(f"rank 0 has not started within {START:.0f} s")
             time.sleep(BEAT / 20)
-        return self._common.get(f"recur/token/{request}").decode()
+        return self.common.get(f"recur/token/{request}").decode()
 
-    def _send_token(self, rank: int) -> None:
-        if self._thread_common.check([f"recur/request/{rank}"]):
-            request = self._thread_common.get(f"recur/request/{rank}").decode()
-            self._thread_common.set(f"recur/token/{request}", self._token)
-
-    def _run(self) -> None:
+    def _run(self, common: "Store", store: "Store", token: str) -> None:
         """Beat and watch until the run ends. Rank 0 also sends the token to each rank without a beat."""
-        absent = list(range(1, self.world_size)) if self.rank == 0 else []
-        count, started, pause = 0, time.monotonic(), BEAT / 10
+        beats = {rank: b"" for rank in range(self.world_size) if rank != self.rank}
+        silence = dict.fromkeys(beats, 0.0)
+        count, pause = 0, BEAT / 10
         try:
             while not self._finished.wait(pause):
                 count += 1
-                self._thread_store.set(f"beat/{self.rank}", str(count))
-                for rank in absent:
-                    self._send_token(rank)
-                absent = [rank for rank in absent if not _last_beat(self._thread_store, rank)]
-                self._watch(absent if time.monotonic() - started > START else [], pause)
-                pause = BEAT / 10 if absent else BEAT
+                store.set(f"beat/{self.rank}", str(count))
+                if store.check(["failure"]):
+                    self._exit(_stored_failure(store), first=False)
+                for rank, before in beats.items():
+                    beats[rank] = _last_beat(store, rank)
+                    # The pauses are added, not the time, so that a stop of this process does not count.
+                    silence[rank] = silence[rank] + pause if beats[rank] == before else 0.0
+                    if self.rank == 0 and not beats[rank] and common.check([f"recur/request/{rank}"]):
+                        common.set(f"recur/token/{common.get(f'recur/request/{rank}').decode()}", token)
+                absent = [rank for rank, beat in beats.items() if not beat and silence[rank] > START]
+                lost = [rank for rank, beat in beats.items() if beat and silence[rank] > SILENCE]
+                if absent or lost:
+                    silent = f"given no sign of life for {SILENCE:.0f} s: killed, stopped or cut off"
+                    reason = f"not started within {START:.0f} s" if absent else silent
+                    failure = self._store_failure(store, LOST, f"{named(absent or lost)} {reason}")
+                    self._exit(failure, first=failure.rank == self.rank)
+                pause = BEAT if all(beats.values()) else BEAT / 10
         except RuntimeError:
             if not self._finished.is_set():
                 gone = Failure(LOST, "torchrun has ended, or cannot be reached", self.rank, self.node)
                 self._exit(gone, first=self.rank == 0)
-
-    def _watch(self, absent: list[int], pause: float) -> None:
-        """Exit if the run has a failure, or a rank is lost or did not start; `pause` as for `_lost`."""
-        if self._thread_store.check(["failure"]):
-            self._exit(_stored_failure(self._thread_store), first=False)
-        lost = self._lost(pause)
-        if absent:
-            message = f"{named(absent)} not started within {START:.0f} s"
-        elif lost:
-            message = f"{named(lost)} given no sign of life for {SILENCE:.0f} s: killed, stopped or cut off"
-        else:
-            return
-        failure, first = self._store_failure(self._thread_store, LOST, message)
-        self._exit(failure, first=first)
-
-    def _lost(self, pause: float) -> list[int]:
-        """Ranks that have been silent for SILENCE.
-
-        Each call adds `pause` seconds to the silence of a rank, so that a stop of this process does not count.
-        """
-        for rank in range(self.world_size):
-            if beat := _last_beat(self._thread_store, rank):
-                before, silence = self._seen.get(rank, (b"", 0.0))
-                self._seen[rank] = (beat, silence + pause if beat == before else 0.0)
-        return [rank for rank, (_, silence) in self._seen.items() if silence > SILENCE and rank != self.rank]
 
     def _exit(self, failure: Failure, *, first: bool) -> NoReturn:
         """Exit for a main thread that blocks on a lost rank; one that does not block has GRACE seconds to exit itself."""
@@ -190,11 +161,10 @@ class Heartbeat:
             time.sleep(GRACE)
         os._exit(failure.code)
 
-    def _store_failure(self, store: "Store", code: int, message: str) -> tuple[Failure, bool]:
-        """Store a failure of this rank if it is the first. Returns the first one, and whether it is this rank's."""
+    def _store_failure(self, store: "Store", code: int, message: str) -> Failure:
+        """Store a failure of this rank if it is the first. Returns the first one."""
         failure = json.dumps(Failure(code, message, self.rank, self.node))
-        first = Failure(*json.loads(store.compare_set("failure", "", failure)))
-        return first, first.rank == self.rank
+        return Failure(*json.loads(store.compare_set("failure", "", failure)))
 
     def _must_print(self, failure: Failure, *, first: bool) -> bool:
         """Whether to print: once, by the rank that failed `first`, and by local rank 0 of each other machine."""

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import StarSaberConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
+from recurcli.layers.cached import compute_dtype
 from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
-from recurcli.layers.precision import compute_dtype
 from recurcli.ops.attention import attention_weights, directional_attention_
 
 

@@ -4,15 +4,17 @@ Shapes: N rows, b rows per batch, C classes.
 """
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
+from recurcli.data.tasks import Task
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
+from recurcli.evaluation.metrics import Report, classification_report
 from recurcli.events import RowsDone
 from recurcli.model.device import Precision, autocast
 from recurcli.model.models import Classifier
@@ -100,3 +102,10 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
     """Return the mean of -log softmax(logits)[target] in nats: (N, C), (N,) -> number."""
     return float(F.cross_entropy(torch.from_numpy(logits), torch.from_numpy(targets)))
+
+
+def report_of(logits: np.ndarray, labels: Sequence[str], task: Task) -> Report:
+    """Return the metrics and the cross-entropy of the logits (N, C) for the labels (N,)."""
+    loss = cross_entropy(logits, np.array(task.targets(labels)))
+    predictions = [task.labels[index] for index in logits.argmax(axis=1)]
+    return classification_report(labels, predictions, task.labels, loss=loss)

@@ -4,11 +4,16 @@ Labels are strings; `names` fixes their order. A ratio with denominator 0, such 
 never predicted, counts as 0. scikit-learn is imported when a metric is computed, not with this module.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from recurcli.errors import DataError, UsageError, did_you_mean, escaped
+from recurcli.errors import DataError, did_you_mean, escaped
+
+if TYPE_CHECKING:
+    from recurcli.linear.model import LinearModel
+    from recurcli.linear.ngrams import Texts
 
 
 class Metric(NamedTuple):
@@ -121,11 +126,25 @@ def classification_report(
     )
 
 
-def compute_metric(name: str, labels: Sequence[str], predictions: Sequence[str], names: Sequence[str]) -> float:
-    """Return one metric of METRICS. Raises UsageError for an unknown name, and DataError as `classification_report` does."""
-    if name not in METRICS:
-        raise UsageError(f"metric '{escaped(name)}' is unknown{did_you_mean(name, METRICS)}")
-    return METRICS[name].compute(*_class_indexes(labels, predictions, names))
+def accuracy_floors(
+    labels: Sequence[str],
+    names: Sequence[str],
+    texts: "Texts",
+    linear: "LinearModel | None",
+    known: Mapping[str, float],
+) -> dict[str, float]:
+    """Return the accuracy on these rows of each floor, by name.
+
+    majority    the most frequent of `labels` for every row
+    linear      the linear model on n-grams, if there is one
+    `known`     the task's own floors, such as those of ListOps
+    """
+    floors = {"majority": max(Counter(labels).values()) / len(labels), **known}
+    if linear is not None:
+        predictions = linear.logits(texts).argmax(axis=1).tolist()
+        right = sum(names[prediction] == label for prediction, label in zip(predictions, labels, strict=True))
+        floors["linear"] = right / len(labels)
+    return floors
 
 
 def _class_indexes(

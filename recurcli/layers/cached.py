@@ -7,9 +7,14 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor, nn
 
-from recurcli.layers.precision import compute_dtype
-
 _held: ContextVar[dict[int, list[Tensor]] | None] = ContextVar("_held", default=None)
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The autocast type on the device of `x` where autocast is on, else the type of `x`."""
+    kind = x.device.type
+    enabled = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # not so on the meta device
+    return torch.get_autocast_dtype(kind) if enabled else x.dtype
 
 
 @contextmanager

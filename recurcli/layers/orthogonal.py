@@ -6,8 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from recurcli.layers.cached import CachedMap
-from recurcli.layers.precision import compute_dtype
+from recurcli.layers.cached import CachedMap, compute_dtype
 from recurcli.ops.orthogonal import OrthogonalMap, orthogonal
 
 

@@ -79,21 +79,20 @@ def _foreign_encoders() -> set[str]:
     return {point.name for point in entry_points(group="recurcli.encoders")}
 
 
-def compose(name: str, *, data: str | None = None, settings: Sequence[str] = ()) -> ResolvedPreset:
+def compose(name: str, *, data: Path | str | None = None, settings: Sequence[str] = ()) -> ResolvedPreset:
     """Resolve `--preset name`, then apply `--data` and `--set`. Raises UsageError with file and line for any fault."""
     chain = _chain(name)
-    options = [_data_layer(data)] if data is not None else []
+    options = [] if data is None else [_layer("--data", ("data", "path"), str(data))]
     options += [_setting_layer(setting) for setting in settings]
     task, encoder = _choices([*chain, *options], name)
     folder = preset_folder()
     config = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
     keys = {field.name: field.default for field in dataclasses.fields(config)}
     defaults = {key: default for key, default in keys.items() if default is not dataclasses.MISSING}
+    files = ("base.yaml", f"tasks/{task}.yaml", f"encoders/{encoder}.yaml")
     layers = [
         _Layer({"encoder": {"name": encoder, **defaults}}, {}),
-        _file_layer(folder / "base.yaml"),
-        _optional_layer(folder / "tasks" / f"{task}.yaml"),
-        _optional_layer(folder / "encoders" / f"{encoder}.yaml"),
+        *(_file_layer(folder / file) for file in files if (folder / file).is_file()),
         *chain,
         *options,
     ]
@@ -194,17 +193,6 @@ def _file_layer(path: Path, own: bool = False) -> _Layer:
     return _Layer(values, {key: Origin(shown, line) for key, line in lines.items()})
 
 
-def _optional_layer(path: Path) -> _Layer:
-    """Return the layer of a task's or encoder's file; an empty layer if there is no such file."""
-    return _file_layer(path) if path.is_file() else _Layer({}, {})
-
-
-def _data_layer(data: str) -> _Layer:
-    values = {"data": {"path": data}}
-    _make_absolute(values, Path.cwd())
-    return _Layer(values, {("data", "path"): Origin("--data")})
-
-
 def _setting_layer(setting: str) -> _Layer:
     """`--set a.b=value` as a layer."""
     key, equals, text = setting.partition("=")
@@ -212,11 +200,16 @@ def _setting_layer(setting: str) -> _Layer:
     if not equals or not all(path):
         raise UsageError(f"--set {escaped(setting)}: is not KEY=VALUE, such as finetuning.epochs=3")
     value = parse_value(text, f"--set {escaped(setting)}")
+    return _layer(f"--set {key.strip()}", path, value)
+
+
+def _layer(source: str, path: KeyPath, value: Any) -> _Layer:
+    """Return a layer of one value at `path`, from the option `source`; a file's path is relative to the current folder."""
     values: dict[str, Any] = {path[-1]: value}
     for part in reversed(path[:-1]):
         values = {part: values}
     _make_absolute(values, Path.cwd())
-    origin = Origin(f"--set {key.strip()}")
+    origin = Origin(source)
     return _Layer(values, {path: origin} | {leaf: origin for leaf, _ in flatten(values)})
 
 

@@ -20,13 +20,8 @@ from recurcli.runs.model_files import LINEAR_MODEL, MODEL_FILES, PREDICTIONS
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
 
-PRESET, METRICS, RESULT, MODEL_CARD, CHECKPOINTS = (
-    "preset.yaml",
-    "metrics.jsonl",
-    "result.json",
-    "README.md",
-    "checkpoints",
-)
+PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
+MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
 CONTENTS = (PRESET, *MODEL_FILES, LINEAR_MODEL, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_CARD, CHECKPOINTS)
 """All files that a run writes, except its lock."""
 LOCK = ".lock"
@@ -85,11 +80,9 @@ class RunDirectory:
     def check_output(self, command: str, *, resume: bool, overwrite: bool) -> RunStatus:
         """Return the status of the folder for a training run of `command` with these options.
 
-        Raises UsageError if the folder has files but no run, if it has a run and neither option is given, if both are, or
-        for a resume of another command's run; ModelError for a resume of a run in another format version.
+        Raises UsageError if the folder has files but no run, if it has a run and neither option is given, or for a
+        resume of another command's run; ModelError for a resume of a run in another format version.
         """
-        if resume and overwrite:
-            raise UsageError("--resume and --overwrite exclude each other; leave out one")
         entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         present = [name for name in entries if name != LOCK and not _is_leftover(name)]
         if not present:

@@ -60,10 +60,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
         "must_match": checkpoint.must_match,
         "should_match": checkpoint.should_match,
     }
-    writers: dict[str, Callable[[Path], None]] = {
+    writers: dict[str, Callable[[Path], object]] = {
         "model.safetensors": partial(save_tensors, checkpoint.model),
         "optimizer.safetensors": partial(save_tensors, checkpoint.optimizer),
-        "state.json": partial(_write_text, to_json(state)),
+        "state.json": lambda path: path.write_text(to_json(state), encoding="utf-8"),
     }
     if checkpoint.best is not None:
         writers["best.safetensors"] = partial(save_tensors, checkpoint.best)
@@ -131,9 +131,3 @@ def _load(path: Path) -> Checkpoint:
         must_match=must_match,
         should_match=should_match,
     )
-
-
-def _write_text(text: str, path: Path) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()

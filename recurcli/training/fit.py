@@ -18,11 +18,30 @@ from torch import nn
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
 from recurcli.events import Progress
+from recurcli.model.models import Backbone
 from recurcli.tokens.batching import epoch_batches
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.objectives import Objective
 from recurcli.training.schedule import learning_rate
-from recurcli.training.seeding import seed_step
+
+
+def derived_seed(*parts: int) -> int:
+    """Hash several integers to one 63-bit seed. Different integers give statistically independent seeds."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def seed_step(seed: int, step: int, rank: int = 0) -> torch.Generator:
+    """Seed torch's global generators (for dropout) for step `step`, and return a generator for masking.
+
+    Dropout differs between ranks. Masking does not depend on `rank`, so it is the same for any number of processes.
+    """
+    torch.manual_seed(derived_seed(seed, 1, step, rank))
+    return torch.Generator().manual_seed(derived_seed(seed, 2, step, 0))
+
+
+def seed_weights(seed: int) -> None:
+    """Seed torch's global generators for the initial weights."""
+    torch.manual_seed(derived_seed(seed, 0))
 
 
 class DevScore(NamedTuple):
@@ -67,7 +86,7 @@ class TrainingState:
 class TrainingLoop:
     """The model, optimizer, objective, schedule and evaluation of a training run."""
 
-    model: nn.Module
+    model: Backbone
     optimizer: torch.optim.Optimizer
     objective: Objective
     config: OptimizationConfig
@@ -154,7 +173,7 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     model.train()
     losses = _backward(loop, rows, generator)
     loss = losses.pop("loss")
-    norm = _clip(model, loop.config.max_grad_norm)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), loop.config.max_grad_norm or math.inf).item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         optimizer.zero_grad()
         raise NumericError(
@@ -164,7 +183,7 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     optimizer.step()
     optimizer.zero_grad()
     with torch.no_grad():
-        model.encoder.project_()  # type: ignore[operator, union-attr]
+        model.encoder.project_()
     state.step += 1
     state.loss_sum += loss
     state.loss_steps += 1
@@ -206,12 +225,6 @@ def _sum_gradients(model: nn.Module, ranks: Ranks) -> None:
     ranks.all_reduce_([*gradients, present])
     for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
         parameter.grad = gradient if count else None
-
-
-def _clip(model: nn.Module, largest: float | None) -> float:
-    """Clip the gradient to the norm `largest` (None: no clipping); returns the norm before clipping."""
-    limit = float("inf") if largest is None else largest
-    return nn.utils.clip_grad_norm_(model.parameters(), limit).item()
 
 
 def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:

@@ -5,9 +5,14 @@ import math
 import pytest
 import torch
 
-from recurcli.diagnostics.distances import activation_factor, distance_preservation, movement
-from recurcli.diagnostics.entropy import attention_entropy, differential_entropy
-from recurcli.diagnostics.gradients import gradient_norm_by_distance
+from recurcli.diagnostics.measures import (
+    activation_factor,
+    attention_entropy,
+    differential_entropy,
+    distance_preservation,
+    gradient_norm_by_distance,
+    movement,
+)
 from recurcli.encoders import Encoder, build_encoder
 
 STATES = torch.randn(3, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -14,13 +14,13 @@ from small_runs import AWKWARD, fingerprint
 from tiny_task import tiny
 from torchrun import command, has_checkpoint, started, workers
 
+from recurcli.cli.process import explained
 from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.setup import TrainingRequest
 from recurcli.encoders import ENCODERS
 from recurcli.errors import Interrupted, UsageError
 from recurcli.events import Progress
-from recurcli.exits import explained
 from recurcli.facts import first_difference
 from recurcli.files import remove
 from recurcli.preset import compose

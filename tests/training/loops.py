@@ -10,9 +10,8 @@ from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig
-from recurcli.training.fit import TrainingLoop
+from recurcli.training.fit import TrainingLoop, seed_weights
 from recurcli.training.objectives import ClassificationObjective, MaskedTokenObjective, Objective
-from recurcli.training.seeding import seed_weights
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]
 LABELS = [0, 1, 1, 1, 0, 0, 1]

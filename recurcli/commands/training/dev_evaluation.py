@@ -1,22 +1,58 @@
-"""Evaluation on the dev rows in fine-tuning: the dev metric that selects the best model, and the final report."""
+"""Evaluation on the dev rows in fine-tuning: the metric that selects the best model, the report, and the linear floor."""
 
+import hashlib
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from recurcli.cache import cached
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
-from recurcli.evaluation import metrics
-from recurcli.evaluation.floors import accuracy_floors
-from recurcli.evaluation.inference import InferenceConfig, cross_entropy, predict_logits, probabilities
-from recurcli.linear.model import LinearModel
+from recurcli.errors import DataError, StorageError
+from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
+from recurcli.evaluation.metrics import Report, accuracy_floors
+from recurcli.events import Note
+from recurcli.linear.model import FORMAT, LinearModel
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import write_predictions
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
-from recurcli.training.signals import StopRequest
+from recurcli.training.session import StopRequest
+
+
+def fit_linear_floor(train: Split, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:
+    """Fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
+
+    Returns None and the reason if the rows cannot be learned from. A cache that cannot be written is not used.
+    """
+    texts = train.texts
+    rows = hashlib.sha256(repr((texts, targets, num_classes)).encode(errors="surrogatepass")).hexdigest()
+    started, made = time.perf_counter(), "from the cache"
+
+    def fit() -> LinearModel:
+        nonlocal made
+        model = LinearModel.fit(texts, targets, num_classes)
+        made = f"fitted in {time.perf_counter() - started:.1f} s"
+        return model
+
+    def write(path: Path) -> dict[str, Any]:
+        path.write_bytes(fit().to_bytes())
+        return {}
+
+    try:
+        try:
+            path, _ = cached((FORMAT, rows), ".linear.safetensors", write)
+            model = LinearModel.load(path)
+        except StorageError:
+            model = fit()
+    except DataError as error:
+        return None, Note(f"no linear floor: {error}")
+    used = f"{model.rows:,} of {len(texts):,} rows" if model.rows < len(texts) else f"{len(texts):,} rows"
+    return model, Note(f"linear floor: {len(model.ngrams.keys):,} n-grams of {used}, {made}")
 
 
 @dataclass(frozen=True)
@@ -36,41 +72,29 @@ class DevEvaluation:
 
     def score(self) -> DevScore:
         """Return the dev metric and loss of the current weights. Raises StopTraining if a rank received a signal to stop."""
-        logits = self._logits()
-        ranks = self.inference.ranks
-        score = None
-        if ranks.is_main:
-            metric = metrics.compute_metric(
-                self.metric_name, self._labels(), self._predictions(logits), self.task.labels
-            )
-            score = (metric, cross_entropy(logits, self._targets()))
-        return DevScore(*ranks.broadcast(score))
+        _, report = self._evaluate()
+        score = None if report is None else (report.metrics[self.metric_name], report.loss)
+        return DevScore(*self.inference.ranks.broadcast(score))
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Write predictions.dev.jsonl in `folder` (rank 0); returns the metrics for result.json.
 
         Raises StopTraining if a rank has received a signal to stop.
         """
-        logits = self._logits()
-        if not self.inference.ranks.is_main:
+        logits, report = self._evaluate()
+        if report is None:
             return {}
         names, labels = self.task.labels, self._labels()
         ids = [example.id for example in self.split.examples]
         write_predictions(folder, ids, labels, names, probabilities(logits).tolist())
-        loss = cross_entropy(logits, self._targets())
-        report = metrics.classification_report(labels, self._predictions(logits), names, loss=loss)
         floors = accuracy_floors(labels, names, self.split.texts, self.linear, self.task.floors)
         facts = {} if self.linear is None else {"linear_floor": self.linear.facts()}
         return {"metric": self.metric_name, "dev": report.to_json(), "floors": floors, **facts}
 
-    def _logits(self) -> np.ndarray:
-        return predict_logits(self.model, self.tokens, self.inference, between=self.stop.raise_if_agreed)
+    def _evaluate(self) -> tuple[np.ndarray, Report | None]:
+        """Return the logits and, on rank 0, the report on them."""
+        logits = predict_logits(self.model, self.tokens, self.inference, between=self.stop.raise_if_agreed)
+        return logits, report_of(logits, self._labels(), self.task) if self.inference.ranks.is_main else None
 
     def _labels(self) -> list[str]:
         return [str(example.label) for example in self.split.examples]
-
-    def _targets(self) -> np.ndarray:
-        return np.array(self.task.targets(self._labels()))
-
-    def _predictions(self, logits: np.ndarray) -> list[str]:
-        return [self.task.labels[index] for index in logits.argmax(axis=1)]

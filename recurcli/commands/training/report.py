@@ -1,4 +1,4 @@
-"""Reports of a training run: the plan of a dry run, a warning about disk space, and result.json."""
+"""Reports of a training run: the plan of a dry run, a warning about disk space, result.json and the model card."""
 
 import math
 import platform
@@ -17,6 +17,7 @@ from recurcli.commands.training.setup import Section, TrainingSetup
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.distributed.group import Ranks
 from recurcli.errors import escaped
+from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Note
 from recurcli.model.device import choose_precision
 from recurcli.model.saved import count_parameters, total_bytes
@@ -40,7 +41,7 @@ def plan_of(setup: TrainingSetup) -> dict[str, Any]:
         "vocabulary": setup.tokenizer.vocab_size,
         "mean_length": round(mean_length, 1),
         "parameters": count_parameters(loop.model),
-        "forward_flops_per_token": round(forward_flops_per_token(setup.config, max(1, math.ceil(mean_length)))),
+        "forward_flops_per_token": round(forward_flops_per_token(loop.model.config, max(1, math.ceil(mean_length)))),
         "steps_per_epoch": loop.steps_per_epoch,
         "steps": loop.total_steps,
         "checkpoint_bytes": _checkpoint_bytes(loop.model, setup.section),
@@ -92,7 +93,13 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         "init": None if request.init is None else str(request.init.absolute()),
         "data": setup.data,
         "machine": machine_facts(loop.device, preset, loop.ranks),
-        "versions": versions(),
+        "versions": {
+            "recurcli": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "tokenizers": tokenizers.__version__,
+            "safetensors": safetensors.__version__,
+        },
         "command_line": sys.argv,
     }
 
@@ -118,6 +125,49 @@ def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator
         yield Note(f"{len(missing):,} of {len(names):,} classes are never predicted on the dev rows: {shown}")
 
 
+def model_card(result: Mapping[str, Any]) -> str:
+    """Return the README.md of a run with the content `result` of result.json: Markdown with Hugging Face's front matter."""
+    pretrained = result["command"] == "pretrain"
+    kind = "masked-token model" if pretrained else "text classifier"
+    lines = [
+        "---",
+        "library_name: recurcli",
+        f"pipeline_tag: {'fill-mask' if pretrained else 'text-classification'}",
+        f"tags: [{result['encoder']}, {result['task']}]",
+        "---",
+        "",
+        f"# {escaped(result['preset'])}",
+        "",
+        f"A {kind} with the encoder `{result['encoder']}`, made by `recur {result['command']}` "
+        f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| parameters | {result['parameters']['total']:,} |",
+        f"| steps | {result['steps']:,} ({result['epochs']} epochs), model of step {result['best_step']:,} |",
+        f"| training | {result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s, "
+        f"{result['machine']['precision']} on {result['machine']['device']} |",
+    ]
+    lines += [
+        f"| {split} rows | {facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`) |"
+        for split, facts in result["data"].items()
+    ]
+    if pretrained:
+        lines += ["", "## Use", "", "    recur finetune --preset PRESET --init THIS_FOLDER"]
+    else:
+        lines += [f"| dev {metric.words} | {result['dev'][name]:.4f} |" for name, metric in METRICS.items()]
+        lines += [
+            "",
+            "The model was selected on the dev rows, so its dev metrics are slightly too high.",
+            "",
+            "## Use",
+            "",
+            "    recur predict THIS_FOLDER texts.tsv",
+            "    recur eval THIS_FOLDER",
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[str, Any]:
     """Return the facts about the machine that a bit-identical result depends on."""
     return {
@@ -128,15 +178,4 @@ def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[st
         "threads": torch.get_num_threads(),
         "compile": preset.runtime.compile,
         "world size": ranks.world_size,
-    }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that a result depends on."""
-    return {
-        "recurcli": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "tokenizers": tokenizers.__version__,
-        "safetensors": safetensors.__version__,
     }

@@ -12,6 +12,7 @@ import torch
 from recurcli.commands.training.report import (
     COMMANDS,
     machine_facts,
+    model_card,
     notes_on_disk_space,
     notes_on_result,
     plan_of,
@@ -21,18 +22,15 @@ from recurcli.commands.training.setup import Section, TrainingRequest, TrainingS
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError
-from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import first_difference, require_same
 from recurcli.files import sha256_of
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
-from recurcli.runs.model_card import model_card
 from recurcli.runs.model_files import write_linear_model, write_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.strict_yaml import flatten
-from recurcli.training.session import Session
-from recurcli.training.signals import StopTraining
+from recurcli.training.session import Session, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 Event = Note | Progress | Finished
@@ -72,20 +70,13 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
             require_same(
                 _preset_facts(run.read_preset(), section), _preset_facts(preset.to_dict(), section), request.output
             )
-        with _restart_hint(status):
+        try:
             yield ranks.broadcast(status), device
-
-
-@contextlib.contextmanager
-def _restart_hint(status: RunStatus) -> Iterator[None]:
-    """Add a hint to a stop before the first step. A stop in training has its own."""
-    try:
-        yield
-    except Interrupted as stop:
-        if "--resume" not in str(stop):
-            hint = "nothing was saved: the same command starts again"
-            stop.add_note(hint if status == "new" else "the run is unchanged: the same command continues it")
-        raise
+        except Interrupted as stop:
+            if not hasattr(stop, "__notes__"):  # a stop in training says itself how to continue
+                hint = "nothing was saved: the same command starts again"
+                stop.add_note(hint if status == "new" else "the run is unchanged: the same command continues it")
+            raise
 
 
 def _check_encoder(resolved: ResolvedPreset) -> None:
@@ -140,41 +131,37 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
         yield Finished(plan_of(setup))
         return
     ranks = setup.loop.ranks
-    with _resume_hint(), setup.stop.listening():
-        session = _session(setup)
-        _require_same_ranks(session)
-        if ranks.is_main:
-            if setup.status == "new":
-                session.run.clear()
-            session.run.write_preset(setup.request.resolved.preset.to_dict(), COMMANDS[setup.section])
-            if setup.dev is not None and setup.dev.linear is not None:
-                write_linear_model(session.run.path, setup.dev.linear)
-            ranks.mark_started()
-            yield from notes_on_disk_space(setup)
-        yield from session.restore()
-        yield from session.train()
-        result = _finish(session, setup)
-        yield from notes_on_result(setup, result)
-        yield Finished(result)
-
-
-@contextlib.contextmanager
-def _resume_hint() -> Iterator[None]:
-    """Add a hint to each StorageError that the run can be resumed from its last checkpoint."""
     try:
-        yield
+        with setup.stop.listening():
+            session = _session(setup)
+            _require_same_ranks(session)
+            if ranks.is_main:
+                if setup.status == "new":
+                    session.run.clear()
+                session.run.write_preset(setup.request.resolved.preset.to_dict(), COMMANDS[setup.section])
+                if setup.dev is not None and setup.dev.linear is not None:
+                    write_linear_model(session.run.path, setup.dev.linear)
+                ranks.mark_started()
+                yield from notes_on_disk_space(setup)
+            yield from session.restore()
+            yield from session.train()
+            result = _finish(session, setup)
+            yield from notes_on_result(setup, result)
+            yield Finished(result)
     except StorageError as error:
-        raise StorageError(f"{error}; then continue with the same command and --resume") from None
+        error.add_note("then continue with the same command and --resume")
+        raise
 
 
 def _session(setup: TrainingSetup) -> Session:
     """Return the session, with the facts that a resume must or should match."""
     preset, run = setup.request.resolved.preset, RunDirectory(setup.request.output)
+    config = setup.loop.model.config
     data = {
         f"{split} {key}": facts[key] for split, facts in setup.data.items() for key in ("sha256", "rows", "dropped")
     }
     origin = {
-        "labels": setup.config.labels,
+        "labels": config.labels,
         "--init sha256": setup.init_sha256,
         "vocabulary sha256": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
     }
@@ -183,7 +170,7 @@ def _session(setup: TrainingSetup) -> Session:
         loop=setup.loop,
         must_match={**_preset_facts(preset.to_dict(), setup.section), **data, **origin},
         should_match=machine_facts(setup.loop.device, preset, setup.loop.ranks),
-        publish=partial(write_model, run.path, setup.config, setup.tokenizer),
+        publish=partial(write_model, run.path, config, setup.tokenizer),
         stop=setup.stop,
     )
 
@@ -213,6 +200,5 @@ def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
     if not ranks.is_main:
         return ranks.broadcast(None)
     result = result_of(setup, session.state, report)
-    words = {name: metric.words for name, metric in METRICS.items()}
-    session.run.write_result(result, model_card(result, words))
+    session.run.write_result(result, model_card(result))
     return ranks.broadcast(session.run.read_result())

@@ -1,11 +1,11 @@
 """Steps that `recur pretrain` and `recur finetune` share: tokenise the rows, build the model and the training loop."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -23,12 +23,11 @@ from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, choose_max_length, settled_tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
-from recurcli.training.fit import TrainingLoop
+from recurcli.training.fit import TrainingLoop, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.optimizer import build_optimizer
 from recurcli.training.schedule import settle_schedule
-from recurcli.training.seeding import seed_weights
-from recurcli.training.signals import StopRequest
+from recurcli.training.session import StopRequest
 
 Model = TypeVar("Model", Classifier, MaskedTokenModel)
 Section = Literal["pretraining", "finetuning"]
@@ -46,6 +45,10 @@ class TrainingRequest:
     overwrite: bool = False
     dry_run: bool = False
 
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise UsageError("--resume and --overwrite exclude each other; leave out one")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
@@ -55,7 +58,6 @@ class TrainingSetup:
     section: Section
     status: RunStatus
     loop: TrainingLoop
-    config: ModelConfig
     tokenizer: Tokenizer
     data: dict[str, dict[str, Any]]
     """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
@@ -101,20 +103,12 @@ ROWS_COUNTED = 10_000
 """Training rows whose lengths decide what `data.max_length: auto` stands for."""
 
 
-class Settled(NamedTuple):
-    """The tokenizer, the largest length, and notes on what each `auto` became."""
-
-    tokenizer: Tokenizer
-    max_length: int
-    notes: list[Note]
-
-
 def settle_tokens(
     preset: Preset,
     rows: Callable[[], Iterable[tuple[str, str | None]]],
     build: Callable[[TokenizerConfig], Tokenizer] | None = None,
-) -> Settled:
-    """Return the tokenizer and the largest length, where the preset says `auto` those that suit the training `rows`.
+) -> Generator[Note, None, tuple[Tokenizer, int]]:
+    """Return the tokenizer and the largest length; yields notes on what each `auto` became for the training `rows`.
 
     `build` makes the tokenizer; None: it is trained on the rows.
     """
@@ -122,44 +116,42 @@ def settle_tokens(
     def texts() -> Iterator[str]:
         return (text for row in rows() for text in row if text is not None)
 
-    notes = []
     config = settled_tokenizer(preset.tokenizer, texts())
     if config != preset.tokenizer:
-        notes.append(Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts"))
+        yield Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
     tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
     max_length = preset.data.max_length
     if max_length == "auto":
         max_length = choose_max_length(tokenizer.lengths(list(islice(rows(), ROWS_COUNTED))))
-        notes.append(Note(f"data.max_length auto: {max_length} tokens"))
-    return Settled(tokenizer, max_length, notes)
+        yield Note(f"data.max_length auto: {max_length} tokens")
+    return tokenizer, max_length
 
 
-def encode_split(split: Split, tokenizer: Tokenizer, max_length: int) -> Tokens:
-    """Return the token ids of the rows of `split`."""
-    return tokenizer.encode(split.texts, max_length)
+def encode_splits(
+    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int
+) -> Generator[Note, None, tuple[dict[str, Tokens], dict[str, dict[str, Any]]]]:
+    """Return the tokens of each split and the facts about it for result.json.
 
-
-def describe_split(split: Split, tokens: Tokens) -> dict[str, Any]:
-    """Return the facts about a split for result.json."""
-    return {
-        "path": None if split.path is None else str(split.path),
-        "rows": len(split.examples),
-        "sha256": split.sha256,
-        "dropped": split.dropped,
-        "bad": len(split.bad),
-        "truncated": tokens.truncated,
-    }
-
-
-def notes_on(name: str, split: Split, tokens: Tokens, max_length: int) -> Iterator[Note]:
-    """Yield notes on the rows that were skipped, dropped or truncated."""
-    if split.bad:
-        yield Note(f"{name}: {len(split.bad):,} bad rows skipped, the first: {split.bad[0]}", "warning")
-    if split.dropped:
-        yield Note(
-            f"{name}: {split.dropped:,} rows without a majority label ('-') dropped, {len(split.examples):,} kept"
-        )
-    yield from note_on_cuts(name, tokens.truncated, len(tokens), max_length)
+    Yields notes on the rows that were skipped, dropped or truncated.
+    """
+    tokens, data = {}, {}
+    for name, split in splits.items():
+        tokens[name] = tokenizer.encode(split.texts, max_length)
+        data[name] = {
+            "path": None if split.path is None else str(split.path),
+            "rows": len(split.examples),
+            "sha256": split.sha256,
+            "dropped": split.dropped,
+            "bad": len(split.bad),
+            "truncated": tokens[name].truncated,
+        }
+        if split.bad:
+            yield Note(f"{name}: {len(split.bad):,} bad rows skipped, the first: {split.bad[0]}", "warning")
+        if split.dropped:
+            kept = f"{len(split.examples):,} kept"
+            yield Note(f"{name}: {split.dropped:,} rows without a majority label ('-') dropped, {kept}")
+        yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
+    return tokens, data
 
 
 def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
@@ -168,11 +160,20 @@ def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[No
         yield Note(f"{name}: {cut:,} rows ({cut / rows:.1%}) cut to data.max_length {max_length}")
 
 
-def model_config(
-    preset: Preset, tokenizer: Tokenizer, max_length: int, labels: tuple[str, ...], columns: dict[str, list[str]]
-) -> ModelConfig:
-    """Return the ModelConfig for `preset` and the vocabulary of `tokenizer`."""
-    return ModelConfig(
+def build_model(
+    kind: type[Model],
+    preset: Preset,
+    tokenizer: Tokenizer,
+    max_length: int,
+    labels: tuple[str, ...] = (),
+    columns: Mapping[str, list[str]] | None = None,
+) -> Generator[Note, None, Model]:
+    """Return a model with random initial weights, drawn with the preset's seed.
+
+    Word vectors of `embedding.vectors` are copied into its embedding; yields a note on their number. Raises UsageError if
+    their size does not fit the model.
+    """
+    config = ModelConfig(
         encoder=preset.encoder,
         vocab_size=tokenizer.vocab_size,
         pad_id=tokenizer.pad_id,
@@ -182,35 +183,21 @@ def model_config(
         pooling=preset.pooling,
         labels=labels,
         task=preset.task,
-        columns=columns,
+        columns=dict(columns or {}),
     )
-
-
-def build_model(kind: type[Model], config: ModelConfig, seed: int) -> Model:
-    """Return a model with random initial weights, drawn with `seed`."""
-    seed_weights(seed)
-    return kind(config)
-
-
-def use_vectors(model: Classifier | MaskedTokenModel, preset: Preset, tokenizer: Tokenizer) -> Iterator[Note]:
-    """Copy the word vectors of `embedding.vectors`, if it is set, into the embedding; yields a note on their number.
-
-    Raises UsageError if the size of the vectors does not fit the model.
-    """
+    seed_weights(preset.runtime.seed)
+    model = kind(config)
     if preset.embedding.vectors is None:
-        return
+        return model
     path = Path(preset.embedding.vectors)
     vectors = read_vectors(path, tokenizer.tokens)
     width, wanted = vectors.matrix.shape[1], model.embedding.weight.shape[1]
     if width != wanted:
-        half = (
-            ", half of encoder.hidden_size because of concatenated positions"
-            if wanted < model.config.hidden_size
-            else ""
-        )
+        why = ", half of encoder.hidden_size because of concatenated positions" if wanted < config.hidden_size else ""
         raise UsageError(
-            f"{path}: has vectors of size {width}; the model needs size {wanted}{half}; change encoder.hidden_size"
+            f"{path}: has vectors of size {width}; the model needs size {wanted}{why}; change encoder.hidden_size"
         )
     model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known))
     yield Note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
     model.embedding.weight.requires_grad_(not preset.embedding.freeze)
+    return model
