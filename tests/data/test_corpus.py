@@ -42,9 +42,9 @@ def test_every_line_with_text_is_a_row(tmp_path: Path, name: str) -> None:
     [
         ("x.txt", b"", "has no lines with text"),
         ("x.txt", b"a\n\xff\nb\n", r"x\.txt:2: is not UTF-8"),
-        ("x.txt.xz", lzma.compress(b"a\n" * 9999)[:-20], "no complete compressed file"),
-        ("x.txt.xz", b"plain\n", "no complete compressed file"),
-        ("x.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:-20], "no complete compressed file"),
+        ("x.txt.xz", lzma.compress(b"a\n" * 9999)[:-20], "not a complete compressed file"),
+        ("x.txt.xz", b"plain\n", "not a complete compressed file"),
+        ("x.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:-20], "not a complete compressed file"),
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:

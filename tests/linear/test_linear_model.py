@@ -106,5 +106,5 @@ def test_very_large_data_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> 
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "linear.safetensors"
     path.write_bytes(content)
-    with pytest.raises(ModelError, match="no linear model"):
+    with pytest.raises(ModelError, match="not a linear model"):
         LinearModel.load(path)

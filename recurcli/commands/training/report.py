@@ -24,6 +24,7 @@ from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.fit import TrainingState
+from recurcli.training.schedule import learning_rate
 
 COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "finetune"}
 
@@ -106,10 +107,14 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
 
 def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator[Note]:
     """Yield notes on an early stop, a best model that is the last, and classes that are never predicted."""
-    steps, total = result["steps"], setup.loop.total_steps
+    steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
     if steps < total:
+        assert config.learning_rate is not None, "settle_schedule replaces null"
+        rate = learning_rate(steps - 1, total, config) / config.learning_rate
+        hint = f"; the learning rate was at {rate:.0%} of its peak: fewer epochs without patience let it fall to 0"
         yield Note(
             f"stopped early at step {steps:,} of {total:,}: no better model in {setup.loop.patience} evaluations"
+            + (hint if config.lr_scheduler != "constant" and rate > 0.1 else "")
         )
     elif setup.dev is not None and result["best_step"] == steps and steps > setup.loop.steps_per_epoch:
         yield Note("the last model is the best: more finetuning.epochs may give a better one")
