@@ -266,6 +266,18 @@ def test_auto_settles_tokens_and_length_by_the_texts(recur: Recur, tmp_path: Pat
         assert json.loads((tmp_path / name / "config.json").read_text())["max_length"] == 8
 
 
+def test_auto_measures_rows_from_the_whole_of_a_sorted_file(
+    recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"{'字' * (5 + n // 5)}{n % 10}\t{'ab'[n % 2]}\n" for n in range(200))
+    (tmp_path / "x.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+    monkeypatch.setattr("recurcli.commands.training.setup.ROWS_COUNTED", 20)
+    options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run"]
+    code, _, err = recur("finetune", "--preset", "starsaber-custom", *options)
+    assert code == 0, err
+    assert "data.max_length auto: 48 tokens" in err
+
+
 def test_the_linear_floor_is_fitted_once_for_the_same_rows(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

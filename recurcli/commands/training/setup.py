@@ -122,9 +122,16 @@ def settle_tokens(
     tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
     max_length = preset.data.max_length
     if max_length == "auto":
-        max_length = choose_max_length(tokenizer.lengths(list(islice(rows(), ROWS_COUNTED))))
+        max_length = choose_max_length(tokenizer.lengths(_sample(rows())))
         yield Note(f"data.max_length auto: {max_length} tokens")
     return tokenizer, max_length
+
+
+def _sample(rows: Iterable[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+    """Return about ROWS_COUNTED rows: evenly spaced ones of a list, which may be sorted, the first ones of a stream."""
+    if isinstance(rows, list):
+        return rows[:: max(1, len(rows) // ROWS_COUNTED)]
+    return list(islice(rows, ROWS_COUNTED))
 
 
 def encode_splits(
