@@ -49,5 +49,5 @@ def cached(
                     write_atomically(sidecar, to_json({**facts, "sha256": sha256_of(temporary)}))
                 return path, facts
     except StorageError as error:
-        error.add_note("the cache holds what was made before; RECUR_CACHE names another folder")
+        error.add_note("this file belongs to recur's cache; set RECUR_CACHE to use another folder")
         raise

@@ -33,14 +33,15 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the settings of th
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Device = Annotated[
     str | None,
-    typer.Option(help="auto, cpu, cuda or cuda:N. Default: the preset's in training, else auto.", metavar="DEVICE"),
+    typer.Option(help="auto, cpu, cuda or cuda:N. Default: runtime.device in training, else auto.", metavar="DEVICE"),
 ]
 PrecisionOption = Annotated[
     Literal["auto", "fp32", "bf16"] | None,
     typer.Option(help="Precision of the arithmetic; auto is bf16 where the machine supports it."),
 ]
 BatchSize = Annotated[
-    int | None, typer.Option(help="Rows per batch. Default: the preset's in training, else 64.", min=1, metavar="N")
+    int | None,
+    typer.Option(help="Rows per batch. Default: batch_size of the preset in training, else 64.", min=1, metavar="N"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and errors only: no progress, no notes.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -52,7 +52,8 @@ def predict(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a row that cannot be read.")] = False,
     unbuffered: Annotated[
-        bool, typer.Option("--unbuffered", help="Answer each row of a pipe when no other waits; default on a terminal.")
+        bool,
+        typer.Option("--unbuffered", help="Predict rows of a pipe as soon as no more wait; default on a terminal."),
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a stopped prediction to --output; start it if there is none.")
@@ -66,10 +67,10 @@ def predict(
 ) -> None:
     """Label the rows of a file or a pipe, one row out for each row in.
 
-    Writes the input's columns, then `prediction` and `score`. A row that cannot be read keeps its place, is labelled
-    by what could be read of it, and has the reason in a last column `reason` (which a TSV from a pipe always has);
-    --strict stops there instead. A FILE given as --output appears when it is complete; after a stop, or a kill, the
-    same command with --resume makes the rest.
+    Writes the input's columns, then `prediction` and `score`. A row that cannot be read keeps its place. Its label
+    comes from the part that could be read, and the last column `reason` says what is wrong (a TSV from a pipe always
+    has this column); --strict stops there instead. A FILE given as --output appears when it is complete. After a stop
+    or a kill, the same command with --resume writes the remaining rows.
     """
     from recurcli.commands.predict import PredictRequest
     from recurcli.commands.predict import predict as command

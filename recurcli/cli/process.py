@@ -24,7 +24,7 @@ from recurcli.errors import Interrupted, RecurError, StorageError, escaped, last
 IMPATIENCE = 1.0
 """Seconds after a signal in which further ones do not disturb the tidying up."""
 CLOSED_PIPE = 128 + signal.SIGPIPE
-_SMALLER = "try a smaller --batch-size, or more finetuning.gradient_accumulation_steps (or pretraining.…)"
+_SMALLER = "use a smaller --batch-size or, in training, more finetuning.gradient_accumulation_steps (or pretraining.…)"
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 
 

@@ -143,7 +143,7 @@ def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, Non
 
     None: these rows cannot be read again. They are read from the path in the run's preset, never from the Hub.
     """
-    unknown = "how many of these rows are training rows is unknown"
+    unknown = "the number of training rows among these rows is unknown"
     counts: dict[str, int | None] = {"training_rows": None, "dev_rows": None}
     config = RunDirectory(run).read_data_config()
     if config.path is None and (config.hub is not None or task.hub is not None):
@@ -168,7 +168,7 @@ def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, Non
     for key, known in (("training_rows", train), ("dev_rows", dev)):
         texts = {row_hash(example.text, example.pair) for example in known.examples}
         counts[key] = sum(row in texts for row in hashes)
-    chosen = f", {counts['dev_rows']:,} are dev rows, which chose the model" if counts["dev_rows"] else ""
+    chosen = f", {counts['dev_rows']:,} are dev rows, on which the model was selected" if counts["dev_rows"] else ""
     text = f"{counts['training_rows']:,} of {len(hashes):,} rows are training rows{chosen}"
     yield Note(text, "warning" if counts["training_rows"] else "info")
     return counts

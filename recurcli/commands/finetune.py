@@ -97,7 +97,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
         f"'{escaped(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
     )
     shown = ", ".join(map(escaped, task.labels[:8])) + (", …" if len(task.labels) > 8 else "")
-    yield Note(f"reading {read}; {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
+    yield Note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
     for group in labels_that_look_alike(task.labels):
         names = " and ".join(f"'{escaped(label)}'" for label in group)
         yield Note(

@@ -129,7 +129,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         yield Note(f"{records.name}: the input has no rows", "warning")
     if progress.faults:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
-        yield Note(f"{progress.first_fault}{rest}; labelled by what could be read", "warning")
+        yield Note(f"{progress.first_fault}{rest}; labelled from the readable part", "warning")
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
 

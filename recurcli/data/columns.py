@@ -166,9 +166,9 @@ def find_columns(
 
     def usual(candidates: Iterable[str], what: str) -> str:
         if not names:
-            raise DataError(f"{records.name}: has no rows, or none at its start that can be read")
+            raise DataError(f"{records.name}: has no rows, or its first rows cannot be read")
         if (name := columns.find_usual(candidates)) is None:
-            raise columns.ask(what, f"say {way_out(what, 'COLUMN')}{no_header}")
+            raise columns.ask(what, f"add {way_out(what, 'COLUMN')}{no_header}")
         return name
 
     text, pair = layout.text or task.text, task.pair

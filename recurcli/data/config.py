@@ -49,7 +49,7 @@ class DataConfig:
     dev_seed: int = 0
     """Seed of the draw of dev rows from training rows (see dev_every); `runtime.seed` does not change them."""
     dev_every: int | None = None
-    """One of this many training rows of a class becomes a dev row if the data has no dev rows; null: 10."""
+    """If the data has no dev rows, one in `dev_every` training rows of each class becomes a dev row; null: 10."""
 
     def __post_init__(self) -> None:
         if self.max_length != "auto" and self.max_length < 3:

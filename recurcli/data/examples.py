@@ -98,7 +98,7 @@ def load_split(
         records, is_divided = load_hub_split(task, split)
         labelled = labelled and not any(split in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
-        raise UsageError("your own rows come from --data (data.path), a file or folder, or from the Hub (data.hub)")
+        raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
     else:
         rows = (Record(line, row._asdict()) for line, row in enumerate(listops_rows(task, split), 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
@@ -117,8 +117,8 @@ def load_split(
         return replace(everything, examples=sides[False], dev=dev if dev.examples else None)
     if not dev.examples:
         raise DataError(
-            f"{records.name}: none of its {len(everything.examples):,} rows is a dev row; one of every {splitter.every} "
-            "rows of a class is one, never the first (data.dev_every); add rows, or a file of dev rows"
+            f"{records.name}: none of its {len(everything.examples):,} rows becomes a dev row; one in {splitter.every} "
+            "rows of a class does, never the first (data.dev_every); add rows, or a file of dev rows"
         )
     return dev
 
@@ -192,7 +192,7 @@ def _repeated_id(numbered: list[tuple[int, Example]], name: str, column: str) ->
     counts = Counter(example.id for _, example in numbered)
     row, row_id = next((row, example.id) for row, example in numbered if not example.id or counts[example.id] > 1)
     what = f"'{escaped(row_id)}' is the id of {counts[row_id]} rows" if row_id else "a row has none"
-    return DataError(f"{name}: the ids in '{escaped(column)}' must differ: {what}; the first is row {row} from 0")
+    return DataError(f"{name}: the ids in '{escaped(column)}' must differ: {what}; the first is row {row} (from 0)")
 
 
 def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None) -> None:

@@ -186,7 +186,7 @@ def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
     except Exception as error:  # a dozen types of five libraries, for no network, no cache, no repository
         reason = escaped(str(error).strip().partition("\n")[0] or type(error).__name__, limit=300)
         raise DataError(
-            f"{task.name} is neither on the Hub within reach nor in its cache ({repository}, {configuration}: {reason}); "
+            f"{task.name} can be loaded neither from the Hub nor from its cache ({repository}, {configuration}: {reason}); "
             "name a folder or file with --data"
         ) from None
     without_dev = HUB_SPLITS["dev"] not in splits

@@ -28,7 +28,7 @@ def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> float:
 
 
 def distance_preservation(before: Tensor, after: Tensor, mask: Tensor) -> float:
-    """Pearson's correlation of the pairs' distances before and after: 1 where all grow alike."""
+    """Pearson's correlation of the pairs' distances before and after; 1 if all are scaled by one factor."""
     pairs = torch.stack([pair_distances(before, mask), pair_distances(after, mask)])
     return torch.corrcoef(pairs)[0, 1].item()
 
@@ -42,7 +42,7 @@ def differential_entropy(states: Tensor, mask: Tensor) -> float:
     """Entropy in nats of the density of a layer's values, all coordinates of all real tokens; states (B, T, D).
 
     TransJect (Sengupta et al., 2023, eq. 6) takes it of the empirical density; a histogram of BINS bins is our choice.
-    It bears what estimators from spacings do not: values that occur many times, as those of a repeated token.
+    Unlike estimators from spacings, it allows values that occur many times, such as those of a repeated token.
     """
     import numpy as np
     from scipy import stats

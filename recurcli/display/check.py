@@ -55,7 +55,7 @@ def _columns(columns: Mapping[str, Any]) -> Text:
 def _rows(splits: Splits) -> Table:
     known = any(split["official"] is not None for split in splits)
     official = ["official"] if known else []
-    shown = table("split", "file", "rows", *official, "bad", "dropped", "repeated", "two labels", numbers=True)
+    shown = table("split", "file", "rows", *official, "bad", "dropped", "repeated", "label conflicts", numbers=True)
     shown.columns[1].justify = "left"
     for split in splits:
         expected = ["–" if split["official"] is None else f"{split['official']:,}"] if known else []
@@ -78,7 +78,7 @@ def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType]:
             numbers = [f"{lengths[key]:,.{int(key == 'mean')}f}" for key in keys]
             share = f"{lengths['cut'] / split['rows']:.1%}" if lengths["cut"] else ""
             shown.add_row(cell(split["split"]), *numbers, _or_dot(lengths["cut"]), share)
-    return [heading("tokens a row", tokens["kind"], *([f"vocabulary of {source}"] if source else [])), shown]
+    return [heading("tokens per row", tokens["kind"], *([f"vocabulary of {source}"] if source else [])), shown]
 
 
 def _labels(splits: Splits) -> list[RenderableType]:

@@ -7,7 +7,7 @@ from recurcli.display.tables import heading, show, table
 
 MEASURES = {
     "activation_factor": "activation factor",
-    "distance_preservation": "distances kept",
+    "distance_preservation": "distance correlation",
     "movement": "|h' − h|",
     "entropy": "entropy",
 }

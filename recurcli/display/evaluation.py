@@ -46,7 +46,7 @@ def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: in
     numbered = [f"{number} {label}" for number, label in zip(numbers, labels, strict=True)]
     for rows, columns in ((labels, labels), (numbered, numbers)):
         if len(names) <= MOST_CLASSES and _width(rows, columns, counts) <= width:
-            title = heading("confusion", "right label in the row, prediction in the column")
+            title = heading("confusion", "rows are true labels, columns are predictions")
             return title, _matrix(rows, columns, counts)
     return heading("confusion", "the most frequent; --json has all"), _largest(names, counts)
 
@@ -71,7 +71,7 @@ def _matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequen
 
 
 def _largest(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
-    made = table("right label", "prediction", "rows", "share of the label")
+    made = table("true label", "prediction", "rows", "share of true label")
     for column in made.columns[2:]:
         column.justify = "right"
     pairs = [

@@ -135,12 +135,12 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     listed.add_row("preset", cell(plan["preset"]))
     listed.add_row("run directory", cell(plan["output"]))
     for split, facts in plan["data"].items():
-        cut = f", {facts['truncated']:,} cut" if facts["truncated"] else ""
+        cut = f", {facts['truncated']:,} truncated" if facts["truncated"] else ""
         listed.add_row(f"{split} rows", cell(f"{facts['rows']:,}{cut}  {facts['path'] or ''}"))
     listed.add_row("vocabulary", f"{plan['vocabulary']:,} tokens; a training row has {plan['mean_length']} on average")
     for part, count in plan["parameters"].items():
         listed.add_row(f"parameters, {part}", f"{count:,}")
-    listed.add_row("forward FLOPs a token", f"{plan['forward_flops_per_token']:,}")
+    listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
     listed.add_row("steps", f"{plan['steps']:,} ({plan['steps_per_epoch']:,} an epoch)")
     listed.add_row("checkpoint", f"{plan['checkpoint_bytes'] / 1e6:,.1f} MB each")
     machine = plan["machine"]

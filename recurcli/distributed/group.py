@@ -189,7 +189,7 @@ def report_failure(error: BaseException, code: int, message: str) -> tuple[int, 
         signal.signal(number, signal.SIG_IGN)  # this process exits anyway
     # After a kill the other ranks see a broken connection, or SIGTERM from torchrun: name the killed rank instead.
     if isinstance(error, RankError | Interrupted) and (lost := heartbeat.missing()):
-        code, message = RankError.exit_code, f"{named(lost)} ended without a word: killed, or its machine is lost"
+        code, message = RankError.exit_code, f"{named(lost)} died without a message: killed, or its machine is lost"
     failure, must_print = heartbeat.report_failure(code, message)
     if must_print:
         sys.stderr = sys.__stderr__

@@ -142,7 +142,7 @@ class Heartbeat:
                 absent = [rank for rank, beat in beats.items() if not beat and silence[rank] > START]
                 lost = [rank for rank, beat in beats.items() if beat and silence[rank] > SILENCE]
                 if absent or lost:
-                    silent = f"given no sign of life for {SILENCE:.0f} s: killed, stopped or cut off"
+                    silent = f"sent no heartbeat for {SILENCE:.0f} s: killed, suspended or disconnected"
                     reason = f"not started within {START:.0f} s" if absent else silent
                     failure = self._store_failure(store, LOST, f"{named(absent or lost)} {reason}")
                     self._exit(failure, first=failure.rank == self.rank)

@@ -34,7 +34,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
         if not run.task.submissions:
             raise UsageError(f"{run.path}: {run.task.name} is not a task of CLUE's leaderboard")
         if earlier := next((answer.run for answer in answers if answer.target.task.name == run.task.name), None):
-            raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run a task")
+            raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run per task")
         for split in run.task.submissions:
             target = Target(run.task, split)
             if (rows := _test_rows(target, run.data)) is None:
@@ -86,7 +86,7 @@ def _has_test_file(target: Target, config: DataConfig) -> bool:
     if not path.is_dir():
         name = path.name.removesuffix(".gz")
         if name in (task.files["train"], task.files["dev"]):
-            raise UsageError(f"{path}: holds labelled rows, not test rows; {target.name} answers {target.test_file}")
+            raise UsageError(f"{path}: holds labelled rows, not test rows; {target.name} needs {target.test_file}")
         return name == target.test_file or (first and name not in [task.files[split] for split in task.submissions])
     try:
         find_source(task, target.split, config)

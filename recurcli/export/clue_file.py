@@ -74,7 +74,7 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
     found = Findings(escaped(name))
     known = targets()
     if name in OTHER_NAMES and name not in known:
-        found.add("information", "unchecked", "CLUE reads this name, but recur does not know its rows: not checked")
+        found.add("information", "unchecked", "CLUE reads this name, but recur does not know its test set; not checked")
         return found.ordered()
     data = content if isinstance(content, bytes) else content.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
@@ -240,9 +240,9 @@ def _check_ids(rows: list[Row], found: Findings, *, counted: bool) -> None:
     if wrong is None:
         return
     if all(number == 0 or number == before + 1 for before, number in zip([-1, *ids], ids, strict=False)):
-        what = f"id is 0 again: ids look counted within each batch; count rows from 0 to {len(ids) - 1:,}"
+        what = f"id is 0 again: ids seem to be numbered per batch; number all rows from 0 to {len(ids) - 1:,}"
     elif not counted and sorted(ids) == list(range(1, len(ids) + 1)):
-        what = f"ids are those of the test file (the first is {ids[0]}): good, if the lines are in its order"
+        what = f"ids are those of the test file (the first is {ids[0]}): valid if the lines are in its order"
         found.add("warning", "own ids", what, line=rows[0].line)
         return
     elif all(number == row + ids[0] for row, number in enumerate(ids)):

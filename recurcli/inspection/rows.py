@@ -266,7 +266,7 @@ def _rows_of_first(numbers: Numbers, wanted: Numbers) -> list[Numbers]:
 
 
 def _text_labels(split: SplitRows, numbers: Numbers, where: NDArray[np.bool_] | bool = True) -> Numbers:
-    """Return each pair of text and label among the labelled rows `where`, once, as one number: the text's << LABEL_BITS."""
+    """Return the distinct (text, label) pairs of the labelled rows `where`, as (text number << LABEL_BITS) + label number."""
     labels = np.array(split.labels, dtype=np.int64)
     chosen = (labels >= 0) & where
     return np.unique((numbers[chosen] << LABEL_BITS) + labels[chosen])

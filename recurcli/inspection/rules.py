@@ -20,7 +20,7 @@ _ISSUES = {
     "repeated id": "with an id that an earlier row has; row numbers are used instead",
 }
 
-_DEV_RULE = "one of every data.dev_every rows of a label is a dev row, never the first; add rows, or a file of dev rows"
+_DEV_RULE = "one in data.dev_every rows of a label becomes a dev row, never the first; add rows, or a file of dev rows"
 
 
 def find_split_issues(rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig) -> Iterator[Finding]:

@@ -28,14 +28,13 @@ def computed_once() -> Iterator[None]:
 
 
 class CachedMap(nn.Module):
-    """A pure function of parameters, whose value evaluation keeps until a parameter changes.
+    """A pure function of parameters. Evaluation caches its value until a parameter changes.
 
-    In training, and wherever gradients are wanted, it is computed at every call, or once in a block of
-    `computed_once`, and a kept value is dropped: fused
-    optimisers write without a trace, but not without gradients. A change of mode drops it too, and so does a parameter
-    that was written to, replaced or moved since, as loading weights does; only writing through `parameter.data` in
-    evaluation goes unseen. `torch.export` takes over the value that an evaluation has kept: run one before. A graph of
-    `torch.compile` computes it at every call.
+    In training mode, or with gradients enabled, the function runs at every call, or once per block of `computed_once`.
+    The cached value is then dropped: the step of a fused optimiser cannot be detected, but it always follows such a
+    call. A change of mode drops the value too, and so does a parameter that was written to, replaced or moved. A
+    write through `parameter.data` in evaluation is not detected. `torch.export` uses the cached value, so run an
+    evaluation first. A graph of `torch.compile` runs the function at every call.
     """
 
     def __init__(self, function: Callable[[Sequence[Tensor]], list[Tensor]]) -> None:

@@ -16,10 +16,10 @@ def orthogonal_matrices(kind: OrthogonalMap) -> CachedMap:
 
 
 def orthogonal_together(raw: Sequence[Tensor], kind: OrthogonalMap) -> list[Tensor]:
-    """The orthogonal matrices of tensors of one D, all in one batched call; shaped as they came.
+    """Return the orthogonal matrices of all `raw` tensors, from one batched call. The shapes do not change.
 
-    (…, D, D) holds matrices, (N D, D) too, one below the other. They are made in float32, and given in the type of
-    matrix products.
+    A tensor is (…, D, D), or (N D, D) with N matrices one below the other; all have the same D. The map is computed in
+    float32. The result has the dtype of matrix products (`compute_dtype`).
     """
     stacks = [tensor.reshape(-1, tensor.shape[-1], tensor.shape[-1]) for tensor in raw]
     made = orthogonal(torch.cat(stacks), kind)

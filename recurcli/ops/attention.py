@@ -24,7 +24,7 @@ def directional_attention(
 def directional_attention_(
     total: Tensor | None, query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """`total` (B, T, D) + A of `directional_attention`, in place: the sum costs no pass of its own. None: A alone."""
+    """Add A of `directional_attention` to `total` (B, T, D) in place, without a separate pass; None: return A."""
     if _is_long(query, future) and long_attention_available(query):
         attended = directional_attention_long(query, key, past, future, mask)
         return attended if total is None else total.add_(attended)

@@ -1,9 +1,9 @@
 """Directional attention in O(T) memory: two causal flash attentions, merged by their log-sum-exp.
 
-The strict past of position n is what a causal attention of queries 1..T-1 over keys 0..T-2 sees; the rest, n and what
-follows it, is what a causal attention sees on the sequence reversed in time. Two partial softmaxes with log-sum-exp a
-and b are one softmax when weighted by exp(a - c) and exp(b - c), c = logaddexp(a, b). Backwards each half is given the
-merged output and c, and its formula (Dao et al., FlashAttention, 2022, section 3.1) then is the whole softmax's gradient.
+Causal attention of queries 1..T-1 over keys 0..T-2 covers the positions before n. Causal attention on the reversed
+sequence covers n and the positions after it. If a and b are the log-sum-exps of the two halves, the full softmax is the
+sum of both outputs with the weights exp(a - c) and exp(b - c), c = logaddexp(a, b). In the backward pass each half gets
+the merged output and c. Its formula (Dao et al., FlashAttention, 2022, section 3.1) then gives the full gradient.
 
 Shapes: B batch, T positions, D hidden size, E value size. `mask` (B, T) is bool, True at real tokens, padding on the right.
 """

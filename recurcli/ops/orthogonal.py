@@ -1,4 +1,4 @@
-"""Matrices without constraint to orthogonal ones, differentiably; square ones many at a time.
+"""Differentiable maps from unconstrained matrices to orthogonal ones; square matrices are mapped in batches.
 
     cayley        Q = (I + S/2)^-1 (I - S/2) = 2 (I + S/2)^-1 - I        S = X - X^T
     householder   Q = H_1 H_2 … H_D,   H_k = I - 2 v_k v_k^T / (v_k^T v_k)
@@ -17,13 +17,13 @@ BLOCK = 32  # up to this size LAPACK's inverse is as fast as products of its hal
 
 
 def orthogonal(raw: Tensor, kind: OrthogonalMap = "cayley") -> Tensor:
-    """The orthogonal matrix of each matrix of `raw`: (…, D, D) -> (…, D, D), in one batched call.
+    """Return the orthogonal matrix of each matrix of `raw`, in one batched call: (…, D, D) -> (…, D, D).
 
-    cayley (Cayley, 1846; second form above): determinant 1, I where `raw` is 0; every orthogonal matrix without the
-    eigenvalue -1. householder (Householder, 1958): determinant (-1)^D, -I where `raw` is 0; the product is multiplied
-    out at once in the compact WY form I - V T V^T, T^-1 = strictly upper part of V^T V plus half its diagonal
-    (Schreiber & Van Loan, 1989; Joffrain et al., 2006). Both work in float32 at least, under autocast too, and give
-    what they have in the type of `raw`.
+    cayley (Cayley, 1846) uses the second form above. It maps 0 to I. Its results have determinant 1 and are all
+    orthogonal matrices without the eigenvalue -1. householder (Householder, 1958) maps 0 to -I. Its results have
+    determinant (-1)^D. The reflections are multiplied at once in the compact WY form I - V T V^T, where T^-1 is the
+    strictly upper part of V^T V plus half its diagonal (Schreiber & Van Loan, 1989; Joffrain et al., 2006). Both
+    compute in float32 or a wider dtype, also under autocast, and return the dtype of `raw`.
     """
     with _without_autocast(raw):
         made = {"cayley": _cayley, "householder": _householder}[kind](_at_least_float32(raw))
@@ -31,10 +31,10 @@ def orthogonal(raw: Tensor, kind: OrthogonalMap = "cayley") -> Tensor:
 
 
 def orthonormal(raw: Tensor) -> Tensor:
-    """`raw` (N, D) with its columns made orthonormal, Q = X R^-1 with R^T R = X^T X; with its rows, where N < D.
+    """Make the columns of `raw` (N, D) orthonormal: Q = X R^-1 with R^T R = X^T X. If N < D, make its rows orthonormal.
 
-    Every row goes through the same invertible matrix (or rows are orthonormal), so rows that differ still differ. R comes
-    from Cholesky's factors of X^T X (CholeskyQR), in float64, because that squares the condition number of X.
+    Different rows stay different: all rows are multiplied by one invertible matrix, or they are orthonormal. R is the
+    Cholesky factor of X^T X (CholeskyQR), in float64, because X^T X has the squared condition number of X.
     """
     if raw.shape[0] < raw.shape[1]:
         return orthonormal(raw.mT).mT
@@ -95,9 +95,9 @@ def _inverse(matrix: Tensor) -> Tensor:
 
 
 def _block_inverse(matrix: Tensor) -> Tensor:
-    """M^-1 by halves, with the Schur complement of the first: (…, D, D) -> (…, D, D).
+    """Return M^-1 by recursion on 2 x 2 blocks, with a Schur complement: (…, D, D) -> (…, D, D).
 
-    No pivots are needed: M + M^T is at least 2 I, and then so it is for both halves and for every Schur complement.
+    No pivoting is needed: M + M^T >= 2 I holds for M, and so for its diagonal blocks and every Schur complement.
     """
     size = matrix.shape[-1]
     if size <= BLOCK:

@@ -6,8 +6,8 @@ With lag m = t - s, for t > s, and 0 on the diagonal:
     cosine    P_ts = rate^m cos(m angle)          0 < rate < 1
     sine      P_ts = rate^m sin(m angle)          0 < rate < 1
 
-Causal: the strictly lower triangle; else P_ts is the same function of |t - s|. Dilated by d: the entry of lag m / d
-where d divides m, else 0. Shapes: H heads, T positions, K head size; `rate` and `angle` are scalars or (H,).
+Causal: P is strictly lower triangular. Not causal: P_ts is the same function of |t - s|. Dilated by d: P_ts has the
+lag m / d if d divides m, else P_ts is 0. Shapes: H heads, T positions, K head size; `rate` and `angle` are scalars or (H,).
 
 P V is a linear recurrence with one complex state z_t = λ (z_{t-1} + v_{t-1}), λ = rate exp(i angle), of which a cosine
 head reads the real part and a sine head the imaginary one; a regular head is a cosine head of angle 0.
@@ -54,8 +54,9 @@ def recurrence_product(
 ) -> Tensor:
     """P V in O(T): (…, T, K), or (…, H, T, K) where `rate` is (H,), to the same shape.
 
-    Positions that are `dilation` apart make one sequence, of blocks of 64. Inside a block P is a small matrix; from
-    block to block goes the complex state, in log2(T / 64) steps. Raises ValueError as `recurrence_matrix` does.
+    Positions that are `dilation` apart form one sequence, which is split into blocks of 64. Within a block P is a
+    small matrix. The complex state is carried from block to block, in log2(T / 64) steps.
+    Raises ValueError as `recurrence_matrix` does.
     """
     rates, angles, sine = _heads(kind, rate, angle, dilation, like=value)
     single = rates.ndim == 0
@@ -103,8 +104,8 @@ def lag_coefficients(
 def toeplitz(coefficients: Tensor, *, causal: bool) -> Tensor:
     """The matrix (…, T, T) whose entry (t, s) is the coefficient (…, T) of lag t - s, or of |t - s| if not causal.
 
-    No matrix of lags is made: one row of the matrix, followed by its mirror image, repeats with a period of 2 T, and
-    read in rows of 2 T - 1 each row begins one place later than the row above.
+    No (T, T) tensor of lags is built. The first row and its mirror image, 2 T values, are repeated T times and read in
+    rows of 2 T - 1 values, so that each row is shifted right by one place.
     """
     length = coefficients.shape[-1]
     ahead = torch.zeros_like(coefficients) if causal else coefficients

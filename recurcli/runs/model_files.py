@@ -22,7 +22,7 @@ PREDICTIONS = "predictions.dev.jsonl"
 LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
 LAYERS_WITHOUT_TENSORS = 100
-"""A config with more layers than this, and than the file has tensors, is refused. Below it, layers may share weights."""
+"""A config is refused if its layers outnumber both this and the file's tensors. Fewer layers may share weights."""
 
 
 class TrainedFiles(NamedTuple):

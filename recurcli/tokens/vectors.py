@@ -25,8 +25,8 @@ class Vectors(NamedTuple):
 def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
     """Read the vectors of `tokens` from a word2vec text file; rows of missing tokens are zeros.
 
-    The first vector of a repeated token counts. Raises DataError with the line for another number of numbers than in the
-    first line or a number that is not finite, and for a file that ends before its header's count.
+    The first vector of a repeated token counts. Raises DataError, with the line, if a vector has another size than
+    the first one or a value is not finite, and if the file ends before the count in its header.
     """
     wanted = {token.encode(errors="replace"): index for index, token in enumerate(tokens)}
     known = np.zeros(len(tokens), dtype=np.bool_)

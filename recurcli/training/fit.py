@@ -67,7 +67,7 @@ class TrainingState:
     best_step: int | None = None
     """The step of `best_dev_metric`."""
     stale_evaluations: int = 0
-    """Evaluations since the metric or, where that stands still, the loss was last better."""
+    """Evaluations since the last improvement: a larger dev metric, or an equal one with a smaller dev loss."""
     loss_sum: float = 0.0
     """Sum of the losses of the steps since the last line of metrics.jsonl."""
     loss_steps: int = 0

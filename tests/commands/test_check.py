@@ -127,7 +127,7 @@ def test_a_training_file_too_short_for_dev_rows_is_an_error(
 ) -> None:
     written(tmp_path / "train.tsv", "a b\tx", "b c\ty")
     (error,) = messages(report(tmp_path, code=3), "error")
-    assert error.startswith("train.tsv (dev rows): has no rows; one of every data.dev_every rows of a label")
+    assert error.startswith("train.tsv (dev rows): has no rows; one in data.dev_every rows of a label")
 
 
 def test_an_empty_training_file_is_an_error(
@@ -158,7 +158,7 @@ def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str
     path = written(tmp_path / "x.tsv", "1\tgood\tpos", "2\tbad\tneg", header="n\twords\tverdict")
     code, _, err = recur("check", path)
     assert code == 3
-    assert "which column is the text? say --text COLUMN" in err
+    assert "which column is the text? add --text COLUMN" in err
     found = report(path, "--text", "words", "--label", "3", "--id", "n")
     assert found["splits"][0]["columns"] == {"text": ["words"], "label": "verdict", "id": "n"}
     code, _, err = recur("check", path, "--text", "wrods")

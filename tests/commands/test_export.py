@@ -120,7 +120,7 @@ def test_two_runs_of_one_task_are_refused(recur: Recur, trained: Path, full_test
     again = copy_of(trained, tmp_path / "again")
     code, _, err = recur("export", trained, again, "--data", full_tests, "--output", tmp_path / "clue.zip")
     assert code == 2
-    assert err == f"recur: error: {again}: is of the task tnews, as is {trained}; give one run a task\n"
+    assert err == f"recur: error: {again}: is of the task tnews, as is {trained}; give one run per task\n"
 
 
 def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ def test_a_key_that_comes_late_in_a_pipe_is_not_dropped_in_silence(
     as_stdin(monkeypatch, b'{"sentence": "a"}\n' * 4096 + b'{"sentence": "b", "late": 1}\n')
     code, out, _ = recur("predict", trained, "--format", "tsv", "--quiet")
     assert code == 0
-    assert tsv(out)[-1][-1] == "has the key 'late', which the rows before had not: it has no column"
+    assert tsv(out)[-1][-1] == "has the key 'late', which the first rows lack, so it has no column"
 
 
 def test_ever_new_keys_are_no_columns(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_faults_are_summed_up_on_stderr(recur: Recur, trained: Path, tmp_path: P
     code, _, err = recur("predict", trained, tmp_path / "x.tsv")
     assert code == 0
     assert (
-        f"recur: warning: {tmp_path / 'x.tsv'}:2: is not UTF-8 at byte 1 (0xfe) (and 1 more); labelled by what could be read\n"
+        f"recur: warning: {tmp_path / 'x.tsv'}:2: is not UTF-8 at byte 1 (0xfe) (and 1 more); labelled from the readable part\n"
         in err
     )
     assert (

@@ -82,13 +82,13 @@ def test_a_rank_may_work_for_longer_than_the_heartbeat_waits(forks: ForkServer) 
 def test_a_rank_that_is_stopped_ends_the_others(forks: ForkServer) -> None:
     first, second = run_ranks(forks, call="ranks:stop_rank_1")
     assert (first.code, second.code) == (5, -signal.SIGKILL), first.err
-    assert "rank 1 has given no sign of life for 2 s: killed, stopped or cut off" in first.err
+    assert "rank 1 has sent no heartbeat for 2 s: killed, suspended or disconnected" in first.err
 
 
 def test_a_rank_that_is_stopped_before_its_second_beat_ends_the_others(forks: ForkServer) -> None:
     first, second = run_ranks(forks, call="ranks:stop_rank_1_at_once")
     assert (first.code, second.code) == (5, -signal.SIGKILL), first.err
-    assert "rank 1 has given no sign of life for 2 s" in first.err
+    assert "rank 1 has sent no heartbeat for 2 s" in first.err
 
 
 def test_a_busy_rank_is_not_lost_while_another_has_not_started(forks: ForkServer) -> None:
@@ -102,7 +102,7 @@ def test_a_killed_process_ends_the_run_with_a_message(tiny_tnews: Path, tmp_path
         os.kill(workers(process)[1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert told(err) == ["recur: error: rank 1 has ended without a word: killed, or its machine is lost"]
+    assert told(err) == ["recur: error: rank 1 has died without a message: killed, or its machine is lost"]
     assert "exitcode  : 5" in err.decode()
 
 
@@ -148,7 +148,7 @@ def test_a_stopped_process_ends_the_run_within_a_minute(rank: int, tiny_tnews: P
         os.kill(workers(process)[rank], signal.SIGSTOP)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert told(err) == [f"recur: error: rank {rank} has given no sign of life for 15 s: killed, stopped or cut off"]
+    assert told(err) == [f"recur: error: rank {rank} has sent no heartbeat for 15 s: killed, suspended or disconnected"]
 
 
 @pytest.mark.slow
@@ -284,7 +284,7 @@ def test_a_process_killed_in_a_prediction_ends_it(rank: int, trained: Path, tmp_
         os.kill(workers(process)[rank], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert told(err) == [f"recur: error: rank {rank} has ended without a word: killed, or its machine is lost"]
+    assert told(err) == [f"recur: error: rank {rank} has died without a message: killed, or its machine is lost"]
     assert not (tmp_path / "x.tsv").exists()
 
 

@@ -97,7 +97,7 @@ def test_the_hubs_cache_is_enough_without_a_network(loaded: dict[str, dict[str, 
     assert found["dev"] == [["0", "NA", None, "100"], ["1", "丙", None, "101"]]
     assert found["test"] == [["0", "丁", None, None]]
     assert found["train"] == "clue/clue has no split 'train'; known: validation, test"
-    assert "neither on the Hub within reach nor in its cache" in found["afqmc"]
+    assert "neither from the Hub nor from its cache" in found["afqmc"]
     assert "--data" in found["afqmc"]
 
 
@@ -139,4 +139,4 @@ def test_a_data_set_of_ones_own_is_read_from_the_cache_and_offline_means_offline
     assert len(dev) == 2, "one of ten rows"
     assert [int(row) for row, *_ in found["train"]] == [row for row in range(20) if row not in dev]
     assert found["test"] == "me/mine has no split 'test'; known: train"
-    assert "custom is neither on the Hub within reach nor in its cache (me/other" in found["other"]
+    assert "custom can be loaded neither from the Hub nor from its cache (me/other" in found["other"]

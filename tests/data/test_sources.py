@@ -124,7 +124,7 @@ def test_a_file_of_train_and_dev_rows_is_read_once(tmp_path: Path, monkeypatch: 
 
 
 def test_too_few_rows_to_divide_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="none of its 1 rows is a dev row; one of every 10 rows of a class"):
+    with pytest.raises(DataError, match="none of its 1 rows becomes a dev row; one in 10 rows of a class"):
         load(put(tmp_path / "x.tsv", "x"), "dev")
 
 

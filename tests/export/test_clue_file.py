@@ -249,9 +249,9 @@ def test_a_last_line_without_its_end_is_a_warning() -> None:
     [
         (
             lambda row: row % 32,
-            "line 33: id is 0 again: ids look counted within each batch; count rows from 0 to 3,860",
+            "line 33: id is 0 again: ids seem to be numbered per batch; number all rows from 0 to 3,860",
         ),
-        (lambda row: 0, "line 2: id is 0 again: ids look counted within each batch"),
+        (lambda row: 0, "line 2: id is 0 again: ids seem to be numbered per batch"),
         (lambda row: row + 1, "line 1: ids begin at 1; they begin at 0"),
         (lambda row: 3_860 - row, "line 1: id is 3860: the ids are complete but out of order; sort the lines"),
         (lambda row: 7 if row == 9 else row, "line 10: id is 7, the row number is 9"),

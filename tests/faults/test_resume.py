@@ -248,14 +248,14 @@ def test_a_finished_run_is_not_taken_for_one_on_other_data(
     code, out, err = recur("finetune", *options, data)
     assert (code, out, "cannot be resumed: dev sha256 was" in err) == (2, "", True)
     code, _, err = recur("finetune", *options, tmp_path / "elsewhere")
-    assert (code, f"was trained on other data ({tiny_tnews})" in err) == (0, True)
+    assert (code, f"its result comes from {tiny_tnews}" in err) == (0, True)
 
 
 @pytest.mark.parametrize(
     ("resumed", "hint"),
     [
-        (False, "nothing was saved: the same command starts again"),
-        (True, "the run is unchanged: the same command continues it"),
+        (False, "nothing was saved; run the same command to start again"),
+        (True, "the run is unchanged; run the same command to continue it"),
     ],
 )
 def test_a_stop_before_the_first_step_says_what_to_do(resumed: bool, hint: str, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_signal_before_training_leaves_nothing_behind(
     for command in COMMANDS:
         arguments = [command, *options(tiny_tnews, tmp_path / "x")]
         ended = signalled(forks, "the reading of the data", [number], arguments, call=1).end()
-        hint = "nothing was saved: the same command starts again"
+        hint = "nothing was saved; run the same command to start again"
         assert (ended.code, ended.err) == (code, f"recur: stopped by {number.name}; {hint}\n")
         assert not (tmp_path / "x").exists()
 

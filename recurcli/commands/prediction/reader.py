@@ -130,7 +130,7 @@ def skip(rows: Iterator[list[Record]], digest: Any, earlier: PredictionProgress,
     if left or digest.hexdigest() != earlier.input_sha256:
         raise DataError(
             f"{escaped(name)}: its first {earlier.rows:,} rows are not those of the earlier run; "
-            "give them again, or start again with --overwrite"
+            "give the same input, or start again with --overwrite"
         )
 
 

@@ -46,7 +46,7 @@ class RowWriter:
         if self.format == "clue" and (self.probabilities or self.top_k):
             raise UsageError("--format clue holds labels only; leave out --probabilities and --top-k")
         if self.format != "clue" and self.columns.id is not None:
-            raise UsageError("--id belongs to --format clue; the other forms keep all columns of the input")
+            raise UsageError("--id belongs to --format clue; the other formats keep all columns of the input")
         self._mark = self.delimiter or ("\t" if self.format == "tsv" else ",")
         escape = "\\t" if self._mark == "\t" else f"\\x{ord(self._mark):02x}"
         self._escapes = str.maketrans({"\n": "\\n", "\r": "\\r", self._mark: escape})
@@ -82,7 +82,7 @@ class RowWriter:
         if self.format == "clue":
             return _json_line({"id": self._id(record, number), "label": prediction.label})
         if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
-            fault = fault or f"has the key '{escaped(min(late))}', which the rows before had not: it has no column"
+            fault = fault or f"has the key '{escaped(min(late))}', which the first rows lack, so it has no column"
         best = nlargest(self._best, prediction.probabilities.items(), key=itemgetter(1)) if self._best else []
         if self.format == "jsonl":
             return self._json_row(record, prediction, best, fault)

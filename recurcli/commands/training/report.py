@@ -111,7 +111,7 @@ def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator
     if steps < total:
         assert config.learning_rate is not None, "settle_schedule replaces null"
         rate = learning_rate(steps - 1, total, config) / config.learning_rate
-        hint = f"; the learning rate was at {rate:.0%} of its peak: fewer epochs without patience let it fall to 0"
+        hint = f"; the learning rate was still {rate:.0%} of its peak; it falls to 0 with fewer epochs and no patience"
         yield Note(
             f"stopped early at step {steps:,} of {total:,}: no better model in {setup.loop.patience} evaluations"
             + (hint if config.lr_scheduler != "constant" and rate > 0.1 else "")

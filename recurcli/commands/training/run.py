@@ -74,8 +74,8 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
             yield ranks.broadcast(status), device
         except Interrupted as stop:
             if not hasattr(stop, "__notes__"):  # a stop in training says itself how to continue
-                hint = "nothing was saved: the same command starts again"
-                stop.add_note(hint if status == "new" else "the run is unchanged: the same command continues it")
+                hint = "nothing was saved; run the same command to start again"
+                stop.add_note(hint if status == "new" else "the run is unchanged; run the same command to continue it")
             raise
 
 
@@ -118,7 +118,7 @@ def _compare_data(run: RunDirectory, path: str | None) -> Iterator[Note]:
                 name, compared = f"{split} sha256", True
                 require_same({name: facts["sha256"]}, {name: sha256_of(file)}, run.path)
     if path != before and not compared:
-        other = f"was trained on other data ({before or 'the Hub'}), and {path or 'the Hub'} was not read"
+        other = f"its result comes from {before or 'the Hub'}; {path or 'the Hub'} was not read"
         yield Note(f"{run.path}: {other}", "warning")
 
 

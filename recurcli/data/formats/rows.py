@@ -22,7 +22,7 @@ NUL = "\0"
 
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file; end its name in .gz, or unpack it"),
-    (b"PAR1", "a Parquet file; write it as TSV or JSON lines"),
+    (b"PAR1", "a Parquet file; end its name in .parquet, or write it as TSV"),
     (b"\xd0\xcf\x11\xe0", "an old Excel or Word file; save it as TSV in UTF-8"),
     (b"\xfd7zXZ\x00", "an xz file; unpack it"),
     (b"BZh", "a bzip2 file; unpack it"),
