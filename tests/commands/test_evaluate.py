@@ -105,11 +105,14 @@ def test_training_rows_that_are_gone_or_changed_leave_the_count_unknown(
     write_rows(data / "train.json", rows(9, seed=9, labelled=True))
     found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
     assert found["training_rows"] is None
-    assert f"training rows is unknown: {data / 'train.json'} has changed since the training" in err
+    assert (
+        f"the number of training rows among these rows is unknown: {data / 'train.json'} has changed since the training"
+        in err
+    )
     shutil.rmtree(data)
     found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
     assert found["training_rows"] is None
-    assert f"training rows is unknown: {data}: the data of {run} are no longer there" in err
+    assert f"unknown: {data}: the data of {run} are no longer there" in err
 
 
 def test_an_unfinished_run_is_scored_with_a_warning(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_notes_say_what_a_result_may_owe_to_the_training(recur: Recur, tiny_tnew
     assert code == 0
     assert "never predicted on the dev rows" in err or "tells no classes apart" in err
     (note,) = [line for line in err.splitlines() if "stopped early at step" in line]
-    assert "of its peak: fewer epochs without patience" in note
+    assert "of its peak; it falls to 0 with fewer epochs and no patience" in note
     constant = options(tiny_tnews, tmp_path / "constant", *settings, "finetuning.lr_scheduler=constant")
     assert "of its peak" not in recur("finetune", *constant)[2]
 
