@@ -249,8 +249,8 @@ def test_notes_say_what_a_result_may_owe_to_the_training(recur: Recur, tiny_tnew
     assert "never predicted on the dev rows" in err or "tells no classes apart" in err
     (note,) = [line for line in err.splitlines() if "stopped early at step" in line]
     assert "of its peak: fewer epochs without patience" in note
-    settings = (*settings, "finetuning.lr_scheduler=constant")
-    assert "of its peak" not in recur("finetune", *options(tiny_tnews, tmp_path / "constant", *settings))[2]
+    constant = (*settings, "finetuning.lr_scheduler=constant")
+    assert "of its peak" not in recur("finetune", *options(tiny_tnews, tmp_path / "constant", *constant))[2]
 
 
 def test_auto_settles_tokens_and_length_by_the_texts(recur: Recur, tmp_path: Path) -> None:
