@@ -160,6 +160,10 @@ def _import_all() -> None:
         "sklearn.svm",
         "recurcli.display.tables",
         "recurcli.display.evaluation",
+        "recurcli.display.progress",
+        "recurcli.cli.app",
+        "recurcli.encoders.starsaber",
+        "torch._dynamo",  # an optimizer imports it: a second in each child that trains
         "shims",
         "rich.progress",
     ):

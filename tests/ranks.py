@@ -15,9 +15,14 @@ from recurcli.distributed.group import Ranks
 
 
 def run_ranks(
-    forks: ForkServer, *arguments: object, ranks: int = 2, call: str = "recurcli.cli:run", stdin: Path | None = None
+    forks: ForkServer,
+    *arguments: object,
+    ranks: int = 2,
+    call: str = "recurcli.cli:run",
+    stdin: Path | None = None,
+    linger: float = 10,
 ) -> list[Ended]:
-    """How each rank ended that called `module:function` with the arguments; one that outlives rank 0 for 10 s is killed."""
+    """How each rank ended that called `module:function` with the arguments; one that lingers after rank 0 is killed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -28,7 +33,7 @@ def run_ranks(
         children.append(forks.start(*arguments, call=call, shims=tuple(shims)))
     ended: list[Ended] = []
     for child in children:
-        if not (end := child.wait(120 if not ended else 10)):
+        if not (end := child.wait(120 if not ended else linger)):
             child.send(signal.SIGKILL)
             end = child.end()
         ended.append(end)

@@ -39,6 +39,16 @@ class Mine(Encoder):
         return x
 """
 
+IN_ONE_PROCESS = """
+import json, sys
+from recurcli.cli import run
+
+for arguments in json.load(sys.stdin):
+    if code := run(arguments):
+        sys.exit(code)
+    print(end=chr(0), flush=True)
+"""
+
 
 def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
@@ -49,26 +59,34 @@ def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp
     (metadata / "entry_points.txt").write_text("[recurcli.encoders]\nmine = mine:Mine\n")
     environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{Path(__file__).resolve().parents[1]}"}
 
-    def recur(*arguments: object) -> str:
-        command = [sys.executable, "-m", "recurcli", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     run = tmp_path / "run"
-    assert "mine" in recur("presets").split()
-    settings = tiny("encoder.negative_slope=0.2", "finetuning.epochs=6")
-    result = json.loads(
-        recur("finetune", "--preset", "mine-tnews", "--data", tiny_tnews, "--output", run, *settings, "--json")
+    settings = tiny("encoder.negative_slope=0.2", "finetuning.epochs=2")
+    options = ["--data", tiny_tnews, "--set", "encoder.num_layers=1", "--dry-run", "--json"]
+    (tmp_path / "x.txt").write_text("鼠牛虎\n")
+    commands = [
+        ["presets"],
+        ["finetune", "--preset", "mine-tnews", "--data", tiny_tnews, "--output", run, *settings, "--json"],
+        ["finetune", "--preset", "mine-tnews", *options],
+        ["predict", run, tmp_path / "x.txt", "--quiet", "--no-header"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ONE_PROCESS],
+        input=json.dumps(commands, default=str),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
+    assert done.returncode == 0, done.stderr
+    presets, trained, planned, predicted, _ = done.stdout.split("\0")
+    assert "mine" in presets.split()
+    result = json.loads(trained)
     assert result["encoder"] == "mine"
     assert result["parameters"]["encoder"] == 16 * 16 + 16, "its layers share their weights"
     assert json.loads((run / "config.json").read_text())["encoder"]["negative_slope"] == 0.2
-    options = ["--data", tiny_tnews, "--set", "encoder.num_layers=1", "--dry-run", "--json"]
-    plan = json.loads(recur("finetune", "--preset", "mine-tnews", *options))
+    plan = json.loads(planned)
     assert plan["values"]["encoder"] == {"name": "mine", "hidden_size": 16, "negative_slope": 0.1, "num_layers": 1}
-    (tmp_path / "x.txt").write_text("鼠牛虎\n")
-    assert recur("predict", run, tmp_path / "x.txt", "--quiet", "--no-header").split()[0] == "鼠牛虎"
+    assert predicted.split()[0] == "鼠牛虎"
 
 
 def test_a_metric_is_one_row(recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

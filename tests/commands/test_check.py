@@ -366,6 +366,7 @@ def test_known_faults_of_tnews_are_found(report: Callable[..., dict[str, Any]], 
     assert both["texts"] == 924
 
 
+@pytest.mark.slow
 def test_known_facts_of_afqmc_ocnli_and_csl_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
     afqmc = report(real_data / "afqmc", "--no-lengths")
     assert round(afqmc["splits"][1]["majority"], 3) == 0.690

@@ -73,8 +73,15 @@ def left_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("precision", "form"),
+    [
+        ("fp32", "tsv"),
+        ("bf16", "jsonl"),
+        pytest.param("fp32", "jsonl", marks=pytest.mark.slow),
+        pytest.param("bf16", "tsv", marks=pytest.mark.slow),
+    ],
+)
 def test_a_stop_in_any_window_resumes_byte_for_byte(
     form: str, precision: Precision, trained: Path, sources: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -312,6 +319,7 @@ def kill(child: Child, output: Path, *, size: float, seconds: float) -> bool:
     return ended.code != 0
 
 
+@pytest.mark.slow
 def test_a_few_random_kills_end_byte_for_byte_where_no_kill_does(
     forks: ForkServer, trained: Path, tmp_path: Path
 ) -> None:

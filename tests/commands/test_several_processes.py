@@ -80,13 +80,14 @@ def test_a_rank_may_work_for_longer_than_the_heartbeat_waits(forks: ForkServer) 
 
 
 def test_a_rank_that_is_stopped_ends_the_others(forks: ForkServer) -> None:
-    first, second = run_ranks(forks, call="ranks:stop_rank_1")
+    first, second = run_ranks(forks, call="ranks:stop_rank_1", linger=0.5)
     assert (first.code, second.code) == (5, -signal.SIGKILL), first.err
     assert "rank 1 has sent no heartbeat for 2 s: killed, suspended or disconnected" in first.err
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_stopped_before_its_second_beat_ends_the_others(forks: ForkServer) -> None:
-    first, second = run_ranks(forks, call="ranks:stop_rank_1_at_once")
+    first, second = run_ranks(forks, call="ranks:stop_rank_1_at_once", linger=0.5)
     assert (first.code, second.code) == (5, -signal.SIGKILL), first.err
     assert "rank 1 has sent no heartbeat for 2 s" in first.err
 

@@ -271,7 +271,9 @@ def test_generated_rows_may_be_replaced_by_files(tmp_path: Path) -> None:
     assert load_split(LISTOPS, "dev", config(tmp_path)).examples == [Example("0", "[MAX 1 2 ]", None, "2")]
 
 
-@pytest.mark.parametrize("name", ["tnews", "afqmc", "cmnli", "ocnli"])
+@pytest.mark.parametrize(
+    "name", ["cmnli", "ocnli", *(pytest.param(larger, marks=pytest.mark.slow) for larger in ("tnews", "afqmc"))]
+)
 def test_real_splits_have_their_official_numbers_of_rows(real_data: Path, name: str) -> None:
     task = TASKS[name]
     for split, file in task.files.items():

@@ -156,8 +156,15 @@ def test_experts_start_apart(name: str) -> None:
     assert (y[0] - y[1]).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("kind", ["cayley", "householder"])
-@BOTH
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("transject", "cayley"),
+        ("random-transject", "householder"),
+        pytest.param("transject", "householder", marks=pytest.mark.slow),
+        pytest.param("random-transject", "cayley", marks=pytest.mark.slow),
+    ],
+)
 def test_matrices_are_orthogonal_after_two_hundred_steps(name: str, kind: str) -> None:
     encoder = build(name, dtype=torch.float32, hidden_size=32, orthogonal_map=kind, moved=False).train()
     before = encoder.layers[0].raw.detach().clone()

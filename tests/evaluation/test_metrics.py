@@ -77,7 +77,7 @@ def test_a_class_that_is_only_predicted_is_in_the_macro_averages() -> None:
     assert report.metrics["macro_recall"] == pytest.approx((1 + 0.5 + 0) / 3)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(CASES)
 def test_the_macro_averages_are_scikit_learns_default(case: tuple[list[str], list[tuple[int, int]]]) -> None:
     names, pairs = case
@@ -125,7 +125,7 @@ def test_the_report_is_plain_json() -> None:
     assert value["loss"] is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CASES)
 def test_agrees_with_the_plain_loops(case: tuple[list[str], list[tuple[int, int]]]) -> None:
     names, pairs = case

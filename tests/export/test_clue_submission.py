@@ -97,7 +97,7 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32))
 def test_labels_come_back_as_they_were_given(tmp_path: Path, seed: int) -> None:
     labels = random.Random(seed).choices(["0", "1"], k=3_861)

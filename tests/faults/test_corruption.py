@@ -116,12 +116,19 @@ def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
                 newest_checkpoint(folder)
 
 
+@pytest.fixture(scope="module")
+def pretrained_whole(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pretraining of one step."""
+    output = tmp_path_factory.mktemp("pretrained") / "run"
+    assert forks.run("pretrain", *options(tiny_tnews, output, "pretraining.max_steps=1")).code == 0
+    return output
+
+
 @pytest.mark.parametrize("name", ("config.json", "model.safetensors", "tokenizer.json", "manifest.json"))
 def test_a_damaged_pretrained_run_is_nothing_to_start_from(
-    name: str, recur: Recur, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+    name: str, recur: Recur, pretrained_whole: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    pretrained = tmp_path / "pretrained"
-    assert forks.run("pretrain", *options(tiny_tnews, pretrained, "pretraining.max_steps=1")).code == 0
+    pretrained = shutil.copytree(pretrained_whole, tmp_path / "pretrained")
     whole = (pretrained / name).read_bytes()
     for content in (whole[: len(whole) // 2], bytes([whole[0] ^ 1]) + whole[1:]):
         (pretrained / name).write_bytes(content)

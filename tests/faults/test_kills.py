@@ -37,12 +37,23 @@ def aimed(forks: ForkServer, moment: str, call: int, delay: float, command: str,
     return forks.start(command, *arguments, "--resume", shims=(shim,))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "moments"),
+    [
+        ("finetune", ["a micro-batch", "a rotation of checkpoints", "the publishing of a model"]),
+        *(pytest.param(command, moments_of(command), marks=pytest.mark.slow) for command in COMMANDS),
+    ],
+)
 def test_one_kill_at_every_kind_of_moment_changes_no_bit(
-    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+    command: str,
+    moments: list[str],
+    forks: ForkServer,
+    tiny_tnews: Path,
+    tmp_path: Path,
+    untouched: dict[str, dict[str, object]],
 ) -> None:
     killed = options(tiny_tnews, tmp_path / "killed")
-    for moment in moments_of(command):
+    for moment in moments:
         assert aimed(forks, moment, 1, 0.0, command, killed).end().code == -signal.SIGKILL, moment
     ended = forks.run(command, *killed, "--resume")
     assert ended.code == 0, ended.err

@@ -47,7 +47,7 @@ def races(forks: ForkServer, command: str, data: Path, folder: Path, count: int)
     return met
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["finetune", pytest.param("pretrain", marks=pytest.mark.slow)])
 def test_one_of_two_trainings_in_one_directory_wins(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path
 ) -> None:

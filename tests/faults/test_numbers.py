@@ -17,8 +17,8 @@ def bytes_below(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("command", "value", "where"),
     [
-        ("finetune", "nan", "loss"),
         ("pretrain", "inf", "gradient"),
+        pytest.param("finetune", "nan", "loss", marks=pytest.mark.slow),
         *(
             pytest.param(command, value, where, marks=pytest.mark.slow)
             for command in COMMANDS

@@ -82,19 +82,32 @@ def whole(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return prints
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("finetune", (1, 5, 9, 13)),
+        ("pretrain", (8,)),
+        *(pytest.param(name, (1, 2, 3, 5, 7, 8, 9, 10, 13), marks=pytest.mark.slow) for name in COMMANDS),
+    ],
+)
 def test_a_run_that_dies_after_any_step_resumes_bit_for_bit(
-    name: str, tiny_tnews: Path, tmp_path: Path, whole: dict[str, dict[str, object]]
+    name: str, steps: tuple[int, ...], tiny_tnews: Path, tmp_path: Path, whole: dict[str, dict[str, object]]
 ) -> None:
-    for last_step in (1, 2, 3, 5, 7, 8, 9, 10, 13):
+    for last_step in steps:
         output = tmp_path / f"{name}-{last_step}"
         drop_after(last_step, name, tiny_tnews, output)
         list(COMMANDS[name](request(tiny_tnews, output, resume=True)))
         assert fingerprint(output) == whole[name], f"killed after step {last_step}"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(
+    ("encoder", "name"),
+    [
+        pytest.param(encoder, name, marks=[] if name == "finetune" or encoder == "starsaber" else pytest.mark.slow)
+        for encoder in ENCODERS
+        for name in COMMANDS
+    ],
+)
 def test_every_encoder_resumes_bit_for_bit_on_named_columns_and_labels(encoder: str, name: str, tmp_path: Path) -> None:
     data = write_reviews(tmp_path / "reviews.csv")
     asked = partial(request, data, preset=f"{encoder}-custom")
@@ -114,6 +127,7 @@ def test_a_parameter_that_never_had_a_gradient_does_not_keep_a_run_from_its_resu
     assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_torchrun_restarts_a_run_on_named_columns_with_a_parameter_that_learns_nothing(tmp_path: Path) -> None:
     data, output = write_reviews(tmp_path / "reviews.csv"), tmp_path / "x"
     settings = (*REVIEWS, "encoder.window=1", "finetuning.max_steps=600", "finetuning.patience=null")

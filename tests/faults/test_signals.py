@@ -13,6 +13,11 @@ PHASES = ("a step", "a checkpoint", "the logits of an evaluation", "the last eva
 """Moments of `shims`."""
 FIRST = dict(zip(PHASES, [*ENDINGS, signal.SIGTERM], strict=True))
 """Of the twelve pairs those that are tried by default."""
+TWO_PHASES = [
+    pytest.param(phase, marks=[] if phase in ("a checkpoint", "the last evaluation") else pytest.mark.slow)
+    for phase in PHASES
+]
+"""All phases, of which two are tried by default."""
 
 
 def signalled(
@@ -52,7 +57,7 @@ def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
     assert fingerprint(tmp_path / "x") == untouched["finetune"]
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", TWO_PHASES)
 def test_a_second_interrupt_leaves_at_once_and_a_resume_goes_on(
     phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
@@ -76,7 +81,7 @@ def test_a_signal_before_training_leaves_nothing_behind(
         assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["finetune", pytest.param("pretrain", marks=pytest.mark.slow)])
 def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
@@ -91,7 +96,7 @@ def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
     assert fingerprint(tmp_path / "x") == untouched[command]
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", TWO_PHASES)
 def test_usr1_twice_in_any_phase_disturbs_nothing(
     phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
