@@ -12,6 +12,7 @@ AWKWARD = (
     *(
         "encoder.dropout=0.2",
         "embedding.dropout=0.1",
+        "finetuning.word_dropout=0.2",
         "finetuning.gradient_accumulation_steps=3",
         "pretraining.gradient_accumulation_steps=3",
     ),
@@ -38,6 +39,7 @@ def fingerprint(run: Path) -> dict[str, object]:
     return {
         **{name: sha256_of(run / name) for name in ("model.safetensors", "config.json", "tokenizer.json")},
         "predictions": sha256_of(predictions) if predictions.exists() else None,
+        "linear floor": sha256_of(linear) if (linear := run / "linear.safetensors").exists() else None,
         "last": last.name,
         "checkpoint": {name: sha256_of(last / name) for name in ("model.safetensors", "optimizer.safetensors")},
         "steps": steps,

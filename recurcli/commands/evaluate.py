@@ -62,7 +62,7 @@ def evaluate(
     if not RunDirectory(run).is_finished:
         step = next((path.name for path in checkpoint_folders(RunDirectory(run).checkpoints)), "none")
         yield Note(f"{run}: its training is not finished (newest checkpoint: {step}); --resume continues it", "warning")
-    task = task_of(run, predictor)
+    task, linear = task_of(run, predictor), read_linear_model(run)
     name = split or ("file" if data is not None and data.is_file() else "dev")
     rows = _load_rows(run, task, name, data, columns)
     labels = [str(example.label) for example in rows.examples]
@@ -95,9 +95,7 @@ def evaluate(
             "path": None if rows.path is None else str(rows.path),
             "sha256": rows.sha256,
             "metrics": report_of(scores, labels, task).to_json(),
-            "floors": accuracy_floors(
-                labels, task.labels, texts, read_linear_model(run), task.floors if name == "dev" else {}
-            ),
+            "floors": accuracy_floors(labels, task.labels, texts, linear, task.floors if name == "dev" else {}),
             **diagnosis,
         }
     )

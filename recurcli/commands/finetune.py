@@ -47,15 +47,15 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         splits = {"train": train, "dev": train.dev or load_split(task, "dev", preset.data, divided=True)}
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
-        build = None if init is None else lambda config: init.tokenizer
-        tokenizer, max_length = yield from settle_tokens(preset, lambda: train.texts, build)
+        given = None if init is None else init.tokenizer
+        tokenizer, max_length = yield from settle_tokens(preset, lambda: train.texts, tokenizer=given)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
         columns = train.columns.to_json()
         model = yield from build_model(Classifier, preset, tokenizer, max_length, task.labels, columns)
         if init is not None:
             _load_pretrained(model, init)
-            yield Note(f"starting from {init.path}")
+            yield Note(f"starting from {init.path}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
         linear = None

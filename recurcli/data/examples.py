@@ -118,7 +118,8 @@ def load_split(
     if not dev.examples:
         raise DataError(
             f"{records.name}: none of its {len(everything.examples):,} rows becomes a dev row; one in {splitter.every} "
-            "rows of a class does, never the first (data.dev_every); add rows, or a file of dev rows"
+            "rows of a class does (data.dev_every), never the first, and equal texts stay together; add rows, or a "
+            "file of dev rows"
         )
     return dev
 
@@ -214,7 +215,11 @@ def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, coun
         f"{name}: {count} of {rows} rows cannot be used"
         + (f", more than the {allowed} that may be skipped" if skip else "")
         + f": {listed}"
-        + ("" if skip else f"; a training with data.skip_bad_rows=true skips up to {allowed} of the rows")
+        + (
+            ""
+            if skip or count > BAD_ROWS_ALLOWED * rows
+            else f"; a training with data.skip_bad_rows=true skips up to {allowed} of the rows"
+        )
     )
 
 

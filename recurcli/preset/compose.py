@@ -89,10 +89,11 @@ def compose(name: str, *, data: Path | str | None = None, settings: Sequence[str
     config = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
     keys = {field.name: field.default for field in dataclasses.fields(config)}
     defaults = {key: default for key, default in keys.items() if default is not dataclasses.MISSING}
-    files = ("base.yaml", f"tasks/{task}.yaml", f"encoders/{encoder}.yaml")
+    optional = (folder / "tasks" / f"{task}.yaml", folder / "encoders" / f"{encoder}.yaml")
     layers = [
         _Layer({"encoder": {"name": encoder, **defaults}}, {}),
-        *(_file_layer(folder / file) for file in files if (folder / file).is_file()),
+        _file_layer(folder / "base.yaml"),
+        *(_file_layer(path) for path in optional if path.is_file()),
         *chain,
         *options,
     ]

@@ -33,7 +33,7 @@ def mask_tokens(
     All draws are from `generator`, on its device; their number depends on the shape of `ids` alone.
     """
     device = generator.device
-    selected = _select(ids, mask, probability, word_ids, generator)
+    selected = mask & _is_word(ids, word_ids) & (_uniform(ids, generator) < probability)
     drawn = torch.randint(len(word_ids), ids.shape, generator=generator, device=device).to(ids.device)
     words = torch.as_tensor(word_ids, dtype=ids.dtype, device=ids.device)
     words = words[drawn]
@@ -53,24 +53,28 @@ def drop_words(
     pad_id: int,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Return ids and mask (B, T') without the words that word dropout removed; the rest of a row moves up, so T' <= T.
+    """Return ids and mask (B, T') without the tokens that word dropout removed; the rest of a row moves up, so T' <= T.
 
-    Each word is removed with `probability` (Iyyer et al., 2015, section 4.1), special tokens never. A row that would lose
-    all its tokens keeps them.
+    Each token of `word_ids` is removed with `probability` (Iyyer et al., 2015, section 3.1, remove words; tokens are ours).
+    Special tokens stay. A row that would lose all its words keeps them.
     """
-    kept = mask & ~_select(ids, mask, probability, word_ids, generator)
-    kept = torch.where(kept.any(dim=1, keepdim=True), kept, mask)
-    order = torch.argsort((~kept).to(torch.uint8), dim=1, stable=True)[:, : max(1, int(kept.sum(dim=1).max()))]
+    words = mask & _is_word(ids, word_ids)
+    kept = words & (_uniform(ids, generator) >= probability)
+    kept = torch.where(kept.any(dim=1, keepdim=True), kept, words) | (mask & ~words)
+    length = min(ids.shape[1], -(-max(1, int(kept.sum(dim=1).max())) // 8) * 8)  # few distinct shapes
+    order = torch.argsort((~kept).to(torch.uint8), dim=1, stable=True)[:, :length]
     mask = kept.gather(1, order)
     return ids.gather(1, order).masked_fill(~mask, pad_id), mask
 
 
-def _select(
-    ids: Tensor, mask: Tensor, probability: float, word_ids: NDArray[np.int64], generator: torch.Generator
-) -> Tensor:
-    """Select (B, T) each real position that holds one of `word_ids` with `probability`."""
-    chance = torch.rand(ids.shape, generator=generator, device=generator.device).to(ids.device)
+def _uniform(ids: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw a number in [0, 1) for each position (B, T)."""
+    return torch.rand(ids.shape, generator=generator, device=generator.device).to(ids.device)
+
+
+def _is_word(ids: Tensor, word_ids: NDArray[np.int64]) -> Tensor:
+    """Return whether each position (B, T) holds one of `word_ids`."""
     words = torch.as_tensor(word_ids, dtype=ids.dtype, device=ids.device)
     is_word = torch.zeros(int(max(ids.max(), words.max())) + 1, dtype=torch.bool, device=ids.device)
     is_word[words] = True
-    return mask & is_word[ids] & (chance < probability)
+    return is_word[ids]

@@ -39,8 +39,12 @@ def trained(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     else:
         backend.model = _TRAINERS[config.kind](_words(backend, texts, config.kind), config)
     if backend.get_vocab_size() <= len(SPECIAL_TOKENS):
-        where = config.vocabulary or f"the training texts (min_frequency {config.min_frequency})"
-        raise DataError(f"{where}: gives a vocabulary without a token")
+        if config.vocabulary:
+            raise DataError(f"{config.vocabulary}: has no token beside the special ones")
+        raise DataError(
+            f"the training texts hold no token that occurs {config.min_frequency} times (tokenizer.min_frequency), so there "
+            "is no vocabulary; are they empty, or is the text another column?"
+        )
     return _with_special_tokens(backend)
 
 

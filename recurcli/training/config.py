@@ -117,7 +117,8 @@ class FinetuningConfig(OptimizationConfig):
     linear_floor: bool = True
     """Whether a linear model on n-grams of the training rows is fitted too; its accuracy is shown beside the encoder's."""
     word_dropout: float = 0.0
-    """Probability that a token is left out of a training row, drawn anew in each step (Iyyer et al., 2015, section 4.1)."""
+    """Probability that a token is left out of a training row, drawn anew in each step (word dropout; Iyyer et al.,
+    2015, section 3.1; there whole words)."""
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
 

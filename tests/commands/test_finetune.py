@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tiny_task import tiny, write_rows
 
-from recurcli.files import sha256_of
+from recurcli.files import locked, sha256_of
 from recurcli.runs.model_files import read_model
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -297,7 +297,47 @@ def test_the_linear_floor_is_fitted_once_for_the_same_rows(
     stored.write_bytes(stored.read_bytes()[:-1])
     assert "fitted in" in floor_of("c")[0], "a damaged file of the cache is made again"
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "file"))
-    third, again = floor_of("d")
-    assert "fitted in" in third, "a cache that cannot be written is not needed"
-    assert again == weights
+    for number, cache in enumerate((tmp_path / "file", "~no-such-user/cache")):
+        monkeypatch.setenv("RECUR_CACHE", str(cache))
+        third, again = floor_of(f"d{number}")
+        assert "fitted in" in third, "a cache that cannot be written is not needed"
+        assert f"(not cached: {cache}" in third
+        assert again == weights
+
+
+def test_a_busy_cache_does_not_hold_up_a_training(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))
+    assert recur("finetune", *options(tiny_tnews, tmp_path / "a", "finetuning.epochs=1"))[0] == 0
+    (stored,) = (tmp_path / "cache").glob("*.linear.safetensors")
+    stored.unlink()
+    with locked(stored.with_name(f"{stored.name}.lock")):
+        code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "b", "finetuning.epochs=1"))
+    assert code == 0, err
+    assert "fitted in" in err
+    assert "(not cached: " in err
+
+
+def test_texts_of_another_script_than_the_pretrained_tokenizer_are_a_warning(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    pretrained = tmp_path / "pretrained"
+    assert recur("pretrain", *options(tiny_tnews, pretrained, "pretraining.max_steps=1"))[0] == 0
+    for split in ("train", "dev"):
+        rows = [json.loads(line) for line in (tiny_tnews / f"{split}.json").read_text().splitlines()]
+        lines = [json.dumps({**row, "sentence": f"plain English, number {number}"}) for number, row in enumerate(rows)]
+        (tmp_path / f"{split}.json").write_text("\n".join(lines) + "\n")
+    code, _, err = recur("finetune", *options(tmp_path, tmp_path / "x", "finetuning.max_steps=1"), "--init", pretrained)
+    assert code == 0, err
+    assert "% of the tokens are not in the vocabulary" in err
+    assert f"starting from {pretrained}, with its tokenizer" in err
+
+
+def test_a_score_below_a_floor_is_told(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    settings = ("finetuning.max_steps=1", "finetuning.learning_rate=1e-30")
+    code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["dev"]["accuracy"] < result["floors"]["linear"]
+    assert "the accuracy is below the floor '" in err

@@ -112,7 +112,8 @@ def test_word_dropout_removes_words_alone_and_keeps_their_order() -> None:
         ids, mask, probability=0.4, word_ids=WORDS, pad_id=0, generator=torch.Generator().manual_seed(1)
     )
     assert left.shape == real.shape
-    assert left.shape[1] == int(real.sum(dim=1).max()) < 80
+    assert 0 <= left.shape[1] - int(real.sum(dim=1).max()) < 8, "few distinct shapes"
+    assert left.shape[1] < 80
     assert bool((left[~real] == 0).all())
     assert float(real[1:].sum()) == pytest.approx(199 * (79 * 0.6 + 1), rel=0.02)
     for row, its in zip(left[1:], real[1:], strict=True):
@@ -125,7 +126,10 @@ def test_word_dropout_removes_words_alone_and_keeps_their_order() -> None:
 
 def test_word_dropout_of_almost_everything_leaves_rows_with_tokens() -> None:
     ids, mask = sample()
-    _, real = drop_words(
+    ids, mask = ids[:, :5].clone(), mask[:, :5]
+    ids[:, 2] = 2  # a separator is no word
+    left, real = drop_words(
         ids, mask, probability=0.99, word_ids=WORDS, pad_id=0, generator=torch.Generator().manual_seed(1)
     )
-    assert bool(real.any(dim=1).all())
+    assert bool(((left == 4) & real).any(dim=1).all()), "a row keeps a word"
+    assert bool((left == 2).any(dim=1).all())

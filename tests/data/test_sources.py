@@ -144,7 +144,7 @@ def test_splits_that_are_there_are_known(tmp_path: Path) -> None:
 
 
 def test_without_data_a_task_of_ones_own_asks_for_them() -> None:
-    with pytest.raises(UsageError, match=r"come from --data \(data\.path\).* \(data\.hub\)"):
+    with pytest.raises(UsageError, match=r"task custom has no data; add --data PATH, or --set data\.hub=OWNER/NAME"):
         load_split(TASKS["custom"], "train", DataConfig())
 
 

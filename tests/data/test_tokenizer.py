@@ -133,7 +133,7 @@ def test_the_vocabulary_is_never_larger_than_allowed(kind: TokenizerKind) -> Non
 @pytest.mark.parametrize("texts", [[], [""], ["  \n"], ["a"]])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "byte"])
 def test_texts_without_a_frequent_token_are_refused(kind: TokenizerKind, texts: list[str]) -> None:
-    with pytest.raises(DataError, match="gives a vocabulary without a token"):
+    with pytest.raises(DataError, match="the training texts hold no token that occurs 2 times"):
         Tokenizer.train(texts, TokenizerConfig(kind=kind))
 
 
@@ -325,7 +325,7 @@ def test_a_vocabulary_with_special_tokens_of_its_own_keeps_their_lines(tmp_path:
         (b"a\nb\na\n", ":3: repeats the token 'a'"),
         (b"a\n\xff\n", ":2: is not UTF-8"),
         (b"", ": is empty"),
-        (b"[PAD]\n[UNK]\n", ": gives a vocabulary without a token"),
+        (b"[PAD]\n[UNK]\n", ": has no token beside the special ones"),
     ],
 )
 def test_a_vocabulary_that_is_none_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:

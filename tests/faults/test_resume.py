@@ -128,6 +128,18 @@ def test_a_parameter_that_never_had_a_gradient_does_not_keep_a_run_from_its_resu
 
 
 @pytest.mark.slow
+def test_a_resume_refuses_another_meaning_of_auto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = partial(request, write_reviews(tmp_path / "reviews.csv"), tmp_path / "x", preset="starsaber-custom")
+    settings = (*REVIEWS, "finetuning.max_steps=null", "finetuning.epochs=auto")
+    drop(3, "finetune", asked(*settings))
+    monkeypatch.setattr("recurcli.training.schedule.ROWS_SEEN", 200)
+    monkeypatch.setattr("recurcli.training.schedule.ROWS_SEEN_WITH_WORD_DROPOUT", 200)
+    with pytest.raises(UsageError, match="cannot be resumed: steps was "):
+        list(finetune(asked(*settings, resume=True)))
+    monkeypatch.undo()
+    list(finetune(asked(*settings, resume=True)))
+
+
 def test_torchrun_restarts_a_run_on_named_columns_with_a_parameter_that_learns_nothing(tmp_path: Path) -> None:
     data, output = write_reviews(tmp_path / "reviews.csv"), tmp_path / "x"
     settings = (*REVIEWS, "encoder.window=1", "finetuning.max_steps=600", "finetuning.patience=null")

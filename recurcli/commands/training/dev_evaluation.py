@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from recurcli.cache import cached
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError, StorageError
+from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
 from recurcli.evaluation.metrics import Report, accuracy_floors
 from recurcli.events import Note
@@ -27,30 +28,35 @@ from recurcli.training.session import StopRequest
 def fit_linear_floor(train: Split, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:
     """Fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
 
-    Returns None and the reason if the rows cannot be learned from. A cache that cannot be written is not used.
+    Returns None and the reason if the rows cannot be learned from. A cache that cannot be written, or is locked, is not used.
     """
     texts = train.texts
-    rows = hashlib.sha256(repr((texts, targets, num_classes)).encode(errors="surrogatepass")).hexdigest()
-    started, made = time.perf_counter(), "from the cache"
+    fitted: list[LinearModel] = []
+    digest = hashlib.sha256(repr((targets, num_classes)).encode())
+    for row in texts:
+        digest.update(repr(row).encode())
+    started = time.perf_counter()
 
     def fit() -> LinearModel:
-        nonlocal made
-        model = LinearModel.fit(texts, targets, num_classes)
-        made = f"fitted in {time.perf_counter() - started:.1f} s"
-        return model
+        fitted.append(LinearModel.fit(texts, targets, num_classes))
+        return fitted[-1]
 
     def write(path: Path) -> dict[str, Any]:
         path.write_bytes(fit().to_bytes())
         return {}
 
+    versions = [version(name) for name in ("scikit-learn", "numpy", "scipy")]
+    note = ""
     try:
         try:
-            path, _ = cached((FORMAT, rows), ".linear.safetensors", write)
-            model = LinearModel.load(path)
-        except StorageError:
-            model = fit()
+            path, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
+            model = fitted[0] if fitted else LinearModel.load(path)
+        except (StorageError, ModelError) as error:
+            model = fitted[0] if fitted else fit()
+            note = f" (not cached: {error})"
     except DataError as error:
         return None, Note(f"no linear floor: {error}")
+    made = f"fitted in {time.perf_counter() - started:.1f} s{note}" if fitted else "from the cache"
     used = f"{model.rows:,} of {len(texts):,} rows" if model.rows < len(texts) else f"{len(texts):,} rows"
     return model, Note(f"linear floor: {len(model.ngrams.keys):,} n-grams of {used}, {made}")
 

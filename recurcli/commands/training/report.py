@@ -106,7 +106,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
 
 
 def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator[Note]:
-    """Yield notes on an early stop, a best model that is the last, and classes that are never predicted."""
+    """Yield notes on an early stop, a best model that is the last, a missed floor, and classes that are never predicted."""
     steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
     if steps < total:
         assert config.learning_rate is not None, "settle_schedule replaces null"
@@ -120,8 +120,14 @@ def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator
         yield Note("the last model is the best: more finetuning.epochs may give a better one")
     if "dev" not in result:
         return
+    for name, floor in sorted(result["floors"].items(), key=lambda item: item[1]):
+        if result["dev"]["accuracy"] < floor:
+            yield Note(f"the accuracy is below the floor '{name}': {result['dev']['accuracy']:.4f} < {floor:.4f}")
+            break
     names, confusion = result["dev"]["names"], result["dev"]["confusion"]
     missing = [name for index, name in enumerate(names) if not any(row[index] for row in confusion)]
+    if sum(any(row) for row in confusion) == 1:
+        return  # one class of dev rows shows nothing; a warning said so before the training
     if len(missing) == len(names) - 1:
         only = next(name for name in names if name not in missing)
         yield Note(f"every dev row is predicted as '{escaped(only)}': the model tells no classes apart", "warning")

@@ -164,6 +164,9 @@ def _session(setup: TrainingSetup) -> Session:
         "labels": config.labels,
         "--init sha256": setup.init_sha256,
         "vocabulary sha256": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
+        "max_length": config.max_length,  # these three are what `auto` and null came to
+        "steps": setup.loop.total_steps,
+        "learning_rate": setup.loop.config.learning_rate,
     }
     return Session(
         run=run,

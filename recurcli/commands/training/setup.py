@@ -99,6 +99,8 @@ def build_loop(
     )
 
 
+MANY_UNKNOWN = 0.2
+"""Fraction of unknown tokens in a split above which a warning says so."""
 ROWS_COUNTED = 10_000
 """Training rows whose lengths decide what `data.max_length: auto` stands for."""
 
@@ -107,19 +109,21 @@ def settle_tokens(
     preset: Preset,
     rows: Callable[[], Iterable[tuple[str, str | None]]],
     build: Callable[[TokenizerConfig], Tokenizer] | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Generator[Note, None, tuple[Tokenizer, int]]:
     """Return the tokenizer and the largest length; yields notes on what each `auto` became for the training `rows`.
 
-    `build` makes the tokenizer; None: it is trained on the rows.
+    `build` makes the tokenizer; None: it is trained on the rows. `tokenizer` is used as it is; None: one is made.
     """
 
     def texts() -> Iterator[str]:
         return (text for row in rows() for text in row if text is not None)
 
-    config = settled_tokenizer(preset.tokenizer, texts())
-    if config != preset.tokenizer:
-        yield Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
-    tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
+    if tokenizer is None:
+        config = settled_tokenizer(preset.tokenizer, texts())
+        if config != preset.tokenizer:
+            yield Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
+        tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
     max_length = preset.data.max_length
     if max_length == "auto":
         max_length = choose_max_length(tokenizer.lengths(_sample(rows())))
@@ -158,6 +162,11 @@ def encode_splits(
             kept = f"{len(split.examples):,} kept"
             yield Note(f"{name}: {split.dropped:,} rows without a majority label ('-') dropped, {kept}")
         yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
+        unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
+        if unknown > MANY_UNKNOWN:
+            yield Note(
+                f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]", "warning"
+            )
     return tokens, data
 
 
