@@ -121,8 +121,8 @@ def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator
     if "dev" not in result:
         return
     for name, floor in sorted(result["floors"].items(), key=lambda item: item[1]):
-        if result["dev"]["accuracy"] < floor:
-            yield Note(f"the accuracy is below the floor '{name.replace('_', ' ')}': {result['dev']['accuracy']:.4f} < {floor:.4f}")
+        if (accuracy := result["dev"]["accuracy"]) < floor:
+            yield Note(f"the accuracy is below the floor '{name.replace('_', ' ')}': {accuracy:.4f} < {floor:.4f}")
             break
     names, confusion = result["dev"]["names"], result["dev"]["confusion"]
     missing = [name for index, name in enumerate(names) if not any(row[index] for row in confusion)]
