@@ -122,19 +122,27 @@ def write_manifest(folder: Path, names: Iterable[str]) -> None:
     write_atomically(folder / MANIFEST, to_json({"files": files}))
 
 
+def read_manifest(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return the size and the sha256 of each file that the manifest of `folder` lists, without a look at the files.
+
+    Raises ModelError if `folder` was never committed, or its manifest is damaged.
+    """
+    try:
+        manifest = json.loads(read_limited(folder / MANIFEST, limit=1 << 20))
+        return {entry["name"]: (entry["size"], entry["sha256"]) for entry in manifest["files"]}
+    except FileNotFoundError:
+        raise ModelError(f"{folder}: has no {MANIFEST}; it was never completed, or is not a run of recur") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ModelError(f"{folder / MANIFEST}: is damaged") from None
+
+
 def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
     """Verify every file that the manifest of `folder` lists. Returns their names, which include `required`.
 
     Raises ModelError if `folder` was never committed, or a file is damaged, missing or no plain file. A file that
     the manifest does not list must not be read.
     """
-    try:
-        manifest = json.loads(read_limited(folder / MANIFEST, limit=1 << 20))
-        listed = {entry["name"]: (entry["size"], entry["sha256"]) for entry in manifest["files"]}
-    except FileNotFoundError:
-        raise ModelError(f"{folder}: has no {MANIFEST}; it was never completed, or is not a run of recur") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ModelError(f"{folder / MANIFEST}: is damaged") from None
+    listed = read_manifest(folder)
     for name in [*required, *listed]:
         if name not in listed:
             raise ModelError(f"{folder / MANIFEST}: does not list {name}")

@@ -48,7 +48,8 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
         given = None if init is None else init.tokenizer
-        tokenizer, max_length = yield from settle_tokens(preset, lambda: train.texts, tokenizer=given)
+        texts = train.texts
+        tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
         columns = train.columns.to_json()

@@ -97,7 +97,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         for note in output.notes:
             yield Note(note, "warning")
         digest = hashlib.sha256()
-        rows = windows(chain(sample[1:] if columns.header else sample, records), waits, digest)
+        unread = chain(sample[1:] if columns.header else sample, records)
+        rows = windows(unread, waits, digest if output.resumable else None)
         del sample  # or it would stay in memory until the end
         if progress.rows:
             skip(rows, digest, progress, records.name)

@@ -8,12 +8,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from recurcli.data.values import separates_words
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Texts = Sequence[tuple[str, str | None]]
 Keys = NDArray[np.uint64]
@@ -78,14 +81,18 @@ class Ngrams:
         idf = 1 + np.log((1 + len(texts)) / (1 + counts))
         return cls(config, keys, (idf**IDF_POWER).astype(np.float32))
 
-    def transform(self, texts: Texts) -> sparse.csr_matrix:
+    def transform(self, texts: Texts) -> "sparse.csr_matrix":
         """Return the TF-IDF vectors (N, V) of `texts`; a row without a known n-gram is zero."""
+        from scipy import sparse
+
         blocks = [self._transform_block(block) for block in _blocks(texts)]
         return (
             sparse.vstack(blocks, format="csr") if blocks else sparse.csr_matrix((0, len(self.keys)), dtype=np.float32)
         )
 
-    def _transform_block(self, texts: Texts) -> sparse.csr_matrix:
+    def _transform_block(self, texts: Texts) -> "sparse.csr_matrix":
+        from scipy import sparse
+
         found, rows = _hash_ngrams(texts, self.config)
         columns = np.searchsorted(self.keys, found)
         known = columns < len(self.keys)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.files import MANIFEST, to_json, verify_manifest, write_atomically, write_manifest
+from recurcli.files import MANIFEST, read_manifest, to_json, verify_manifest, write_atomically, write_manifest
 from recurcli.linear.model import LinearModel
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
@@ -49,8 +49,8 @@ def write_linear_model(folder: Path, model: LinearModel) -> None:
 
 
 def read_linear_model(folder: Path) -> LinearModel | None:
-    """Read the linear model of a run; None if its manifest lists none. Raises ModelError for a damaged file."""
-    return LinearModel.load(folder / LINEAR_MODEL) if LINEAR_MODEL in verify_manifest(folder, MODEL_FILES) else None
+    """Read the linear model of a run that `read_model` has verified; None if its manifest lists none."""
+    return LinearModel.load(folder / LINEAR_MODEL) if LINEAR_MODEL in read_manifest(folder) else None
 
 
 def _linear_model(folder: Path) -> list[str]:

@@ -158,7 +158,7 @@ def test_shapes_are_kept_and_float32_is_the_least_to_compute_in() -> None:
             assert torch.equal(made, orthogonal(one).bfloat16())
 
 
-def test_a_prediction_imports_no_compiler(
+def test_a_prediction_imports_no_compiler_and_no_scipy(
     recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
 ) -> None:
     settings = tiny("encoder.num_experts=2", "finetuning.epochs=1", "finetuning.max_steps=1")
@@ -167,7 +167,7 @@ def test_a_prediction_imports_no_compiler(
     assert code == 0, err
     code_lines = (
         "import sys; from recurcli.cli import run; code = run(sys.argv[1:]); "
-        "sys.exit('imported torch._dynamo' if 'torch._dynamo' in sys.modules else code)"
+        "heavy = {'torch._dynamo', 'scipy', 'sklearn'} & set(sys.modules); sys.exit(f'imported {heavy}' if heavy else code)"
     )
     command = [sys.executable, "-c", code_lines, "predict", str(run), str(tiny_tnews / "test.json"), "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

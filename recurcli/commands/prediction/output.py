@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from recurcli.data.formats.rows import Record
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
@@ -154,14 +154,17 @@ class OutputStream:
             raise StorageError(f"{self._name}: cannot be written: {error.strerror or error}") from None
 
 
+def make_blocking(stream: TextIO) -> None:
+    """Let reads and writes of `stream` wait: a parent process may share a pipe in non-blocking mode."""
+    with contextlib.suppress(OSError, ValueError):
+        os.set_blocking(stream.fileno(), True)
+
+
 @contextlib.contextmanager
 def open_stream(output: Path) -> Iterator[OutputStream]:
     """Open standard output, a FIFO or a device for the length of the block."""
     if str(output) in _STANDARD:
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # a parent may share a pipe that does not wait but says "not now"
-            os.set_blocking(sys.stdout.fileno(), True)
+        make_blocking(sys.stdout)
         yield OutputStream(sys.stdout.buffer, "standard output", terminal=is_terminal(output))
         return
     # Unbuffered: what a full disk refuses must not be tried once more when the file is closed.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
-from recurcli.commands.prediction.output import PredictionProgress
+from recurcli.commands.prediction.output import PredictionProgress, make_blocking
 from recurcli.commands.prediction.writer import JSON_ADDED
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record, Records
@@ -74,10 +74,7 @@ def open_input(
     if str(source) == "-":
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file")
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # a parent may share a pipe that does not wait but says "not now"
-            os.set_blocking(sys.stdin.fileno(), True)
+        make_blocking(sys.stdin)
         opened = sys.stdin.buffer
     elif is_fifo(source):
         opened = stack.enter_context(source.open("rb"))

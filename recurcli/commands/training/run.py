@@ -98,20 +98,21 @@ def _preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]
 def finished_run(request: TrainingRequest) -> Iterator[Event]:
     """Yield the stored result of a finished run. Raises UsageError if the files of its data have changed."""
     ranks, run = current(), RunDirectory(request.output)
+    result = run.read_result() if ranks.is_main else {}
     if ranks.is_main:
-        yield from _compare_data(run, request.resolved.preset.data.path)
-    result = ranks.broadcast(run.read_result() if ranks.is_main else None)
+        yield from _compare_data(run, result, request.resolved.preset.data.path)
+    result = ranks.broadcast(result)
     yield Note(f"{request.output}: is already finished; nothing to do")
     yield Finished(result)
 
 
-def _compare_data(run: RunDirectory, path: str | None) -> Iterator[Note]:
+def _compare_data(run: RunDirectory, result: Mapping[str, Any], path: str | None) -> Iterator[Note]:
     """Compare the files below `path` with those of the finished run by hash; yields a warning if none can be compared.
 
     Raises UsageError if a file differs.
     """
     before, compared = run.read_data_config().path, False
-    for split, facts in run.read_result()["data"].items():
+    for split, facts in result["data"].items():
         if path is not None and before is not None and Path(facts["path"]).is_relative_to(before):
             file = Path(path) / Path(facts["path"]).relative_to(before)
             if file.is_file():
