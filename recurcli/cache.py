@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 def cache_folder() -> Path:
-    """Return the folder of cached files. Raises StorageError if it lies in a home folder that does not exist."""
+    """Return the cache folder. Raises StorageError if the home directory that `~` stands for is unknown."""
     folder = os.environ.get("RECUR_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/recurcli"
     try:
         return Path(folder).expanduser()

@@ -29,7 +29,7 @@ def find_difference(stored: Facts, current: Facts) -> tuple[str, str, str] | Non
 
 
 def first_difference(stored: Facts, current: Facts) -> str | None:
-    """Return a sentence about the fact that `find_difference` finds; None if all agree."""
+    """Return the difference that `find_difference` finds, as a sentence; None if all facts are equal."""
     if difference := find_difference(stored, current):
         key, before, now = difference
         return f"{key} was {before} and is now {now}"

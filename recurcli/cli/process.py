@@ -22,7 +22,7 @@ from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped, last_line
 
 IMPATIENCE = 1.0
-"""Seconds after a signal in which further ones do not disturb the tidying up."""
+"""Seconds after a signal in which further signals are ignored, so that the clean-up can finish."""
 CLOSED_PIPE = 128 + signal.SIGPIPE
 _SMALLER = "use a smaller --batch-size or, in training, more finetuning.gradient_accumulation_steps (or pretraining.…)"
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def signals_as_errors() -> Iterator[list[Interrupted]]:
-    """In the block SIGTERM, SIGHUP and SIGINT raise Interrupted, unless they are ignored, as nohup asks for.
+    """Let SIGTERM, SIGHUP and SIGINT raise Interrupted within the block. An ignored signal, as under nohup, stays ignored.
 
     SIGUSR1 asks a training for a checkpoint; where there is no training, or none yet, it must not kill, as it would by
     default. The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
@@ -143,7 +143,7 @@ def die_of_closed_pipe() -> None:
 
 
 def open_streams() -> None:
-    """Make stdout and stderr take any text: no character that their encoding lacks ends a command.
+    """Let stdout and stderr replace characters that their encoding lacks, instead of raising an error.
 
     A closed stderr becomes one that nobody reads, as a print to it would go to stdout. Raises StorageError for a closed
     stdout: there is nowhere for a result to go.
@@ -168,7 +168,7 @@ def flush_output() -> None:
 
 
 def drop_output() -> None:
-    """Discard the buffer of stdout if it cannot be flushed: a flush at exit would fail again."""
+    """Discard what stdout still buffers if it cannot be flushed. Python's flush at exit would fail again."""
     stream: TextIO | None = sys.stdout
     with contextlib.suppress(OSError, ValueError, AttributeError):
         stream.flush()  # type: ignore[union-attr]

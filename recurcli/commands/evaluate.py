@@ -137,7 +137,7 @@ def _is_training_file(run: Path, task: Task, data: Path) -> bool:
 
 
 def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, dict[str, int | None]]:
-    """Return how many `rows` have the texts of a training row, and of a dev row, of the run; yields a note on it.
+    """Count the `rows` whose texts are also texts of training rows, or of dev rows, of the run. Yields a note on the counts.
 
     None: these rows cannot be read again. They are read from the path in the run's preset, never from the Hub.
     """

@@ -30,7 +30,7 @@ from recurcli.training.objectives import MaskedTokenObjective
 from recurcli.training.session import StopRequest
 
 Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]]]
-"""The rows, their tokenizer, the largest length, and for each split (or for `text`) the facts as in TrainingSetup.data."""
+"""The rows as token ids, the tokenizer, max_length, and `TrainingSetup.data`; plain text has the one split `text`."""
 
 
 def pretrain(request: TrainingRequest) -> Iterator[Event]:

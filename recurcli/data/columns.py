@@ -47,13 +47,13 @@ class ColumnNames:
     """The columns of a file, looked up by name, number or usual name."""
 
     source: str
-    """What messages begin with."""
+    """Prefix of messages."""
     names: tuple[str, ...]
     keys: tuple[str, ...]
     """The keys of `names` in the records."""
     _: KW_ONLY
     header: str = ""
-    """What messages about a missing column begin with; empty: `source`."""
+    """Prefix of messages about a missing column; empty: `source`."""
     numbered: bool = True
     """Whether a column may be named by its number."""
     hint: str = ""

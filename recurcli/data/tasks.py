@@ -14,15 +14,15 @@ class Layout:
     """One set of files of a task; other settings override the task's."""
 
     files: Mapping[str, str]
-    """Split to the name of a file, or of a folder of folders named by label."""
+    """Maps a split to the name of a file, or of a folder of folders named by label."""
     header: bool = True
     """TSV and CSV: whether the first row names the columns; without it they are "1", "2", …"""
     delimiter: str | None = None
-    """TSV and CSV: the separator of fields; None: TAB or a comma."""
+    """Field separator; None: a TAB in a TSV, a comma in a CSV."""
     text: tuple[str, ...] | None = None
     label: str | None = None
     label_names: Mapping[str, str] = field(default_factory=dict)
-    """Label in these files to the task's label."""
+    """Maps a label in these files to the task's label."""
     unlabelled: tuple[str, ...] = ()
     """Splits whose rows have no labels."""
 
@@ -33,7 +33,7 @@ PLAIN = Layout(files={})
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A classification task: names of its files, columns and labels."""
+    """A classification task: the names of its files, columns and labels."""
 
     name: str
     labels: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Task:
     folder: str | None = None
     """Name of its folder in a parent of task folders; None: the task's name."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Split to the official number of rows in its file, without those with `dropped_label`."""
+    """Maps a split to the official number of rows in its file, without those with `dropped_label`."""
     text: tuple[str, ...] = ()
     """Columns of the text, or of the first text of a pair; empty: a column with a usual name."""
     pair: tuple[str, ...] = ()
@@ -61,13 +61,13 @@ class Task:
     hub: tuple[str, str | None] | None = None
     """(repository, configuration) on the Hugging Face Hub."""
     submissions: Mapping[str, str] = field(default_factory=dict)
-    """Split to the name of the file that CLUE's leaderboard takes for it, the newest test set first."""
+    """Maps a split to the name of the file that CLUE's leaderboard takes for it, the newest test set first."""
     floors: Mapping[str, float] = field(default_factory=dict)
     """Accuracies on dev of rules that do not learn the task."""
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Split to file name in the usual layout."""
+        """Maps a split to its file name in the usual layout."""
         return self.layouts[0].files if self.layouts else {}
 
     def targets(self, labels: Iterable[str]) -> list[int]:

@@ -105,7 +105,7 @@ class Ranks:
                 distributed.broadcast(tensor, 0)
 
     def combine(self, values: "np.ndarray") -> "np.ndarray":
-        """Return the element-wise union of float64 arrays that are non-zero on one rank each, in place; exact to the bit."""
+        """Combine the float64 arrays of all ranks, in place and exactly. Only one rank may have a value other than 0 at a place."""
         if self.world_size > 1:
             import torch
 

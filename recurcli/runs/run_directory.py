@@ -134,7 +134,7 @@ class RunDirectory:
         return values
 
     def read_command(self) -> str | None:
-        """Return the command that writes the run, by preset.yaml; None if it does not say so or cannot be read.
+        """Return the command (pretrain or finetune) in the header of preset.yaml; None if it names none or there is no file.
 
         Raises ModelError for another format version.
         """

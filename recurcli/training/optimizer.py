@@ -13,10 +13,10 @@ _STATE = ("step", "exp_avg", "exp_avg_sq")
 
 
 def build_optimizer(model: Backbone, config: OptimizationConfig) -> torch.optim.AdamW:
-    """AdamW over the parameters that learn; only matrices decay.
+    """Return AdamW over the parameters that require gradients. Weight decay applies to matrices only.
 
-    `lr_factor` of a group multiplies the learning rate: scalars, which Adam moves by about one rate a step, have
-    `config.scalar_lr_factor`.
+    The `lr_factor` of a parameter group multiplies the learning rate. It is `config.scalar_lr_factor` for scalars, because
+    Adam changes a parameter by about one learning rate per step.
     """
     scalars: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
