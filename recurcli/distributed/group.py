@@ -105,7 +105,7 @@ class Ranks:
                 distributed.broadcast(tensor, 0)
 
     def combine(self, values: "np.ndarray") -> "np.ndarray":
-        """Combine the float64 arrays of all ranks, in place and exactly. Only one rank may have a value other than 0 at a place."""
+        """Combine the float64 arrays of all ranks, in place and exactly. At each index only one rank may have a value but 0."""
         if self.world_size > 1:
             import torch
 
