@@ -7,7 +7,7 @@ from typing import NamedTuple
 from recurcli.data.config import DataConfig
 from recurcli.data.formats.rows import Records
 from recurcli.data.tasks import PLAIN, Layout, Task
-from recurcli.data.values import TextColumns
+from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, did_you_mean, escaped
 
 TEXT_NAMES = (
@@ -105,11 +105,6 @@ def is_usual(name: object) -> bool:
 def seconds_of(first: str) -> list[str]:
     """Return the usual name of the second text for a first text named `first`; [] if unknown."""
     return [PAIR_NAMES[folded(first)]] if folded(first) in PAIR_NAMES else []
-
-
-def folded(name: str) -> str:
-    """Return `name` in one case and without surrounding spaces."""
-    return name.strip().casefold()
 
 
 def is_number(word: str) -> bool:

@@ -11,13 +11,12 @@ from recurcli.data.columns import (
     PAIR_NAMES,
     TEXT_NAMES,
     ColumnNames,
-    folded,
     is_number,
     option,
     seconds_of,
 )
 from recurcli.data.formats.rows import Record, Records
-from recurcli.data.values import TextColumns
+from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, escaped
 from recurcli.events import Note
 

@@ -166,9 +166,14 @@ def refuse_what_are_no_labels(
         )
 
 
+def folded(name: str) -> str:
+    """Return `name` in one case and without surrounding spaces."""
+    return name.strip().casefold()
+
+
 def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """Yield groups of labels that differ only in case or surrounding spaces."""
-    folded: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for label in labels:
-        folded.setdefault(label.strip().casefold(), []).append(label)
-    return (tuple(group) for group in folded.values() if len(group) > 1)
+        groups.setdefault(folded(label), []).append(label)
+    return (tuple(group) for group in groups.values() if len(group) > 1)
