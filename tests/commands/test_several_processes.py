@@ -92,6 +92,7 @@ def test_a_rank_that_is_stopped_before_its_second_beat_ends_the_others(forks: Fo
     assert "rank 1 has sent no heartbeat for 2 s" in first.err
 
 
+@pytest.mark.slow
 def test_a_busy_rank_is_not_lost_while_another_has_not_started(forks: ForkServer) -> None:
     ended = run_ranks(forks, ranks=3, call="ranks:start_rank_2_late")
     assert [rank.code for rank in ended] == [0, 0, 0], [rank.err for rank in ended]

@@ -18,7 +18,16 @@ pytestmark = [  # torch warns of what its own tracing does
 LENGTHS = (5, 30, 130, 9, 5)
 
 
-@pytest.mark.parametrize("name", ["starsaber", "rsa", "transject", "orthogonal-transformer", "truncated-rnn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "starsaber",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("rsa", "transject", "orthogonal-transformer", "truncated-rnn")
+        ),
+    ],
+)
 def test_lengths_need_no_compilation_of_their_own(name: str) -> None:
     torch.manual_seed(0)
     encoder = build_encoder({"name": name, "hidden_size": 16, "num_layers": 1}).train()

@@ -15,8 +15,14 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("encoder", preset_names()["encoders"])
-@pytest.mark.parametrize("task", preset_names()["tasks"])
+@pytest.mark.parametrize(
+    ("encoder", "task"),
+    [
+        pytest.param(encoder, task, marks=[] if encoder == "starsaber" or task == "custom" else pytest.mark.slow)
+        for encoder in preset_names()["encoders"]
+        for task in preset_names()["tasks"]
+    ],
+)
 def test_every_encoder_composes_with_every_task(encoder: str, task: str) -> None:
     resolved = compose(f"{encoder}-{task}")
     assert resolved.preset.task == task
