@@ -60,11 +60,13 @@ def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[in
 
 @pytest.fixture(scope="session")
 def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished finetuning run on the small TNEWS."""
+    """A finished finetuning run on the small TNEWS, with a prior."""
     path = tmp_path_factory.mktemp("runs") / "trained"
     options = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path), "--quiet"]
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    assert run(["finetune", *options, *tiny("finetuning.epochs=6", "finetuning.patience=null")]) == 0
+    assert (
+        run(["finetune", *options, *tiny("finetuning.epochs=6", "finetuning.patience=null", "prior.kind=linear")]) == 0
+    )
     for number, handler in before.items():
         signal.signal(number, handler)
     return path

@@ -16,8 +16,7 @@ from recurcli.data.sources import adapted, find_source
 from recurcli.data.tasks import Task
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
-from recurcli.evaluation.inference import report_of
-from recurcli.evaluation.metrics import accuracy_floors
+from recurcli.evaluation.parts import report_with_parts
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import sha256_of
@@ -62,7 +61,7 @@ def evaluate(
     if not RunDirectory(run).is_finished:
         step = next((path.name for path in checkpoint_folders(RunDirectory(run).checkpoints)), "none")
         yield Note(f"{run}: its training is not finished (newest checkpoint: {step}); --resume continues it", "warning")
-    task, linear = task_of(run, predictor), read_linear_model(run)
+    task, prior = task_of(run, predictor), predictor.prior
     name = split or ("file" if data is not None and data.is_file() else "dev")
     rows = _load_rows(run, task, name, data, columns)
     labels = [str(example.label) for example in rows.examples]
@@ -74,8 +73,12 @@ def evaluate(
     if data is not None and data.is_file() and name != "train":
         trained_on = yield from _count_known_rows(run, task, rows)
     texts = rows.texts
-    scores = yield from predictor.iter_logits(texts, total=len(texts))
+    logits = yield from predictor.iter_encoder_logits(texts, total=len(texts))
     predictor.dismiss()
+    linear = prior.linear if prior else read_linear_model(run)
+    linear_logits = None if linear is None else linear.logits(texts).astype(np.float64)
+    known = task.floors if name == "dev" else {}
+    report, facts = report_with_parts(logits, linear_logits, prior, labels, task, known)
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
     diagnosis = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
@@ -94,8 +97,8 @@ def evaluate(
             "dropped": rows.dropped,
             "path": None if rows.path is None else str(rows.path),
             "sha256": rows.sha256,
-            "metrics": report_of(scores, labels, task).to_json(),
-            "floors": accuracy_floors(labels, task.labels, texts, linear, task.floors if name == "dev" else {}),
+            "metrics": report.to_json(),
+            **facts,
             **diagnosis,
         }
     )

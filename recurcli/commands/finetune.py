@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recurcli.commands.training.dev_evaluation import DevEvaluation, fit_linear_floor
+from recurcli.commands.training.dev_evaluation import DevEvaluation, fit_linear_model
 from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
 from recurcli.commands.training.setup import (
     TrainingRequest,
@@ -60,15 +60,15 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         targets = task.targets(example.label for example in train.examples if example.label is not None)
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
         linear = None
-        if preset.finetuning.linear_floor and not request.dry_run and current().is_main:
-            linear, note = fit_linear_floor(train, targets, len(task.labels))
+        wanted = preset.finetuning.linear_floor or preset.prior is not None
+        if wanted and not request.dry_run and current().is_main:
+            linear, note = fit_linear_model(train, targets, len(task.labels))
             yield note
         stop = StopRequest(current())
         micro_batch = -(-preset.finetuning.batch_size // preset.finetuning.gradient_accumulation_steps)
         inference = InferenceConfig(device, "fp32", batch_size=micro_batch, ranks=current())
-        dev = DevEvaluation(
-            model, splits["dev"], tokens["dev"], task, preset.finetuning.metric, inference, stop, linear
-        )
+        metric = preset.finetuning.metric
+        dev = DevEvaluation(model, splits["dev"], tokens["dev"], task, metric, inference, stop, linear, preset.prior)
         yield from run_training(
             TrainingSetup(
                 request=request,

@@ -126,6 +126,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
             output.save(progress)
     predictor.dismiss()
+    if predictor.prior and not predictor.prior.encoder_weight:
+        yield Note("labelled by the linear model alone, which was the best on the dev rows; the encoder did not run")
     if not progress.rows:
         yield Note(f"{records.name}: the input has no rows", "warning")
     if progress.faults:

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from recurcli.display.tables import cell, console, heading, show, table
+from recurcli.display.tables import add_floors, cell, console, heading, show, table
 from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS
 
@@ -26,8 +26,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
     for name, metric in METRICS.items():
         summary.add_row(metric.words, f"{report[name]:.4f}")
     summary.add_row("loss", f"{report['loss']:.4f}")
-    for name, value in result.get("floors", {}).items():
-        summary.add_row(f"floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
+    add_floors(summary, result)
     classes = table("label", "precision", "recall", "F1", "rows", numbers=True)
     for name, scores in report["per_class"].items():
         row = [f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")]

@@ -129,6 +129,14 @@ def print_preset(resolved: "ResolvedPreset") -> None:
     show(heading(resolved.name), listed)
 
 
+def add_floors(listed: Table, result: Mapping[str, Any]) -> None:
+    """Add the accuracy of the encoder alone, if the model has a prior, and of each floor to the table `listed`."""
+    if "parts" in result:
+        listed.add_row("encoder alone: accuracy", f"{result['parts']['encoder']['accuracy']:.4f}", style="dim")
+    for name, value in result.get("floors", {}).items():
+        listed.add_row(f"floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
+
+
 def print_plan(plan: Mapping[str, Any]) -> None:
     """Print the plan of a dry run."""
     listed = table("", "")
@@ -158,8 +166,7 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
     if "dev" in result:
         for name, metric in METRICS.items():
             listed.add_row(f"dev {metric.words}", f"{result['dev'][name]:.4f}")
-        for name, value in result.get("floors", {}).items():
-            listed.add_row(f"floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
+        add_floors(listed, result)
     listed.add_row("parameters", f"{result['parameters']['total']:,}")
     listed.add_row("steps", f"{result['steps']:,} (best: {result['best_step']:,})")
     listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")

@@ -7,13 +7,9 @@ never predicted, counts as 0. scikit-learn is imported when a metric is computed
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from recurcli.errors import DataError, did_you_mean, escaped
-
-if TYPE_CHECKING:
-    from recurcli.linear.model import LinearModel
-    from recurcli.linear.ngrams import Texts
 
 
 class Metric(NamedTuple):
@@ -87,12 +83,15 @@ class Report:
     confusion: tuple[tuple[int, ...], ...]
     """(C, C) counts: row = label, column = prediction, both in the order of `names`."""
 
+    def scores(self) -> dict[str, float | None]:
+        """Return the metrics and the loss."""
+        return {**self.metrics, "loss": self.loss}
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON-serialisable mapping, with the metrics at the top level."""
         return {
             "names": list(self.names),
-            **self.metrics,
-            "loss": self.loss,
+            **self.scores(),
             "per_class": self.per_class,
             "confusion": [list(row) for row in self.confusion],
         }
@@ -126,25 +125,15 @@ def classification_report(
     )
 
 
-def accuracy_floors(
-    labels: Sequence[str],
-    names: Sequence[str],
-    texts: "Texts",
-    linear: "LinearModel | None",
-    known: Mapping[str, float],
-) -> dict[str, float]:
+def accuracy_floors(labels: Sequence[str], linear: Report | None, known: Mapping[str, float]) -> dict[str, float]:
     """Return the accuracy on these rows of each floor, by name.
 
     majority    the most frequent of `labels` for every row
-    linear      the linear model on n-grams, if there is one
+    linear      the linear model on n-grams, if there is a report on it
     `known`     the task's own floors, such as those of ListOps
     """
     floors = {"majority": max(Counter(labels).values()) / len(labels), **known}
-    if linear is not None:
-        predictions = linear.logits(texts).argmax(axis=1).tolist()
-        right = sum(names[prediction] == label for prediction, label in zip(predictions, labels, strict=True))
-        floors["linear"] = right / len(labels)
-    return floors
+    return floors if linear is None else {**floors, "linear": linear.metrics["accuracy"]}
 
 
 def _class_indexes(

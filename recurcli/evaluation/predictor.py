@@ -12,9 +12,10 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import escaped
 from recurcli.evaluation.inference import InferenceConfig, iter_logits, predict_logits, probabilities
 from recurcli.events import RowsDone
+from recurcli.linear.prior import Prior
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import build_trained_classifier, read_model
+from recurcli.runs.model_files import build_trained_classifier, read_model, read_prior
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 Text = str | tuple[str, str | None]
@@ -36,10 +37,17 @@ class Predictor:
     """A trained classifier with its tokenizer. Shapes: N texts, C labels."""
 
     def __init__(
-        self, model: Classifier, tokenizer: Tokenizer, config: InferenceConfig, run: Path | None = None
+        self,
+        model: Classifier,
+        tokenizer: Tokenizer,
+        config: InferenceConfig,
+        run: Path | None = None,
+        prior: Prior | None = None,
     ) -> None:
         self.run = run
         """The run directory of the model; None if it is not known."""
+        self.prior = prior
+        """The linear model whose logits are added to the encoder's; None: there is none."""
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
@@ -64,7 +72,8 @@ class Predictor:
         files = read_model(Path(run))
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
-        return cls(build_trained_classifier(files, config.device), files.tokenizer, config, files.path)
+        prior = read_prior(files.path) if ranks.is_main else None
+        return cls(build_trained_classifier(files, config.device), files.tokenizer, config, files.path, prior)
 
     def __repr__(self) -> str:
         """Return run, task, labels (at most 8) and device."""
@@ -100,7 +109,13 @@ class Predictor:
 
     def logits(self, texts: Sequence[Text]) -> np.ndarray:
         """Return the logits (N, C) of `texts`. Raises as `predict` does."""
-        return predict_logits(self.model, self._encode(texts), self.config)
+        batches = self.iter_logits(texts)
+        while True:
+            try:
+                next(batches)
+            except StopIteration as end:
+                logits: np.ndarray = end.value
+                return logits
 
     def iter_logits(
         self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
@@ -109,12 +124,29 @@ class Predictor:
 
         `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown.
         """
+        if self.prior is None:
+            return (yield from self.iter_encoder_logits(texts, total=total, before=before))
+        linear = self.linear_logits(texts)
+        if not self.prior.encoder_weight:
+            yield RowsDone(before + len(texts), total)
+            return self.prior.join(np.zeros_like(linear), linear)
+        encoder = yield from self.iter_encoder_logits(texts, total=total, before=before)
+        return self.prior.join(encoder, linear)
+
+    def iter_encoder_logits(
+        self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
+    ) -> Generator[RowsDone, None, np.ndarray]:
+        """Return the logits of the encoder alone, as `iter_logits` does."""
         return (yield from iter_logits(self.model, self._encode(texts), self.config, total=total, before=before))
+
+    def linear_logits(self, texts: Sequence[Text]) -> np.ndarray:
+        """Return the logits (N, C) of the prior's linear model alone."""
+        assert self.prior is not None
+        return self.prior.linear.logits(_as_pairs(texts)).astype(np.float64)
 
     def _encode(self, texts: Sequence[Text]) -> Tokens:
         """Tokenise `texts` and broadcast the tokens to the other ranks."""
-        pairs = [_as_pair(text, row) for row, text in enumerate(texts)]
-        tokens = self.tokenizer.encode(pairs, self.model.config.max_length)
+        tokens = self.tokenizer.encode(_as_pairs(texts), self.model.config.max_length)
         self.truncated += tokens.truncated
         self.config.ranks.broadcast([len(tokens), len(tokens.ids)])
         self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
@@ -130,6 +162,10 @@ class Predictor:
     def dismiss(self) -> None:
         """End `serve` on the other ranks."""
         self.config.ranks.broadcast(None)
+
+
+def _as_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
+    return [_as_pair(text, row) for row, text in enumerate(texts)]
 
 
 def _as_pair(text: object, row: int) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""A linear classifier on n-grams: the floor that a trained encoder has to beat.
+"""A linear classifier on n-grams: the floor that a trained encoder has to beat, and a part of a model with a prior.
 
 Shapes: N rows, V n-grams, C classes.
 """
@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.errors import DataError, ModelError
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, choose_ngrams
 
-FORMAT = 1
+FORMAT = 2
 """Version of the fitting; the cache does not reuse models of another version."""
+UNSEEN = -2.0
+"""Logit of a class without training rows. LinearSVC's logits of a class that a row does not have are about -1. Ours."""
 MAX_CHARACTERS = 40_000_000
 """Maximal number of characters of training text; of longer data, evenly spaced rows are used. Ours: a minute on one core."""
 
@@ -37,9 +41,10 @@ class LinearModel:
     def fit(cls, texts: Texts, targets: Sequence[int], num_classes: int) -> "LinearModel":
         """Fit scikit-learn's LinearSVC (squared hinge, one against the rest, C 1) on TF-IDF vectors of `texts`.
 
-        `targets` (N,) are class numbers. A class without a training row gets the lowest logit. Raises DataError if all
+        `targets` (N,) are class numbers. A class without a training row gets the logit UNSEEN. Raises DataError if all
         rows have one class, or no text has an n-gram.
         """
+        from scipy import sparse
         from sklearn.svm import LinearSVC
 
         step = max(1, -(-sum(len(text) + len(pair or "") for text, pair in texts) // MAX_CHARACTERS))
@@ -47,17 +52,19 @@ class LinearModel:
         classes = np.unique(labels)
         if len(classes) < 2:
             raise DataError("a linear model needs training rows of two classes")
-        ngrams = Ngrams.fit(texts, choose_ngrams(texts))
+        ngrams = Ngrams.fit(texts, choose_ngrams(texts), num_classes)
         if not len(ngrams.keys):
             raise DataError("a linear model needs texts, and all training texts are empty")
+        offsets, columns, values = ngrams.transform(texts)
+        vectors = sparse.csr_matrix((values, columns, offsets), shape=(len(texts), len(ngrams.keys)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about many classes, and about steps that did not converge
-            solver = LinearSVC(random_state=0).fit(ngrams.transform(texts), labels)
+            solver = LinearSVC(random_state=0).fit(vectors, labels)
         weights, bias = solver.coef_, solver.intercept_
         if len(classes) == 2:  # one vector stands for both classes
             weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
         all_weights = np.zeros((len(ngrams.keys), num_classes), np.float32)
-        all_bias = np.full(num_classes, np.finfo(np.float32).min / 2, np.float32)
+        all_bias = np.full(num_classes, UNSEEN, np.float32)
         all_weights[:, classes], all_bias[classes] = weights.T, bias
         return cls(ngrams, all_weights, all_bias, len(texts))
 
@@ -73,7 +80,12 @@ class LinearModel:
 
     def logits(self, texts: Texts) -> NDArray[np.float32]:
         """Return the logits (N, C) of `texts`."""
-        return self.ngrams.transform(texts) @ self.weights + self.bias
+        offsets, columns, values = map(torch.from_numpy, self.ngrams.transform(texts))
+        weights = torch.from_numpy(self.weights)
+        sums = F.embedding_bag(
+            columns, weights, offsets, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
+        return sums.numpy() + self.bias
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""

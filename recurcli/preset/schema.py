@@ -6,6 +6,7 @@ from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.evaluation.metrics import METRICS
+from recurcli.linear.config import PriorConfig
 from recurcli.model.config import EmbeddingConfig, Pooling
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
@@ -30,6 +31,8 @@ class Preset:
     """The token embedding."""
     pooling: Pooling = "mean"
     """Pooling of the hidden states of a text to one vector."""
+    prior: PriorConfig | None = None
+    """A second classifier whose logits are added to those of the fine-tuned encoder; null: none."""
     pretraining: PretrainingConfig = field(default_factory=PretrainingConfig)
     """Settings of `recur pretrain`."""
     finetuning: FinetuningConfig = field(default_factory=FinetuningConfig)

@@ -1,6 +1,7 @@
 """A trained model in a run directory: config.json, model.safetensors, tokenizer.json, and a manifest of their hashes."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,8 +11,17 @@ import torch
 from torch import Tensor
 
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.files import MANIFEST, read_manifest, to_json, verify_manifest, write_atomically, write_manifest
+from recurcli.files import (
+    MANIFEST,
+    read_limited,
+    read_manifest,
+    to_json,
+    verify_manifest,
+    write_atomically,
+    write_manifest,
+)
 from recurcli.linear.model import LinearModel
+from recurcli.linear.prior import Prior
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
@@ -21,6 +31,8 @@ MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
 LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
+PRIOR = "prior.json"
+"""The weights of encoder and linear model, if their logits are joined."""
 LAYERS_WITHOUT_TENSORS = 100
 """A config is refused if its layers outnumber both this and the file's tensors. Fewer layers may share weights."""
 
@@ -36,11 +48,12 @@ class TrainedFiles(NamedTuple):
 
 def write_model(folder: Path, config: ModelConfig, tokenizer: Tokenizer, tensors: Mapping[str, Tensor]) -> None:
     """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies."""
-    (folder / MANIFEST).unlink(missing_ok=True)
+    for name in (MANIFEST, PRIOR, PREDICTIONS):  # the last two belong to the model before
+        (folder / name).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())
     write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
-    write_manifest(folder, (*MODEL_FILES, *_linear_model(folder)))
+    _list_files(folder)
 
 
 def write_linear_model(folder: Path, model: LinearModel) -> None:
@@ -53,21 +66,54 @@ def read_linear_model(folder: Path) -> LinearModel | None:
     return LinearModel.load(folder / LINEAR_MODEL) if LINEAR_MODEL in read_manifest(folder) else None
 
 
-def _linear_model(folder: Path) -> list[str]:
-    return [LINEAR_MODEL] if (folder / LINEAR_MODEL).is_file() else []
+def write_prior(folder: Path, prior: Prior) -> None:
+    """Write prior.json beside the model and its linear model, and list it in the manifest."""
+    write_atomically(folder / PRIOR, to_json(prior.to_json()))
+    _list_files(folder)
+
+
+def read_prior(folder: Path) -> Prior | None:
+    """Read the prior of a run that `read_model` has verified; None if its manifest lists none."""
+    if PRIOR not in read_manifest(folder):
+        return None
+    try:
+        stored = json.loads(read_limited(folder / PRIOR, limit=1 << 16))
+        weights = float(stored["encoder_weight"]), float(stored["linear_weight"])
+        linear = read_linear_model(folder)
+        if linear is None or stored["kind"] != "linear" or not all(0 <= weight < math.inf for weight in weights):
+            raise ValueError("it needs linear.safetensors, and weights that are finite and not below 0")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{folder / PRIOR}: is damaged: {escaped(error)}") from None
+    return Prior(linear, *weights)
+
+
+def _list_files(folder: Path) -> None:
+    """Write the manifest of the model and of all that belongs to it."""
+    more = [name for name in (LINEAR_MODEL, PRIOR, PREDICTIONS) if (folder / name).is_file()]
+    write_manifest(folder, (*MODEL_FILES, *more))
 
 
 def write_predictions(
-    folder: Path, ids: Sequence[str], labels: Sequence[str], names: Sequence[str], shares: Sequence[Sequence[float]]
+    folder: Path,
+    ids: Sequence[str],
+    labels: Sequence[str],
+    names: Sequence[str],
+    probabilities: Mapping[str, Sequence[Sequence[float]]],
 ) -> None:
-    """Write predictions.dev.jsonl (label, prediction and probabilities of each row) and add it to the manifest."""
+    """Write predictions.dev.jsonl and list it in the manifest.
+
+    A line has the row's label, its prediction, and under each key of `probabilities` (N, C) those of all `names`. The
+    prediction is the most probable name under the first key.
+    """
+    first = next(iter(probabilities))
     lines = []
-    for row_id, label, row in zip(ids, labels, shares, strict=True):
-        ranked = {name: float(share) for name, share in zip(names, row, strict=True)}
-        line = {"id": row_id, "label": label, "prediction": max(names, key=ranked.__getitem__), "probabilities": ranked}
+    for row, (row_id, label) in enumerate(zip(ids, labels, strict=True)):
+        shares = {key: dict(zip(names, map(float, rows[row]), strict=True)) for key, rows in probabilities.items()}
+        prediction = max(names, key=shares[first].__getitem__)
+        line = {"id": row_id, "label": label, "prediction": prediction, **shares}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     write_atomically(folder / PREDICTIONS, "".join(lines))
-    write_manifest(folder, (*MODEL_FILES, *_linear_model(folder), PREDICTIONS))
+    _list_files(folder)
 
 
 def read_model(folder: Path) -> TrainedFiles:

@@ -16,13 +16,13 @@ from recurcli.errors import ModelError, UsageError
 from recurcli.files import MANIFEST, locked, open_no_follow, remove, sync_directory, to_json, write_atomically, writing
 from recurcli.model.config import FORMAT_VERSION
 from recurcli.model.saved import require_format
-from recurcli.runs.model_files import LINEAR_MODEL, MODEL_FILES, PREDICTIONS
+from recurcli.runs.model_files import LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
 MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
-CONTENTS = (PRESET, *MODEL_FILES, LINEAR_MODEL, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_CARD, CHECKPOINTS)
+CONTENTS = (PRESET, *MODEL_FILES, LINEAR_MODEL, PRIOR, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_CARD, CHECKPOINTS)
 """All files that a run writes, except its lock."""
 LOCK = ".lock"
 RunStatus = Literal["new", "unfinished", "finished"]

@@ -252,7 +252,9 @@ def test_a_linear_model_that_the_manifest_does_not_list_is_not_read(
     (run / "linear.safetensors").write_bytes(b"not of this run")
     assert recur("eval", run)[0] == 4, "its manifest lists the file"
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["files"] = [entry for entry in manifest["files"] if entry["name"] != "linear.safetensors"]
+    manifest["files"] = [
+        entry for entry in manifest["files"] if entry["name"] not in ("linear.safetensors", "prior.json")
+    ]
     (run / "manifest.json").write_text(json.dumps(manifest))
     found, _ = scored(recur, run)
     assert set(found["floors"]) == {"majority"}

@@ -21,8 +21,16 @@ def options(data: Path, output: Path, *more: str) -> list[object]:
 def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
     present = {path.name for path in trained.iterdir()}
     assert present == {
-        *("preset.yaml", "config.json", "model.safetensors", "tokenizer.json", "linear.safetensors", "manifest.json"),
-        *("metrics.jsonl", "predictions.dev.jsonl", "result.json", "README.md", "checkpoints", ".lock"),
+        *("preset.yaml", "config.json", "model.safetensors", "tokenizer.json", "linear.safetensors", "prior.json"),
+        *(
+            "manifest.json",
+            "metrics.jsonl",
+            "predictions.dev.jsonl",
+            "result.json",
+            "README.md",
+            "checkpoints",
+            ".lock",
+        ),
     }
     result = json.loads((trained / "result.json").read_text())
     assert result["dev"]["accuracy"] > 0.9
@@ -284,7 +292,7 @@ def test_the_linear_floor_is_fitted_once_for_the_same_rows(
     def floor_of(name: str) -> tuple[str, bytes]:
         code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, "finetuning.epochs=1"))
         assert code == 0, err
-        (line,) = [line for line in err.splitlines() if "linear floor" in line]
+        (line,) = [line for line in err.splitlines() if "linear model" in line]
         return line, (tmp_path / name / "linear.safetensors").read_bytes()
 
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))

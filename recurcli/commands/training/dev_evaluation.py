@@ -1,4 +1,4 @@
-"""Evaluation on the dev rows in fine-tuning: the metric that selects the best model, the report, and the linear floor."""
+"""Evaluation on the dev rows in fine-tuning: the metric that selects the best model, the report, the floors and the prior."""
 
 import hashlib
 import time
@@ -15,17 +15,20 @@ from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
-from recurcli.evaluation.metrics import Report, accuracy_floors
+from recurcli.evaluation.metrics import Report
+from recurcli.evaluation.parts import report_with_parts
 from recurcli.events import Note
+from recurcli.linear.config import PriorConfig
 from recurcli.linear.model import FORMAT, LinearModel
+from recurcli.linear.prior import Prior
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import write_predictions
+from recurcli.runs.model_files import write_predictions, write_prior
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
 from recurcli.training.session import StopRequest
 
 
-def fit_linear_floor(train: Split, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:
+def fit_linear_model(train: Split, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:
     """Fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
 
     Returns None and the reason if the rows cannot be learned from. A cache that cannot be written, or is locked, is not used.
@@ -55,10 +58,10 @@ def fit_linear_floor(train: Split, targets: Sequence[int], num_classes: int) -> 
             model = fitted[0] if fitted else fit()
             note = f" (not cached: {error})"
     except DataError as error:
-        return None, Note(f"no linear floor: {error}")
+        return None, Note(f"no linear model beside the encoder: {error}")
     made = f"fitted in {time.perf_counter() - started:.1f} s{note}" if fitted else "from the cache"
     used = f"{model.rows:,} of {len(texts):,} rows" if model.rows < len(texts) else f"{len(texts):,} rows"
-    return model, Note(f"linear floor: {len(model.ngrams.keys):,} n-grams of {used}, {made}")
+    return model, Note(f"linear model: {len(model.ngrams.keys):,} n-grams of {used}, {made}")
 
 
 @dataclass(frozen=True)
@@ -75,30 +78,51 @@ class DevEvaluation:
     stop: StopRequest
     linear: LinearModel | None = None
     """The linear model on n-grams of the training rows; None: not fitted."""
+    prior: PriorConfig | None = None
+    """Whether the logits of the linear model are added to those of the encoder, once it is trained; None: they are not."""
 
     def score(self) -> DevScore:
-        """Return the dev metric and loss of the current weights. Raises StopTraining if a rank received a signal to stop."""
+        """Return the dev metric and loss of the current weights. Raises StopTraining if a rank received a signal to stop.
+
+        They are those of the encoder alone, so that a prior changes nothing in its training.
+        """
         _, report = self._evaluate()
         score = None if report is None else (report.metrics[self.metric_name], report.loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
     def write_report(self, folder: Path) -> dict[str, Any]:
-        """Write predictions.dev.jsonl in `folder` (rank 0); returns the metrics for result.json.
+        """Write predictions.dev.jsonl and prior.json in `folder` (rank 0); returns the metrics for result.json.
 
         Raises StopTraining if a rank has received a signal to stop.
         """
-        logits, report = self._evaluate()
+        encoder, report = self._evaluate()
         if report is None:
             return {}
         names, labels = self.task.labels, self._labels()
+        linear = prior = None
+        logits = {"": encoder}
+        if self.linear is not None:
+            linear = self.linear.logits(self.split.texts).astype(np.float64)
+            if self.prior is not None:
+                prior = Prior.fit(self.linear, (encoder, linear), np.array(self.task.targets(labels)), self._rank)
+                write_prior(folder, prior)
+                logits = {"": prior.join(encoder, linear), "encoder_": encoder, "linear_": linear}
+        report, facts = report_with_parts(encoder, linear, prior, labels, self.task, self.task.floors)
         ids = [example.id for example in self.split.examples]
-        write_predictions(folder, ids, labels, names, probabilities(logits).tolist())
-        floors = accuracy_floors(labels, names, self.split.texts, self.linear, self.task.floors)
-        facts = {} if self.linear is None else {"linear_floor": self.linear.facts()}
-        return {"metric": self.metric_name, "dev": report.to_json(), "floors": floors, **facts}
+        shares = {f"{part}probabilities": probabilities(values).tolist() for part, values in logits.items()}
+        write_predictions(folder, ids, labels, names, shares)
+        if self.linear is not None:
+            facts["linear_floor"] = self.linear.facts()
+        return {"metric": self.metric_name, "dev": report.to_json(), **facts}
+
+    def _rank(self, logits: np.ndarray) -> tuple[float, float]:
+        """Return the dev metric of `logits`, and the negative loss, which decides between equal metrics."""
+        report = report_of(logits, self._labels(), self.task)
+        assert report.loss is not None
+        return report.metrics[self.metric_name], -report.loss
 
     def _evaluate(self) -> tuple[np.ndarray, Report | None]:
-        """Return the logits and, on rank 0, the report on them."""
+        """Return the logits of the encoder and, on rank 0, the report on them."""
         logits = predict_logits(self.model, self.tokens, self.inference, between=self.stop.raise_if_agreed)
         return logits, report_of(logits, self._labels(), self.task) if self.inference.ranks.is_main else None
 

@@ -120,6 +120,8 @@ def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator
         yield Note("the last model is the best: more finetuning.epochs may give a better one")
     if "dev" not in result:
         return
+    if prior := result.get("prior"):
+        yield Note(_in_words(prior))
     for name, floor in sorted(result["floors"].items(), key=lambda item: item[1]):
         if (accuracy := result["dev"]["accuracy"]) < floor:
             yield Note(f"the accuracy is below the floor '{name.replace('_', ' ')}': {accuracy:.4f} < {floor:.4f}")
@@ -134,6 +136,16 @@ def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator
     elif missing:
         shown = ", ".join(f"'{escaped(name)}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
         yield Note(f"{len(missing):,} of {len(names):,} classes are never predicted on the dev rows: {shown}")
+
+
+def _in_words(prior: Mapping[str, Any]) -> str:
+    """Return what the model with this `prior` (prior.json) computes."""
+    encoder, linear = prior["encoder_weight"], prior["linear_weight"]
+    if not encoder:
+        return "the linear model alone is the best on the dev rows; predictions do not run the encoder"
+    if not linear:
+        return "the encoder alone is the best on the dev rows; the linear model is not used"
+    return f"logits = {encoder:.3g} encoder + {linear:.3g} linear model; the weights are fitted on the dev rows"
 
 
 def model_card(result: Mapping[str, Any]) -> str:
@@ -166,9 +178,13 @@ def model_card(result: Mapping[str, Any]) -> str:
     if pretrained:
         lines += ["", "## Use", "", "    recur finetune --preset PRESET --init THIS_FOLDER"]
     else:
+        parts = result.get("parts")
         lines += [f"| dev {metric.words} | {result['dev'][name]:.4f} |" for name, metric in METRICS.items()]
         lines += [
+            *([f"| dev accuracy of the encoder alone | {parts['encoder']['accuracy']:.4f} |"] if parts else []),
+            *([f"| dev accuracy of the linear model alone | {parts['linear']['accuracy']:.4f} |"] if parts else []),
             "",
+            *([f"Prior: {_in_words(result['prior'])}.", ""] if parts else []),
             "The model was selected on the dev rows, so its dev metrics are slightly too high.",
             "",
             "## Use",

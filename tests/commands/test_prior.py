@@ -1,0 +1,141 @@
+"""A model with a prior: what is joined, what stays as it is, and what is refused."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forked import ForkServer
+from predicting import Recur, texts
+from ranks import run_ranks
+from small_runs import options
+
+from recurcli.evaluation import predictor
+from recurcli.evaluation.predictor import Predictor
+from recurcli.files import sha256_of
+from recurcli.runs.model_files import read_prior, write_prior
+
+ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
+
+
+def weighted(trained: Path, target: Path, encoder: float, linear: float) -> Path:
+    """A copy of a run with other weights of its prior."""
+    run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
+    prior = read_prior(run)
+    assert prior is not None
+    write_prior(run, replace(prior, encoder_weight=encoder, linear_weight=linear))
+    return run
+
+
+def test_the_result_has_the_scores_of_both_parts_and_of_the_sum(recur: Recur, trained: Path) -> None:
+    result = json.loads((trained / "result.json").read_text())
+    assert result["prior"] == json.loads((trained / "prior.json").read_text())
+    assert result["parts"].keys() == {"encoder", "linear"}
+    assert result["floors"]["linear"] == result["parts"]["linear"]["accuracy"]
+    assert result["dev"]["accuracy"] >= max(part["accuracy"] for part in result["parts"].values())
+    assert "dev accuracy of the encoder alone" in (trained / "README.md").read_text()
+    code, out, err = recur("eval", trained, "--json", "--quiet")
+    assert code == 0, err
+    again = json.loads(out)
+    for part in ("encoder", "linear"):
+        assert again["parts"][part] == pytest.approx(result["parts"][part], abs=1e-6)
+    assert again["metrics"]["accuracy"] == result["dev"]["accuracy"]
+    assert "encoder alone: accuracy" in recur("eval", trained)[1]
+
+
+def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> None:
+    prior = json.loads((trained / "prior.json").read_text())
+    for line in map(json.loads, (trained / "predictions.dev.jsonl").read_text().splitlines()):
+        encoder, linear, both = (
+            np.array([*line[f"{part}probabilities"].values()]) for part in ("encoder_", "linear_", "")
+        )
+        joint = encoder ** prior["encoder_weight"] * linear ** prior["linear_weight"]
+        np.testing.assert_allclose(both, joint / joint.sum(), atol=1e-5)
+        assert line["prediction"] == max(line["probabilities"], key=line["probabilities"].__getitem__)
+
+
+def test_the_encoder_is_the_one_of_a_training_without_a_prior(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    for name, prior in (("with", "{kind: linear}"), ("without", "null")):
+        code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, f"prior={prior}"))
+        assert code == 0, err
+    for name in ("model.safetensors", "metrics.jsonl"):
+        if name == "metrics.jsonl":
+            losses = [
+                [json.loads(line)["loss"] for line in (tmp_path / run / name).read_text().splitlines()]
+                for run in ("with", "without")
+            ]
+            assert losses[0] == losses[1]
+        else:
+            assert sha256_of(tmp_path / "with" / name) == sha256_of(tmp_path / "without" / name)
+    assert not (tmp_path / "without" / "prior.json").exists()
+
+
+def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path: Path) -> None:
+    run = weighted(trained, tmp_path / "run", 0.7, 1.3)
+    whole = Predictor.load(run, device="cpu", precision="fp32").logits(ROWS)
+    encoder = Predictor.load(weighted(trained, tmp_path / "e", 1, 0), device="cpu", precision="fp32").logits(ROWS)
+    linear = Predictor.load(weighted(trained, tmp_path / "l", 0, 1), device="cpu", precision="fp32").logits(ROWS)
+    np.testing.assert_allclose(whole, 0.7 * encoder + 1.3 * linear)
+    one = Predictor.load(run, device="cpu", precision="fp32", batch_size=1)
+    np.testing.assert_allclose(np.concatenate([one.logits([row]) for row in ROWS]), whole, atol=1e-5)
+
+
+def test_the_linear_model_alone_runs_no_encoder_and_says_so(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = weighted(trained, tmp_path / "run", 0, 2)
+    (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(50)))
+    monkeypatch.setattr(predictor, "iter_logits", None)
+    code, out, err = recur("predict", run, tmp_path / "x.txt", "--no-header")
+    assert code == 0, err
+    assert out.count("\n") == 50
+    assert "labelled by the linear model alone" in err
+
+
+def test_several_processes_predict_the_same_bytes(
+    recur: Recur, forks: ForkServer, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(300)))
+    for encoder in (0.7, 0.0):
+        run = weighted(trained, tmp_path / f"run{encoder}", encoder, 1.3)
+        line = ("predict", run, tmp_path / "x.txt", "--no-header", "--probabilities", "--quiet", "--batch-size", 7)
+        ended = run_ranks(forks, *line)
+        assert [end.code for end in ended] == [0, 0], ended[0].err
+        assert ended[0].out == recur(*line)[1]
+
+
+@pytest.mark.parametrize(("texts", "labels"), [("text {}", "a"), ("", "ab")])
+def test_a_training_without_a_linear_model_goes_on_with_the_encoder(
+    texts: str, labels: str, recur: Recur, tmp_path: Path
+) -> None:
+    rows = "".join(f"{texts.format(n)}\t{labels[n % len(labels)]}\n" for n in range(40))
+    (tmp_path / "x.tsv").write_text(f"text\tlabel\n{rows}")
+    settings = ("encoder.hidden_size=8", "finetuning.max_steps=2")
+    line = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "run"]
+    code, _, err = recur(
+        "finetune", "--preset", "starsaber-custom", *line, *(part for s in settings for part in ("--set", s))
+    )
+    if code == 0:
+        assert "no linear model beside the encoder: a linear model needs" in err
+        assert not (tmp_path / "run" / "prior.json").exists()
+    else:
+        assert (code, err.count("recur: error: ")) == (3, 1), err
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1}', '{"kind": "other"}']
+)
+def test_a_prior_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (run / "prior.json").write_text(content)
+    manifest = json.loads((run / "manifest.json").read_text())
+    for entry in manifest["files"]:
+        if entry["name"] == "prior.json":
+            entry |= {"size": len(content), "sha256": sha256_of(run / "prior.json")}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    code, out, err = recur("eval", run)
+    assert (code, out) == (4, "")
+    assert "prior.json: is damaged" in err
+    assert err.count("\n") == 1

@@ -1,0 +1,60 @@
+"""The prior: weights that fit best, and a choice that is never worse than a part alone."""
+
+import numpy as np
+import pytest
+
+from recurcli.linear.model import LinearModel
+from recurcli.linear.prior import NEUTRAL, Prior, fit_weights
+
+LINEAR = LinearModel.fit([("a", None), ("b", None)], [0, 1], num_classes=2)
+
+
+def drawn(strengths: tuple[float, float], rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (2, N, C) of two parts that know the targets (N,) by so much."""
+    draw = np.random.default_rng(seed)
+    targets = draw.integers(0, 3, rows)
+    parts = draw.normal(size=(2, rows, 3))
+    for part, strength in zip(parts, strengths, strict=True):
+        part[np.arange(rows), targets] += strength
+    return parts, targets
+
+
+def loss(weights: np.ndarray, parts: np.ndarray, targets: np.ndarray, neutral: np.ndarray) -> float:
+    """The objective, row by row."""
+    total = float(((weights - neutral) ** 2).sum()) / 2
+    for row, target in enumerate(targets):
+        logits = sum(weight * part[row] for weight, part in zip(weights, parts, strict=True))
+        total += float(np.log(np.exp(logits).sum()) - logits[target])
+    return total
+
+
+def accuracy(targets: np.ndarray, logits: np.ndarray) -> tuple[float, ...]:
+    return (float((logits.argmax(axis=1) == targets).mean()),)
+
+
+@pytest.mark.parametrize("strengths", [(1.0, 1.0), (0.2, 2.0), (-1.0, 1.5), (-1.0, -1.0)])
+def test_no_other_weights_fit_better(strengths: tuple[float, float]) -> None:
+    parts, targets = drawn(strengths)
+    weights = fit_weights(parts, targets, NEUTRAL)
+    best = loss(weights, parts, targets, NEUTRAL)
+    assert (weights >= 0).all()
+    for step in np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, 1]]) * 1e-2:
+        assert loss(np.maximum(weights + step, 0), parts, targets, NEUTRAL) >= best
+
+
+def test_few_rows_leave_the_weights_near_the_neutral_ones() -> None:
+    parts, targets = drawn((3.0, 3.0), rows=1)
+    assert np.abs(fit_weights(parts, targets, NEUTRAL) - NEUTRAL).max() < 0.5
+    separable = np.stack([np.eye(3)[targets]] * 2) * 5
+    assert np.isfinite(fit_weights(separable, targets, NEUTRAL)).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("strengths", [(1.0, 1.0), (0.0, 2.0), (2.0, 0.0), (-1.0, 1.0), (-1.0, -1.0)])
+def test_it_is_never_worse_than_a_part_alone(strengths: tuple[float, float], seed: int) -> None:
+    parts, targets = drawn(strengths, rows=60, seed=seed)
+    prior = Prior.fit(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
+    joint = accuracy(targets, prior.join(parts[0], parts[1]))
+    assert joint >= max(accuracy(targets, parts[0]), accuracy(targets, parts[1]))
+    if strengths == (-1.0, 1.0):
+        assert (prior.encoder_weight, prior.linear_weight > 0) == (0, True)
