@@ -52,8 +52,8 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
-        columns = train.columns.to_json()
-        model = yield from build_model(Classifier, preset, tokenizer, max_length, task.labels, columns)
+        columns, pairs = train.columns.to_json(), bool(train.columns.pair)
+        model = yield from build_model(Classifier, preset, tokenizer, max_length, task.labels, columns, pairs=pairs)
         if init is not None:
             _load_pretrained(model, init)
             yield Note(f"starting from {init.path}, with its tokenizer")
@@ -127,7 +127,16 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _load_pretrained(model: Classifier, init: TrainedFiles) -> None:
-    """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights."""
-    head = {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
+    """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights.
+
+    So do the vectors of pairs if the run was pretrained on single texts; those of the run are left out if `model` has none.
+    """
+    initial = model.state_dict()
     shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}
+    for name in ("embedding.second_text", "embedding.match"):
+        if name in initial:
+            shared.setdefault(name, initial[name])
+        else:
+            shared.pop(name, None)
+    head = {name: tensor for name, tensor in initial.items() if name.startswith("head.")}
     load_weights(model, {**shared, **head}, init.path / "model.safetensors")

@@ -29,8 +29,9 @@ from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective
 from recurcli.training.session import StopRequest
 
-Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]]]
-"""The rows as token ids, the tokenizer, max_length, and `TrainingSetup.data`; plain text has the one split `text`."""
+Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
+"""The rows as token ids, the tokenizer, max_length, `TrainingSetup.data` (plain text has the one split `text`), and whether
+rows are pairs."""
 
 
 def pretrain(request: TrainingRequest) -> Iterator[Event]:
@@ -41,8 +42,8 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
             yield from finished_run(request)
             return
         tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
-        tokens, tokenizer, max_length, data = yield from tokenise(preset)
-        model = yield from build_model(MaskedTokenModel, preset, tokenizer, max_length)
+        tokens, tokenizer, max_length, data, pairs = yield from tokenise(preset)
+        model = yield from build_model(MaskedTokenModel, preset, tokenizer, max_length, pairs=pairs)
         objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
         yield from run_training(
             TrainingSetup(
@@ -81,7 +82,7 @@ def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     yield from note_on_cuts("text", tokens.truncated, len(tokens), max_length)
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
-    return tokens, tokenizer, max_length, {"text": {**facts, **counts}}
+    return tokens, tokenizer, max_length, {"text": {**facts, **counts}}, False
 
 
 def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:
@@ -90,7 +91,8 @@ def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:
     rows = [row for split in splits.values() for row in split.texts]
     tokenizer, max_length = yield from settle_tokens(preset, lambda: rows)
     tokens, data = yield from encode_splits(splits, tokenizer, max_length)
-    return joined(tokens.values()), tokenizer, max_length, data
+    pairs = any(split.columns.pair for split in splits.values())
+    return joined(tokens.values()), tokenizer, max_length, data, pairs
 
 
 def _load_splits(preset: Preset) -> dict[str, Split]:

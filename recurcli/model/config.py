@@ -6,6 +6,7 @@ from typing import Any, Literal
 from recurcli.validation import STRICT
 
 Pooling = Literal["mean", "max", "first", "last"]
+PairPooling = Literal["joint", "sides"]
 FORMAT_VERSION = 2
 """Format version of preset.yaml, config.json and checkpoints. A file with another version raises ModelError."""
 
@@ -25,6 +26,11 @@ class EmbeddingConfig:
     """Make the columns of the embedding orthonormal, scaled by sqrt(V / 2), so that tokens stay distinct (TransJect)."""
     dropout: float = 0.0
     """Dropout probability on the embeddings."""
+    segments: bool = False
+    """Add a learned vector to the tokens of the second text of a pair (BERT; Devlin et al., 2019, section 3)."""
+    matches: bool = False
+    """Add a learned vector to each token of a pair that stands in the other text too (exact match; Chen et al., 2017,
+    section 3.2)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -51,8 +57,16 @@ class ModelConfig:
     """Dropout probability on the embeddings."""
     embedding_orthonormal: bool = False
     """Whether the columns of the embedding are orthonormal."""
+    embedding_segments: bool = False
+    """Whether the tokens of the second text of a pair have a learned vector added."""
+    embedding_matches: bool = False
+    """Whether tokens that stand in both texts of a pair have a learned vector added."""
+    separator_id: int = -1
+    """The token id between the texts of a pair; -1: not known."""
     pooling: Pooling = "mean"
-    """Pooling of the hidden states of a row to one vector."""
+    """Pooling of the hidden states of a text to one vector."""
+    pair_pooling: PairPooling = "joint"
+    """Whether a pair is pooled as one text, or each side for itself."""
     labels: tuple[str, ...] = ()
     """Labels in the order of the logits; empty for a pretrained model."""
     task: str = ""

@@ -21,6 +21,13 @@ def _orthonormal_table(parameters: Sequence[Tensor]) -> list[Tensor]:
     return [orthonormal(weight) * math.sqrt(max(weight.shape) / 2)]
 
 
+def in_both_texts(ids: Tensor, second: Tensor) -> Tensor:
+    """Return which tokens of `ids` (B, T) stand in the other text of their pair too; `second` marks the second text."""
+    same = ids.unsqueeze(1) == ids.unsqueeze(2)
+    across = second.unsqueeze(1) != second.unsqueeze(2)
+    return (same & across).any(dim=2)
+
+
 class TokenEmbedding(nn.Module):
     """Looks up one row of `table()` (V, W) per token and applies dropout.
 
@@ -29,6 +36,8 @@ class TokenEmbedding(nn.Module):
       the rows as output weights has small initial logits.
     - If the encoder adds or concatenates sinusoidal positions, rows are scaled by sqrt(W/2), the norm of a position vector.
       Otherwise the positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.)
+    - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens after the first `separator_id`, and to
+      those of a pair that stand in both texts.
     - With `orthonormal`, the table has orthonormal columns, computed from `weight` and scaled by sqrt(V/2) (TransJect), so
       that a row also has the norm sqrt(W/2). If V < W, the rows are orthonormal instead, scaled to that norm [ours].
     """
@@ -42,6 +51,9 @@ class TokenEmbedding(nn.Module):
         concatenate_positions: bool = False,
         beside_positions: bool = False,
         orthonormal: bool = False,
+        separator_id: int = -1,
+        segments: bool = False,
+        matches: bool = False,
     ) -> None:
         super().__init__()
         self.hidden_size = hidden_size
@@ -50,6 +62,9 @@ class TokenEmbedding(nn.Module):
         self.weight = nn.Parameter(normal_(torch.empty(vocab_size, width), std=width**-0.5))
         self.scale = math.sqrt(width / 2) if concatenate_positions or beside_positions else 1.0
         self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None
+        self.separator_id = separator_id
+        self.second_text = nn.Parameter(torch.zeros(hidden_size)) if segments else None
+        self.match = nn.Parameter(torch.zeros(hidden_size)) if matches else None
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -59,6 +74,11 @@ class TokenEmbedding(nn.Module):
         if self.concatenate_positions:
             positions = sinusoidal_positions(x.new_empty(1, ids.shape[1], self.hidden_size - x.shape[-1]))
             x = torch.cat([x, positions.expand(len(ids), -1, -1)], dim=-1)  # (B, T, D)
+        second = (ids == self.separator_id).cumsum(dim=1) > 0
+        if self.second_text is not None:
+            x = x + second.unsqueeze(2) * self.second_text
+        if self.match is not None:
+            x = x + in_both_texts(ids, second).unsqueeze(2) * self.match
         return self.dropout(x)
 
     def table(self) -> Tensor:

@@ -29,6 +29,9 @@ class Backbone(nn.Module):
             orthonormal=config.embedding_orthonormal,
             concatenate_positions=self.encoder.concatenates_positions,
             beside_positions=self.encoder.adds_positions,
+            separator_id=config.separator_id,
+            segments=config.embedding_segments,
+            matches=config.embedding_matches,
         )
 
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,14 +45,14 @@ class Classifier(Backbone):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.head = ClassificationHead(config.hidden_size, len(config.labels), config.pooling)
+        self.head = ClassificationHead(config.hidden_size, len(config.labels), config.pooling, config.pair_pooling)
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode)."""
         with computed_once():
             x, states = self.encode(ids, mask)
             losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
-        return self.head(states, mask), losses
+        return self.head(states, mask, ids == self.config.separator_id), losses
 
 
 class MaskedTokenModel(Backbone):

@@ -7,7 +7,7 @@ from typing import Any
 from recurcli.data.config import DataConfig
 from recurcli.evaluation.metrics import METRICS
 from recurcli.linear.config import PriorConfig
-from recurcli.model.config import EmbeddingConfig, Pooling
+from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
 from recurcli.validation import STRICT
@@ -31,6 +31,9 @@ class Preset:
     """The token embedding."""
     pooling: Pooling = "mean"
     """Pooling of the hidden states of a text to one vector."""
+    pair_pooling: PairPooling = "joint"
+    """What the head reads of a pair. joint: all hidden states pooled to one vector; sides: each text pooled to a vector, u and
+    v, and [u; v; |u - v|; u * v] (Conneau et al., EMNLP 2017, section 3)."""
     prior: PriorConfig | None = None
     """A second classifier whose logits are added to those of the fine-tuned encoder; null: none."""
     pretraining: PretrainingConfig = field(default_factory=PretrainingConfig)

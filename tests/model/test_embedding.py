@@ -32,6 +32,34 @@ def test_a_token_is_a_row_of_the_table(orthonormal: bool) -> None:
     assert torch.equal(embedding(IDS), embedding.table()[IDS])
 
 
+@pytest.mark.parametrize("concatenate", [False, True])
+def test_tokens_of_the_second_text_and_tokens_of_both_texts_are_marked(concatenate: bool) -> None:
+    separator = 5
+    ids = torch.tensor([[3, 7, 7, 5, 7, 9, 3], [3, 7, 3, 0, 0, 0, 0], [3, 5, 7, 0, 0, 0, 0]])
+    plain = build(concatenate_positions=concatenate)
+    marked = TokenEmbedding(
+        50, 16, concatenate_positions=concatenate, separator_id=separator, segments=True, matches=True
+    )
+    marked.double().eval().load_state_dict(plain.state_dict(), strict=False)
+    assert torch.equal(marked(ids), plain(ids)), "the vectors are zero at first"
+    assert marked.second_text is not None
+    assert marked.match is not None
+    with torch.no_grad():
+        marked.second_text.normal_()
+        marked.match.normal_()
+    added = marked(ids) - plain(ids)
+    for row in range(3):
+        line = ids[row].tolist()
+        end = line.index(separator) if separator in line else len(line)
+        for place, token in enumerate(line):
+            expected = torch.zeros(16, dtype=torch.float64)
+            if place >= end:
+                expected += marked.second_text
+            if token != separator and token in (line[:end] if place >= end else line[end:]):
+                expected += marked.match
+            torch.testing.assert_close(added[row, place], expected)
+
+
 @pytest.mark.parametrize("orthonormal", [False, True])
 @pytest.mark.parametrize("size", [16, 9])
 def test_positions_are_the_other_half_in_vaswanis_sines_and_cosines(size: int, orthonormal: bool) -> None:

@@ -183,8 +183,12 @@ def build_model(
     max_length: int,
     labels: tuple[str, ...] = (),
     columns: Mapping[str, list[str]] | None = None,
+    *,
+    pairs: bool,
 ) -> Generator[Note, None, Model]:
     """Return a model with random initial weights, drawn with the preset's seed.
+
+    Without `pairs` among the rows the preset's settings for pairs are left out.
 
     Word vectors of `embedding.vectors` are copied into its embedding; yields a note on their number. Raises UsageError if
     their size does not fit the model.
@@ -196,7 +200,11 @@ def build_model(
         max_length=max_length,
         embedding_dropout=preset.embedding.dropout,
         embedding_orthonormal=preset.embedding.orthonormal,
+        embedding_segments=preset.embedding.segments and pairs,
+        embedding_matches=preset.embedding.matches and pairs,
+        separator_id=tokenizer.separator_id,
         pooling=preset.pooling,
+        pair_pooling=preset.pair_pooling if pairs else "joint",
         labels=labels,
         task=preset.task,
         columns=dict(columns or {}),
