@@ -1,6 +1,7 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from recurcli.preset import Preset
 from recurcli.runs.model_files import TrainedFiles, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
+from recurcli.training.config import WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
 
@@ -58,7 +60,13 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
             _load_pretrained(model, init)
             yield Note(f"starting from {init.path}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
-        objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
+        config = preset.finetuning
+        if config.word_dropout == "auto":
+            config = replace(config, word_dropout=WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT)
+            yield Note(
+                f"finetuning.word_dropout auto: {config.word_dropout}, for {'pairs' if pairs else 'single texts'}"
+            )
+        objective = ClassificationObjective(tokens["train"], targets, task.labels, config, tokenizer)
         linear = None
         wanted = preset.finetuning.linear_floor or preset.prior is not None
         if wanted and not request.dry_run and current().is_main:

@@ -98,6 +98,10 @@ class PretrainingConfig(OptimizationConfig):
             raise ValueError(f"mlm_probability must lie in (0, 1), not {self.mlm_probability}")
 
 
+WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS = 0.5, 0.2
+"""What `word_dropout: auto` means. Ours; the evidence stands in presets/tasks/custom.yaml."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FinetuningConfig(OptimizationConfig):
     """Training on labelled rows."""
@@ -116,9 +120,9 @@ class FinetuningConfig(OptimizationConfig):
     class; a mapping: label to weight, 1 for a label that it omits."""
     linear_floor: bool = True
     """Whether a linear model on n-grams of the training rows is fitted too; its accuracy is shown beside the encoder's."""
-    word_dropout: float = 0.0
+    word_dropout: float | Literal["auto"] = 0.0
     """Probability that a token is left out of a training row, drawn anew in each step (word dropout; Iyyer et al.,
-    2015, section 3.1; there whole words)."""
+    2015, section 3.1; there whole words). auto: 0.5; for pairs, which are compared word by word, 0.2."""
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
 
@@ -134,8 +138,9 @@ class FinetuningConfig(OptimizationConfig):
             if not 0 < weight < float("inf"):
                 raise ValueError(f"class_weights must be above 0, not {weight} for {label!r}")
         for name in ("word_dropout", "label_smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value != "auto" and not 0 <= value < 1:
+                raise ValueError(f"{name} must lie in [0, 1), not {value}")
         if self.label_smoothing and self.loss == "hinge":
             raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
 

@@ -117,6 +117,8 @@ class ClassificationObjective:
         self.config = config
         self.tokenizer = tokenizer
         self.word_ids = tokenizer.word_ids
+        assert config.word_dropout != "auto", "finetune replaces auto"
+        self.word_dropout = config.word_dropout
         self.class_weights = class_weights(config, labels, self.targets)
 
     def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
@@ -124,11 +126,11 @@ class ClassificationObjective:
         batches = []
         for some in np.array_split(rows, min(count, len(rows))):
             ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
-            if self.config.word_dropout:
+            if self.word_dropout:
                 ids, mask = drop_words(
                     ids,
                     mask,
-                    probability=self.config.word_dropout,
+                    probability=self.word_dropout,
                     word_ids=self.word_ids,
                     pad_id=self.tokenizer.pad_id,
                     generator=generator,

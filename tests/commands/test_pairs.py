@@ -72,6 +72,8 @@ def test_pairs_start_from_a_model_of_single_texts_and_of_pairs(recur: Recur, tmp
         ]
         code, _, err = recur(*line, "--data", data, *pairs, *common)
         assert code == 0, err
+        assert "finetuning.word_dropout auto: 0.2, for pairs" in err
         line[-1] = tmp_path / f"single{name}"
         code, _, err = recur(*line, "--data", data, *pairs[:2], *pairs[4:], *common)
         assert code == 0, err
+        assert "finetuning.word_dropout auto: 0.5, for single texts" in err
