@@ -60,13 +60,11 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
             _load_pretrained(model, init)
             yield Note(f"starting from {init.path}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
-        config = preset.finetuning
-        if config.word_dropout == "auto":
-            config = replace(config, word_dropout=WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT)
-            yield Note(
-                f"finetuning.word_dropout auto: {config.word_dropout}, for {'pairs' if pairs else 'single texts'}"
-            )
-        objective = ClassificationObjective(tokens["train"], targets, task.labels, config, tokenizer)
+        if preset.finetuning.word_dropout == "auto":
+            rate = WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT
+            preset = replace(preset, finetuning=replace(preset.finetuning, word_dropout=rate))
+            yield Note(f"finetuning.word_dropout auto: {rate}, for {'pairs' if pairs else 'single texts'}")
+        objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
         linear = None
         wanted = preset.finetuning.linear_floor or preset.prior is not None
         if wanted and not request.dry_run and current().is_main:

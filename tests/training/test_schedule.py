@@ -1,9 +1,12 @@
 """The learning rate rises, then falls, and depends on the step alone."""
 
+from dataclasses import replace
+
 import pytest
 
-from recurcli.training.config import OptimizationConfig
-from recurcli.training.schedule import learning_rate
+from recurcli.encoders import build_encoder
+from recurcli.training.config import FinetuningConfig, OptimizationConfig
+from recurcli.training.schedule import learning_rate, settle_schedule
 
 
 @pytest.mark.parametrize(("decay", "last"), [("linear", 0.1 / 9), ("cosine", 0.0030153689607045814), ("constant", 0.1)])
@@ -18,3 +21,14 @@ def test_warm_up_then_decay(decay: str, last: float) -> None:
 
 def test_without_warm_up_the_first_step_has_the_full_rate() -> None:
     assert learning_rate(0, 10, OptimizationConfig(learning_rate=0.1, warmup_ratio=0.0)) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("rows", "word_dropout", "epochs"),
+    [(10_000, 0.0, 3), (2_500, 0.0, 8), (100, 0.0, 20), (10_000, 0.5, 6), (10_000, 0.2, 3), (53_000, 0.5, 3)],
+)
+def test_auto_epochs_follow_the_rows_and_strong_word_dropout(rows: int, word_dropout: float, epochs: int) -> None:
+    encoder = build_encoder({"name": "starsaber", "hidden_size": 8, "num_layers": 1})
+    config = FinetuningConfig(epochs="auto", word_dropout=word_dropout)
+    assert settle_schedule(config, encoder, rows, pretrained=False).epochs == epochs
+    assert settle_schedule(replace(config, epochs=7), encoder, rows, pretrained=False).epochs == 7
