@@ -169,7 +169,7 @@ def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, Non
     for key, known in (("training_rows", train), ("dev_rows", dev)):
         texts = {row_hash(example.text, example.pair) for example in known.examples}
         counts[key] = sum(row in texts for row in hashes)
-    chosen = f", {counts['dev_rows']:,} are dev rows, on which the model was selected" if counts["dev_rows"] else ""
+    chosen = f", {counts['dev_rows']:,} dev rows, on which the model was selected" if counts["dev_rows"] else ""
     text = f"{counts['training_rows']:,} of {len(hashes):,} rows are training rows{chosen}"
     yield Note(text, "warning" if counts["training_rows"] else "info")
     return counts

@@ -88,7 +88,7 @@ def test_a_file_is_scored_whole_and_its_training_rows_are_counted(
     dev = [json.loads(line)["sentence"] for line in (tiny_tnews / "dev.json").read_text().splitlines()]
     assert (found["split"], found["training_rows"]) == ("file", sum(text in known for text in dev))
     assert found["dev_rows"] == 24
-    assert "24 are dev rows, on which the model was selected" in err
+    assert "24 dev rows, on which the model was selected" in err
     assert found["floors"].keys() == {"majority", "linear"}
     found, _ = scored(recur, trained, "--data", tiny_tnews)
     assert (found["split"], found["rows"]) == ("dev", 24)
