@@ -75,8 +75,8 @@ def evaluate(
     texts = rows.texts
     logits = yield from predictor.iter_encoder_logits(texts, total=len(texts))
     predictor.dismiss()
-    linear = prior.linear if prior else read_linear_model(run)
-    linear_logits = None if linear is None else linear.logits(texts).astype(np.float64)
+    linear = prior.linear if prior else read_linear_model(run, len(predictor.labels))
+    linear_logits = None if linear is None else linear.logits(texts)
     known = task.floors if name == "dev" else {}
     report, facts = report_with_parts(logits, linear_logits, prior, labels, task, known)
     if predictor.truncated:

@@ -80,7 +80,9 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
                 request=request,
                 section="finetuning",
                 status=status,
-                loop=build_loop(preset, "finetuning", model, objective, device, dev, pretrained=init is not None),
+                loop=build_loop(
+                    preset, "finetuning", model, objective, device, dev, pretrained=init is not None, pairs=pairs
+                ),
                 tokenizer=tokenizer,
                 data=data,
                 stop=stop,

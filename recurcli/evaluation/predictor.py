@@ -72,7 +72,7 @@ class Predictor:
         files = read_model(Path(run))
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
-        prior = read_prior(files.path) if ranks.is_main else None
+        prior = read_prior(files.path, len(files.config.labels)) if ranks.is_main else None
         return cls(build_trained_classifier(files, config.device), files.tokenizer, config, files.path, prior)
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ class Predictor:
     def linear_logits(self, texts: Sequence[Text]) -> np.ndarray:
         """Return the logits (N, C) of the prior's linear model alone."""
         assert self.prior is not None
-        return self.prior.linear.logits(_as_pairs(texts)).astype(np.float64)
+        return self.prior.linear.logits(_as_pairs(texts))
 
     def _encode(self, texts: Sequence[Text]) -> Tokens:
         """Tokenise `texts` and broadcast the tokens to the other ranks."""

@@ -28,7 +28,7 @@ COUNTED_AT_ONCE = 1 << 21
 LONGEST_TEXT = 1 << 16
 """Characters of a text that are read; n-grams after them are not counted."""
 MAX_WEIGHTS = 1 << 24
-"""The rarest n-grams are left out until n-grams x classes is at most this: 64 MB of weights. Ours: without the n-grams of a
+"""The most frequent n-grams are kept up to this number of n-grams x classes: 64 MB of weights. Ours: without the n-grams of a
 single row TNEWS lost 0.5 points."""
 IDF_POWER = 1.3
 """Exponent of the inverse document frequency; ours: 1.0 lost 0.2 points on TNEWS and 0.3 on IMDb."""
@@ -83,30 +83,18 @@ class Ngrams:
     def fit(cls, texts: Texts, config: NgramConfig, num_classes: int = 2) -> "Ngrams":
         """Return the vocabulary of `texts`, whose n-grams will have a weight for each of `num_classes`."""
         keys, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-        for block in _blocks(texts, COUNTED_AT_ONCE):
+        for block in row_blocks(texts, COUNTED_AT_ONCE):
             found, rows = _hash_ngrams(block, config)
             distinct, place = np.unique(found, return_inverse=True)
             in_rows = np.unique(place * len(block) + rows) // len(block)  # each n-gram of a row counts once
             keys, counts = _add_counts(keys, counts, distinct, np.bincount(in_rows, minlength=len(distinct)))
-        while len(keys) * num_classes > MAX_WEIGHTS:
-            frequent = counts > counts.min()
-            keys, counts = keys[frequent], counts[frequent]
+        most_frequent = np.argsort(-counts, kind="stable")[: max(1, MAX_WEIGHTS // num_classes)]
+        keys, counts = keys[np.sort(most_frequent)], counts[np.sort(most_frequent)]
         idf = 1 + np.log((1 + len(texts)) / (1 + counts))
         return cls(config, keys, (idf**IDF_POWER).astype(np.float32))
 
     def transform(self, texts: Texts) -> Vectors:
         """Return the TF-IDF vectors (N, V) of `texts`; a row without a known n-gram is zero."""
-        blocks = [self._transform_block(block) for block in _blocks(texts, CHARACTERS_AT_ONCE)]
-        if not blocks:
-            return Vectors(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
-        counts = np.concatenate([np.diff(block.offsets) for block in blocks])
-        return Vectors(
-            np.append(0, np.cumsum(counts)),
-            np.concatenate([block.columns for block in blocks]),
-            np.concatenate([block.values for block in blocks]),
-        )
-
-    def _transform_block(self, texts: Texts) -> Vectors:
         found, rows = _hash_ngrams(texts, self.config)
         columns = np.searchsorted(self.keys, found)
         known = columns < len(self.keys)
@@ -120,11 +108,16 @@ class Ngrams:
         return Vectors(offsets, columns, (values / norms[rows]).astype(np.float32))
 
 
-def _blocks(texts: Texts, most: int) -> Iterator[Texts]:
+def characters_read(row: tuple[str, str | None]) -> int:
+    """Return the number of characters of a row that are read."""
+    return sum(min(len(text or ""), LONGEST_TEXT) for text in row)
+
+
+def row_blocks(texts: Texts, most: int) -> Iterator[Texts]:
     """Divide `texts` into blocks that end after `most` characters or ROWS_AT_ONCE rows."""
     start = characters = 0
     for end, row in enumerate(texts, 1):
-        characters += sum(min(len(text or ""), LONGEST_TEXT) for text in row)
+        characters += characters_read(row)
         if end - start == ROWS_AT_ONCE or characters >= most:
             yield texts[start:end]
             start, characters = end, 0

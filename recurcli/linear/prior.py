@@ -16,6 +16,8 @@ from recurcli.linear.model import LinearModel
 Logits = NDArray[np.float64]
 NEUTRAL = np.array([0.5, 2.0])
 """Weights of encoder and linear model to which a fit on very few rows tends: about what 600 rows of TNEWS give. Ours."""
+SMALLEST = 1e-3
+"""Smallest weight of the linear model alone. On rows where it knows nothing 0 would fit best, which is no model."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,9 @@ class Prior:
         """
         parts = np.stack(logits)
         both, (alone,) = fit_weights(parts, targets, NEUTRAL), fit_weights(parts[1:], targets, NEUTRAL[1:])
-        candidates = [cls(linear, *both.tolist()), cls(linear, 0.0, float(alone)), cls(linear, 1.0, 0.0)]
+        candidates = [cls(linear, 0.0, max(SMALLEST, float(alone))), cls(linear, 1.0, 0.0)]
+        if both.any():
+            candidates.insert(0, cls(linear, *both.tolist()))
         return max(candidates, key=lambda prior: score(prior.join(*logits)))
 
     def join(self, encoder: Logits, linear: Logits) -> Logits:
@@ -71,12 +75,12 @@ def fit_weights(parts: Logits, targets: NDArray[np.int64], neutral: NDArray[np.f
     rows = np.arange(len(targets))
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        log_shares = log_softmax(np.tensordot(weights, parts, 1), axis=1)
-        excess = np.exp(log_shares)
-        excess[rows, targets] -= 1
+        log_probabilities = log_softmax(np.tensordot(weights, parts, 1), axis=1)
+        gradient = np.exp(log_probabilities)  # of the cross-entropies with respect to the logits
+        gradient[rows, targets] -= 1
         distance = weights - neutral
-        loss = distance @ distance / 2 - log_shares[rows, targets].sum()
-        return loss, distance + np.tensordot(parts, excess, 2)
+        loss = distance @ distance / 2 - log_probabilities[rows, targets].sum()
+        return loss, distance + np.tensordot(parts, gradient, 2)
 
     found: NDArray[np.float64] = minimize(
         objective, neutral, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(parts), tol=1e-12

@@ -29,8 +29,8 @@ class EmbeddingConfig:
     segments: bool = False
     """Add a learned vector to the tokens of the second text of a pair (BERT; Devlin et al., 2019, section 3)."""
     matches: bool = False
-    """Add a learned vector to each token of a pair that stands in the other text too (exact match; Chen et al., 2017,
-    section 3.2)."""
+    """Add a learned vector to each token of a pair that stands in the other text too (exact match; Chen et al.,
+    Reading Wikipedia to Answer Open-Domain Questions, ACL 2017, section 3.2)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -63,6 +63,8 @@ class ModelConfig:
     """Whether tokens that stand in both texts of a pair have a learned vector added."""
     separator_id: int = -1
     """The token id between the texts of a pair; -1: not known."""
+    unknown_id: int = -1
+    """The token id of all unknown tokens; -1: there is none."""
     pooling: Pooling = "mean"
     """Pooling of the hidden states of a text to one vector."""
     pair_pooling: PairPooling = "joint"

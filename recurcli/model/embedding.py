@@ -21,11 +21,14 @@ def _orthonormal_table(parameters: Sequence[Tensor]) -> list[Tensor]:
     return [orthonormal(weight) * math.sqrt(max(weight.shape) / 2)]
 
 
-def in_both_texts(ids: Tensor, second: Tensor) -> Tensor:
+def in_both_texts(ids: Tensor, second: Tensor, vocab_size: int) -> Tensor:
     """Return which tokens of `ids` (B, T) stand in the other text of their pair too; `second` marks the second text."""
-    same = ids.unsqueeze(1) == ids.unsqueeze(2)
-    across = second.unsqueeze(1) != second.unsqueeze(2)
-    return (same & across).any(dim=2)
+    in_second = torch.zeros(len(ids), vocab_size, dtype=torch.bool, device=ids.device)
+    in_first = in_second.clone()
+    rows = torch.arange(len(ids), device=ids.device).unsqueeze(1).expand_as(ids)
+    in_second[rows[second], ids[second]] = True
+    in_first[rows[~second], ids[~second]] = True
+    return torch.where(second, in_first.gather(1, ids), in_second.gather(1, ids))
 
 
 class TokenEmbedding(nn.Module):
@@ -37,7 +40,7 @@ class TokenEmbedding(nn.Module):
     - If the encoder adds or concatenates sinusoidal positions, rows are scaled by sqrt(W/2), the norm of a position vector.
       Otherwise the positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.)
     - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens after the first `separator_id`, and to
-      those of a pair that stand in both texts.
+      those of a pair that stand in both texts (not to `unknown_id`, which stands for different words).
     - With `orthonormal`, the table has orthonormal columns, computed from `weight` and scaled by sqrt(V/2) (TransJect), so
       that a row also has the norm sqrt(W/2). If V < W, the rows are orthonormal instead, scaled to that norm [ours].
     """
@@ -52,6 +55,7 @@ class TokenEmbedding(nn.Module):
         beside_positions: bool = False,
         orthonormal: bool = False,
         separator_id: int = -1,
+        unknown_id: int = -1,
         segments: bool = False,
         matches: bool = False,
     ) -> None:
@@ -63,6 +67,7 @@ class TokenEmbedding(nn.Module):
         self.scale = math.sqrt(width / 2) if concatenate_positions or beside_positions else 1.0
         self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None
         self.separator_id = separator_id
+        self.unknown_id = unknown_id
         self.second_text = nn.Parameter(torch.zeros(hidden_size)) if segments else None
         self.match = nn.Parameter(torch.zeros(hidden_size)) if matches else None
         self.dropout = nn.Dropout(dropout)
@@ -78,7 +83,7 @@ class TokenEmbedding(nn.Module):
         if self.second_text is not None:
             x = x + second.unsqueeze(2) * self.second_text
         if self.match is not None:
-            x = x + in_both_texts(ids, second).unsqueeze(2) * self.match
+            x = x + (in_both_texts(ids, second, len(self.weight)) & (ids != self.unknown_id)).unsqueeze(2) * self.match
         return self.dropout(x)
 
     def table(self) -> Tensor:

@@ -30,6 +30,7 @@ class Backbone(nn.Module):
             concatenate_positions=self.encoder.concatenates_positions,
             beside_positions=self.encoder.adds_positions,
             separator_id=config.separator_id,
+            unknown_id=config.unknown_id,
             segments=config.embedding_segments,
             matches=config.embedding_matches,
         )

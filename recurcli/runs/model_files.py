@@ -1,7 +1,6 @@
 """A trained model in a run directory: config.json, model.safetensors, tokenizer.json, and a manifest of their hashes."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,8 @@ LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
 PRIOR = "prior.json"
 """The weights of encoder and linear model, if their logits are joined."""
+LARGEST_WEIGHT = 1e6
+"""Largest weight of a prior that is read."""
 LAYERS_WITHOUT_TENSORS = 100
 """A config is refused if its layers outnumber both this and the file's tensors. Fewer layers may share weights."""
 
@@ -46,24 +47,38 @@ class TrainedFiles(NamedTuple):
     path: Path
 
 
-def write_model(folder: Path, config: ModelConfig, tokenizer: Tokenizer, tensors: Mapping[str, Tensor]) -> None:
-    """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies."""
+def write_model(
+    folder: Path,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    tensors: Mapping[str, Tensor],
+    linear: LinearModel | None = None,
+) -> None:
+    """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies.
+
+    `linear` None: a linear model that is already there stays.
+    """
     for name in (MANIFEST, PRIOR, PREDICTIONS):  # the last two belong to the model before
         (folder / name).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())
     write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
+    if linear is not None:
+        write_atomically(folder / LINEAR_MODEL, linear.to_bytes())
     _list_files(folder)
 
 
-def write_linear_model(folder: Path, model: LinearModel) -> None:
-    """Write the linear model into `folder`; `write_model` adds it to the manifest."""
-    write_atomically(folder / LINEAR_MODEL, model.to_bytes())
+def read_linear_model(folder: Path, num_classes: int) -> LinearModel | None:
+    """Read the linear model of a run that `read_model` has verified; None if its manifest lists none.
 
-
-def read_linear_model(folder: Path) -> LinearModel | None:
-    """Read the linear model of a run that `read_model` has verified; None if its manifest lists none."""
-    return LinearModel.load(folder / LINEAR_MODEL) if LINEAR_MODEL in read_manifest(folder) else None
+    Raises ModelError if it does not have `num_classes` classes.
+    """
+    if LINEAR_MODEL not in read_manifest(folder):
+        return None
+    linear = LinearModel.load(folder / LINEAR_MODEL)
+    if len(linear.bias) != num_classes:
+        raise ModelError(f"{folder / LINEAR_MODEL}: has {len(linear.bias)} classes, but the model has {num_classes}")
+    return linear
 
 
 def write_prior(folder: Path, prior: Prior) -> None:
@@ -72,16 +87,19 @@ def write_prior(folder: Path, prior: Prior) -> None:
     _list_files(folder)
 
 
-def read_prior(folder: Path) -> Prior | None:
-    """Read the prior of a run that `read_model` has verified; None if its manifest lists none."""
+def read_prior(folder: Path, num_classes: int) -> Prior | None:
+    """Read the prior of a run that `read_model` has verified; None if its manifest lists none.
+
+    Raises ModelError if it is damaged, or does not have `num_classes` classes.
+    """
     if PRIOR not in read_manifest(folder):
         return None
     try:
         stored = json.loads(read_limited(folder / PRIOR, limit=1 << 16))
         weights = float(stored["encoder_weight"]), float(stored["linear_weight"])
-        linear = read_linear_model(folder)
-        if linear is None or stored["kind"] != "linear" or not all(0 <= weight < math.inf for weight in weights):
-            raise ValueError("it needs linear.safetensors, and weights that are finite and not below 0")
+        linear = read_linear_model(folder, num_classes)
+        if linear is None or stored["kind"] != "linear" or not all(0 <= weight <= LARGEST_WEIGHT for weight in weights):
+            raise ValueError(f"it needs linear.safetensors, and weights between 0 and {LARGEST_WEIGHT:,.0f}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{folder / PRIOR}: is damaged: {escaped(error)}") from None
     return Prior(linear, *weights)
@@ -131,6 +149,11 @@ def read_model(folder: Path) -> TrainedFiles:
         raise ModelError(
             f"{folder}: the tokenizer does not fit the model: tokenizer.json has {tokenizer.vocab_size} tokens "
             f"and pad_id {tokenizer.pad_id}, but config.json has {config.vocab_size} and {config.pad_id}"
+        )
+    if config.separator_id not in (-1, tokenizer.separator_id):
+        raise ModelError(
+            f"{folder}: the tokenizer does not fit the model: the separator has id {tokenizer.separator_id} in tokenizer.json "
+            f"and {config.separator_id} in config.json"
         )
     return TrainedFiles(config, tokenizer, load_tensors(folder / "model.safetensors"), folder)
 

@@ -119,7 +119,8 @@ class FinetuningConfig(OptimizationConfig):
     """Weight of each class in the loss. none: 1; balanced: inversely proportional to the number of training rows of the
     class; a mapping: label to weight, 1 for a label that it omits."""
     linear_floor: bool = True
-    """Whether a linear model on n-grams of the training rows is fitted too; its accuracy is shown beside the encoder's."""
+    """Whether a linear model on n-grams of the training rows is fitted too; its accuracy is shown beside the encoder's. With a
+    `prior` it is fitted in any case."""
     word_dropout: float | Literal["auto"] = 0.0
     """Probability that a token is left out of a training row, drawn anew in each step (word dropout; Iyyer et al.,
     2015, section 3.1; there whole words). auto: 0.5; for pairs, which are compared word by word, 0.2."""

@@ -15,7 +15,7 @@ def write_pairs(path: Path, rows: int) -> Path:
     """Do both texts share a character? Only a model that compares them can say."""
     draw, lines = random.Random(0), ["text_a\ttext_b\tlabel"]
     for number in range(rows):
-        first, second = "".join(draw.sample(WORDS, 4)), ""
+        first = "".join(draw.sample(WORDS, 4))
         rest = [word for word in WORDS if word not in first]
         second = "".join(draw.sample(rest, 4))
         if number % 2:

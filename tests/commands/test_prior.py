@@ -23,7 +23,7 @@ ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing k
 def weighted(trained: Path, target: Path, encoder: float, linear: float) -> Path:
     """A copy of a run with other weights of its prior."""
     run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
-    prior = read_prior(run)
+    prior = read_prior(run, 15)
     assert prior is not None
     write_prior(run, replace(prior, encoder_weight=encoder, linear_weight=linear))
     return run
@@ -57,18 +57,13 @@ def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> 
 
 
 def test_the_encoder_is_the_one_of_a_training_without_a_prior(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    found = []
     for name, prior in (("with", "{kind: linear}"), ("without", "null")):
         code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, f"prior={prior}"))
         assert code == 0, err
-    for name in ("model.safetensors", "metrics.jsonl"):
-        if name == "metrics.jsonl":
-            losses = [
-                [json.loads(line)["loss"] for line in (tmp_path / run / name).read_text().splitlines()]
-                for run in ("with", "without")
-            ]
-            assert losses[0] == losses[1]
-        else:
-            assert sha256_of(tmp_path / "with" / name) == sha256_of(tmp_path / "without" / name)
+        losses = [json.loads(line)["loss"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        found.append((sha256_of(tmp_path / name / "model.safetensors"), losses))
+    assert found[0] == found[1]
     assert not (tmp_path / "without" / "prior.json").exists()
 
 
@@ -106,22 +101,28 @@ def test_several_processes_predict_the_same_bytes(
         assert ended[0].out == recur(*line)[1]
 
 
-@pytest.mark.parametrize(("texts", "labels"), [("text {}", "a"), ("", "ab")])
 def test_a_training_without_a_linear_model_goes_on_with_the_encoder(
-    texts: str, labels: str, recur: Recur, tmp_path: Path
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    rows = "".join(f"{texts.format(n)}\t{labels[n % len(labels)]}\n" for n in range(40))
-    (tmp_path / "x.tsv").write_text(f"text\tlabel\n{rows}")
-    settings = ("encoder.hidden_size=8", "finetuning.max_steps=2")
-    line = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "run"]
-    code, _, err = recur(
-        "finetune", "--preset", "starsaber-custom", *line, *(part for s in settings for part in ("--set", s))
-    )
-    if code == 0:
-        assert "no linear model beside the encoder: a linear model needs" in err
-        assert not (tmp_path / "run" / "prior.json").exists()
-    else:
-        assert (code, err.count("recur: error: ")) == (3, 1), err
+    data = shutil.copytree(tiny_tnews, tmp_path / "tnews")
+    rows = [json.loads(line) for line in (data / "train.json").read_text().splitlines()]
+    (data / "train.json").write_text("".join(json.dumps({**row, "label": "100"}) + "\n" for row in rows))
+    code, out, err = recur("finetune", *options(data, tmp_path / "run")[:-1], "prior.kind=linear", "--json")
+    assert code == 0, err
+    assert json.loads(out)["floors"].keys() == {"majority"}
+    assert not (tmp_path / "run" / "prior.json").exists()
+
+
+def test_a_refused_resume_leaves_the_model_as_it_was(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    run, data = tmp_path / "run", shutil.copytree(tiny_tnews, tmp_path / "tnews")
+    assert recur("finetune", *options(data, run))[0] == 0
+    (run / "result.json").unlink()  # as if it had been stopped before its end
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    rows = (data / "train.json").read_text().splitlines()
+    (data / "train.json").write_text("\n".join(rows[:-9]) + "\n")
+    code, _, err = recur("finetune", *options(data, run), "--resume")
+    assert (code, "cannot be resumed" in err) == (2, True), err
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
 @pytest.mark.parametrize(

@@ -58,3 +58,15 @@ def test_it_is_never_worse_than_a_part_alone(strengths: tuple[float, float], see
     assert joint >= max(accuracy(targets, parts[0]), accuracy(targets, parts[1]))
     if strengths == (-1.0, 1.0):
         assert (prior.encoder_weight, prior.linear_weight > 0) == (0, True)
+
+
+def test_a_part_that_the_cross_entropy_rejects_is_still_a_candidate() -> None:
+    """Right by a little on many rows, wrong by a lot on some: both weights of the sum are then 0."""
+    targets = np.arange(90) % 3
+    linear = np.eye(3)[targets] * 0.01
+    wrong = np.arange(90) % 10 < 4
+    linear[wrong] = np.eye(3)[(targets[wrong] + 1) % 3] * 90
+    encoder = -linear
+    prior = Prior.fit(LINEAR, (encoder, linear), targets, lambda logits: accuracy(targets, logits))
+    assert accuracy(targets, prior.join(encoder, linear)) == (0.6,)
+    assert prior.linear_weight > 0

@@ -24,11 +24,14 @@ def test_without_warm_up_the_first_step_has_the_full_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "word_dropout", "epochs"),
-    [(10_000, 0.0, 3), (2_500, 0.0, 8), (100, 0.0, 20), (10_000, 0.5, 6), (10_000, 0.2, 3), (53_000, 0.5, 3)],
+    ("rows", "word_dropout", "pairs", "epochs"),
+    [
+        *((10_000, 0.0, False, 3), (2_500, 0.0, False, 8), (100, 0.0, False, 20), (53_000, 0.5, False, 3)),
+        *((10_000, 0.5, False, 6), (10_000, 0.2, False, 6), (10_000, 0.2, True, 3)),
+    ],
 )
-def test_auto_epochs_follow_the_rows_and_strong_word_dropout(rows: int, word_dropout: float, epochs: int) -> None:
+def test_auto_epochs_follow_the_rows_and_word_dropout(rows: int, word_dropout: float, pairs: bool, epochs: int) -> None:
     encoder = build_encoder({"name": "starsaber", "hidden_size": 8, "num_layers": 1})
     config = FinetuningConfig(epochs="auto", word_dropout=word_dropout)
-    assert settle_schedule(config, encoder, rows, pretrained=False).epochs == epochs
+    assert settle_schedule(config, encoder, rows, pretrained=False, pairs=pairs).epochs == epochs
     assert settle_schedule(replace(config, epochs=7), encoder, rows, pretrained=False).epochs == 7

@@ -102,7 +102,7 @@ class DevEvaluation:
         linear = prior = None
         logits = {"": encoder}
         if self.linear is not None:
-            linear = self.linear.logits(self.split.texts).astype(np.float64)
+            linear = self.linear.logits(self.split.texts)
             if self.prior is not None:
                 prior = Prior.fit(self.linear, (encoder, linear), np.array(self.task.targets(labels)), self._rank)
                 write_prior(folder, prior)

@@ -122,9 +122,12 @@ def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator
         return
     if prior := result.get("prior"):
         yield Note(_in_words(prior))
+    whose, scores = ("encoder's ", result["parts"]["encoder"]) if prior else ("", result["dev"])
     for name, floor in sorted(result["floors"].items(), key=lambda item: item[1]):
-        if (accuracy := result["dev"]["accuracy"]) < floor:
-            yield Note(f"the accuracy is below the floor '{name.replace('_', ' ')}': {accuracy:.4f} < {floor:.4f}")
+        if (accuracy := scores["accuracy"]) < floor:
+            yield Note(
+                f"the {whose}accuracy is below the floor '{name.replace('_', ' ')}': {accuracy:.4f} < {floor:.4f}"
+            )
             break
     names, confusion = result["dev"]["names"], result["dev"]["confusion"]
     missing = [name for index, name in enumerate(names) if not any(row[index] for row in confusion)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from recurcli.commands.training.report import (
     COMMANDS,
@@ -27,7 +28,7 @@ from recurcli.facts import first_difference, require_same
 from recurcli.files import sha256_of
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
-from recurcli.runs.model_files import write_linear_model, write_model
+from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.strict_yaml import flatten
 from recurcli.training.session import Session, StopTraining
@@ -140,8 +141,6 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
                 if setup.status == "new":
                     session.run.clear()
                 session.run.write_preset(setup.request.resolved.preset.to_dict(), COMMANDS[setup.section])
-                if setup.dev is not None and setup.dev.linear is not None:
-                    write_linear_model(session.run.path, setup.dev.linear)
                 ranks.mark_started()
                 yield from notes_on_disk_space(setup)
             yield from session.restore()
@@ -165,16 +164,23 @@ def _session(setup: TrainingSetup) -> Session:
         "labels": config.labels,
         "--init sha256": setup.init_sha256,
         "vocabulary sha256": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
-        "max_length": config.max_length,  # these three are what `auto` and null came to
+        "max_length": config.max_length,  # these four are what `auto` and null came to
         "steps": setup.loop.total_steps,
         "learning_rate": setup.loop.config.learning_rate,
+        "word_dropout": getattr(setup.loop.config, "word_dropout", None),
     }
+    unwritten = [] if setup.dev is None or setup.dev.linear is None else [setup.dev.linear]
+
+    def publish(tensors: Mapping[str, Tensor]) -> None:
+        linear = unwritten.pop() if unwritten else None  # it never changes, so the first model brings it
+        write_model(run.path, config, setup.tokenizer, tensors, linear)
+
     return Session(
         run=run,
         loop=setup.loop,
         must_match={**_preset_facts(preset.to_dict(), setup.section), **data, **origin},
         should_match=machine_facts(setup.loop.device, preset, setup.loop.ranks),
-        publish=partial(write_model, run.path, config, setup.tokenizer),
+        publish=publish,
         stop=setup.stop,
     )
 

@@ -77,10 +77,11 @@ def build_loop(
     dev: DevEvaluation | None = None,
     *,
     pretrained: bool = False,
+    pairs: bool = False,
 ) -> TrainingLoop:
     """Move `model` to `device` and build the loop that trains it, from fresh weights or `pretrained` ones."""
     stored: OptimizationConfig = getattr(preset, section)
-    config = settle_schedule(stored, model.encoder, len(objective.lengths), pretrained=pretrained)
+    config = settle_schedule(stored, model.encoder, len(objective.lengths), pretrained=pretrained, pairs=pairs)
     model.to(device)
     if preset.runtime.compile:
         model.encoder.compile(dynamic=True)  # one graph for all lengths
@@ -203,6 +204,7 @@ def build_model(
         embedding_segments=preset.embedding.segments and pairs,
         embedding_matches=preset.embedding.matches and pairs,
         separator_id=tokenizer.separator_id,
+        unknown_id=-1 if tokenizer.unknown_id is None else tokenizer.unknown_id,
         pooling=preset.pooling,
         pair_pooling=preset.pair_pooling if pairs else "joint",
         labels=labels,
