@@ -22,10 +22,14 @@ def find_difference(stored: Facts, current: Facts) -> tuple[str, str, str] | Non
     """
     stored, current = as_stored(stored), as_stored(current)
     for key in sorted(stored.keys() | current.keys(), key=lambda key: (key != "task", key != "encoder.name", key)):
-        before, now = (escaped(repr(facts[key]), 60) if key in facts else "absent" for facts in (stored, current))
+        before, now = (_shown(facts[key]) if key in facts else "absent" for facts in (stored, current))
         if key not in stored or key not in current or stored[key] != current[key]:
             return key, before, now
     return None
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else escaped(repr(value), 60)
 
 
 def first_difference(stored: Facts, current: Facts) -> str | None:

@@ -107,7 +107,9 @@ def _show(events: "Iterator[Event]", request: "TrainingRequest", *, json: bool, 
     """Show the progress of a training as it runs, and print its result."""
     from recurcli.display import progress, tables
 
-    result = progress.follow(events, quiet=quiet, metric=request.resolved.preset.finetuning.metric)
+    preset = request.resolved.preset
+    of = "" if preset.prior is None else " of the encoder"
+    result = progress.follow(events, quiet=quiet, metric=preset.finetuning.metric, of=of)
     if json:
         tables.print_json(result)
     elif request.dry_run:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.commands.trained_run import data_config, task_of
+from recurcli.commands.trained_run import data_config, note_if_unfinished, task_of
 from recurcli.data.columns import option, setting
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import Split, load_split
@@ -24,7 +24,6 @@ from recurcli.model.device import Precision
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
-from recurcli.training.checkpoint import checkpoint_folders
 
 DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
@@ -58,9 +57,7 @@ def evaluate(
     if not ranks.is_main:
         predictor.serve()
         return
-    if not RunDirectory(run).is_finished:
-        step = next((path.name for path in checkpoint_folders(RunDirectory(run).checkpoints)), "none")
-        yield Note(f"{run}: its training is not finished (newest checkpoint: {step}); --resume continues it", "warning")
+    yield from note_if_unfinished(run)
     task, prior = task_of(run, predictor), predictor.prior
     name = split or ("file" if data is not None and data.is_file() else "dev")
     rows = _load_rows(run, task, name, data, columns)
@@ -80,7 +77,7 @@ def evaluate(
     known = task.floors if name == "dev" else {}
     report, facts = report_with_parts(logits, linear_logits, prior, labels, task, known)
     if predictor.truncated:
-        yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
+        yield Note(f"{predictor.truncated:,} rows were cut to the {predictor.cut_to} tokens")
     diagnosis = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
     if plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis

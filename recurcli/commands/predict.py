@@ -15,6 +15,7 @@ from recurcli.commands.prediction.output import OutputStream, is_terminal, refus
 from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
+from recurcli.commands.trained_run import note_if_unfinished
 from recurcli.data.formats.rows import Format
 from recurcli.data.input_columns import ColumnOptions, find_input_columns
 from recurcli.distributed.group import current
@@ -71,6 +72,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
         predictor = _load(request)
+        yield from note_if_unfinished(request.run)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         records, waits = open_input(input, stack, at_once=_answers_at_once(request, output))
@@ -134,7 +136,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
         yield Note(f"{progress.first_fault}{rest}; labelled from the readable part", "warning")
     if predictor.truncated:
-        yield Note(f"{predictor.truncated:,} rows were cut to the model's {predictor.model.config.max_length} tokens")
+        yield Note(f"{predictor.truncated:,} rows were cut to the {predictor.cut_to} tokens")
 
 
 def _load(request: PredictRequest) -> Predictor:

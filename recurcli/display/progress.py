@@ -23,14 +23,14 @@ WIDE = 100
 
 
 def follow(
-    events: Iterable[Any], *, quiet: bool, bar: bool = True, count: bool = False, metric: str = "accuracy"
+    events: Iterable[Any], *, quiet: bool, bar: bool = True, count: bool = False, metric: str = "accuracy", of: str = ""
 ) -> dict[str, Any]:
     """Show the notes and the progress of a command as they come; returns the result that it ends with.
 
     Without `bar` a terminal gets lines too; with `count` the last line says how many rows were done, and how fast.
-    `metric` is the name of the dev metric in METRICS.
+    `metric` is the name of the dev metric in METRICS; `of` says in words of what it is.
     """
-    progress = _Progress(quiet=quiet, bar=bar, metric=METRICS[metric].words)
+    progress = _Progress(quiet=quiet, bar=bar, metric=METRICS[metric].words + of)
     result: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         if isinstance(events, Generator):

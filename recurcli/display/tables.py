@@ -130,9 +130,12 @@ def print_preset(resolved: "ResolvedPreset") -> None:
 
 
 def add_floors(listed: Table, result: Mapping[str, Any]) -> None:
-    """Add the accuracy of the encoder alone, if the model has a prior, and of each floor to the table `listed`."""
-    if "parts" in result:
-        listed.add_row("encoder alone: accuracy", f"{result['parts']['encoder']['accuracy']:.4f}", style="dim")
+    """Add the scores of a prior's two parts, by accuracy and the metric that chose, and each floor to the table `listed`."""
+    for name in METRICS:
+        if name in ("accuracy", result.get("metric")):
+            for part, scores in result.get("parts", {}).items():
+                if (part, name) != ("linear", "accuracy"):  # a floor
+                    listed.add_row(f"{part} alone: {METRICS[name].words}", f"{scores[name]:.4f}", style="dim")
     for name, value in result.get("floors", {}).items():
         listed.add_row(f"floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
 

@@ -75,6 +75,11 @@ class Predictor:
         prior = read_prior(files.path, len(files.config.labels)) if ranks.is_main else None
         return cls(build_trained_classifier(files, config.device), files.tokenizer, config, files.path, prior)
 
+    @property
+    def cut_to(self) -> str:
+        """What longer texts are cut to, in words. The linear model of a prior reads on."""
+        return f"{'encoder' if self.prior else 'model'}'s {self.model.config.max_length}"
+
     def __repr__(self) -> str:
         """Return run, task, labels (at most 8) and device."""
         more = ["…"] if len(self.labels) > 8 else []

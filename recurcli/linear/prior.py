@@ -29,6 +29,8 @@ class Prior:
     """0: the linear model alone is the best on the dev rows."""
     linear_weight: float
     """0: the encoder alone is the best on the dev rows."""
+    rows: int
+    """Number of dev rows on which the weights were fitted."""
 
     @classmethod
     def fit(
@@ -45,9 +47,10 @@ class Prior:
         """
         parts = np.stack(logits)
         both, (alone,) = fit_weights(parts, targets, NEUTRAL), fit_weights(parts[1:], targets, NEUTRAL[1:])
-        candidates = [cls(linear, 0.0, max(SMALLEST, float(alone))), cls(linear, 1.0, 0.0)]
+        weights = [(0.0, max(SMALLEST, float(alone))), (1.0, 0.0)]
         if both.any():
-            candidates.insert(0, cls(linear, *both.tolist()))
+            weights.insert(0, (float(both[0]), float(both[1])))
+        candidates = [cls(linear, *pair, len(targets)) for pair in weights]
         return max(candidates, key=lambda prior: score(prior.join(*logits)))
 
     def join(self, encoder: Logits, linear: Logits) -> Logits:
@@ -61,6 +64,7 @@ class Prior:
             "encoder_weight": self.encoder_weight,
             "linear_weight": self.linear_weight,
             "fitted_on": "dev",
+            "rows": self.rows,
         }
 
 

@@ -97,12 +97,12 @@ def read_prior(folder: Path, num_classes: int) -> Prior | None:
     try:
         stored = json.loads(read_limited(folder / PRIOR, limit=1 << 16))
         weights = float(stored["encoder_weight"]), float(stored["linear_weight"])
-        linear = read_linear_model(folder, num_classes)
+        rows, linear = int(stored["rows"]), read_linear_model(folder, num_classes)
         if linear is None or stored["kind"] != "linear" or not all(0 <= weight <= LARGEST_WEIGHT for weight in weights):
             raise ValueError(f"it needs linear.safetensors, and weights between 0 and {LARGEST_WEIGHT:,.0f}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{folder / PRIOR}: is damaged: {escaped(error)}") from None
-    return Prior(linear, *weights)
+    return Prior(linear, *weights, rows)
 
 
 def _list_files(folder: Path) -> None:

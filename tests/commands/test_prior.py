@@ -126,7 +126,8 @@ def test_a_refused_resume_leaves_the_model_as_it_was(recur: Recur, tiny_tnews: P
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1}', '{"kind": "other"}']
+    "content",
+    ["", "[]", "{}", '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1, "rows": 9}', '{"kind": "other"}'],
 )
 def test_a_prior_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))

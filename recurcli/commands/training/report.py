@@ -117,7 +117,8 @@ def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator
             + (hint if config.lr_scheduler != "constant" and rate > 0.1 else "")
         )
     elif setup.dev is not None and result["best_step"] == steps and steps > setup.loop.steps_per_epoch:
-        yield Note("the last model is the best: more finetuning.epochs may give a better one")
+        whose = "encoder" if "prior" in result else "model"
+        yield Note(f"the last {whose} is the best: more finetuning.epochs may give a better one")
     if "dev" not in result:
         return
     if prior := result.get("prior"):
@@ -145,10 +146,12 @@ def _in_words(prior: Mapping[str, Any]) -> str:
     """Return what the model with this `prior` (prior.json) computes."""
     encoder, linear = prior["encoder_weight"], prior["linear_weight"]
     if not encoder:
-        return "the linear model alone is the best on the dev rows; predictions do not run the encoder"
+        return (
+            f"the linear model alone is the best on the {prior['rows']:,} dev rows; predictions do not run the encoder"
+        )
     if not linear:
-        return "the encoder alone is the best on the dev rows; the linear model is not used"
-    return f"logits = {encoder:.3g} encoder + {linear:.3g} linear model; the weights are fitted on the dev rows"
+        return f"the encoder alone is the best on the {prior['rows']:,} dev rows; the linear model is not used"
+    return f"logits = {encoder:.3g} encoder + {linear:.3g} linear model, fitted on the {prior['rows']:,} dev rows"
 
 
 def model_card(result: Mapping[str, Any]) -> str:
@@ -185,7 +188,7 @@ def model_card(result: Mapping[str, Any]) -> str:
         lines += [f"| dev {metric.words} | {result['dev'][name]:.4f} |" for name, metric in METRICS.items()]
         lines += [
             *([f"| dev accuracy of the encoder alone | {parts['encoder']['accuracy']:.4f} |"] if parts else []),
-            *([f"| dev accuracy of the linear model alone | {parts['linear']['accuracy']:.4f} |"] if parts else []),
+            *(f"| floor: {name.replace('_', ' ')} | {value:.4f} |" for name, value in result["floors"].items()),
             "",
             *([f"Prior: {_in_words(result['prior'])}.", ""] if parts else []),
             "The model was selected on the dev rows, so its dev metrics are slightly too high.",

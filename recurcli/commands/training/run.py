@@ -92,6 +92,7 @@ def _check_encoder(resolved: ResolvedPreset) -> None:
 def _preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     """Return the keys of a preset that a resume must match, as dotted paths, with their values."""
     other = "finetuning" if section == "pretraining" else "pretraining"
+    values = {**values, "prior": (values.get("prior") or {}).get("kind")}  # null in place of a section is a value too
     pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
     return {key: value for key, value in pairs if key not in FREE_KEYS and not key.endswith(FREE_ENDINGS)}
 
