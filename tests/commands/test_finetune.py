@@ -243,7 +243,7 @@ def test_the_floors_stand_beside_the_dev_accuracy_and_the_linear_one_can_be_left
     assert result["linear_floor"]["rows"] == 60
     again = json.loads(recur("eval", trained, "--data", tiny_tnews, "--json", "--quiet")[1])
     assert again["floors"] == result["floors"]
-    without = options(tiny_tnews, tmp_path / "run", "finetuning.linear_floor=false")
+    without = options(tiny_tnews, tmp_path / "run", "finetuning.linear_floor=false", "prior=null")
     code, out, _ = recur("finetune", *without, "--quiet", "--json")
     assert code == 0
     assert json.loads(out)["floors"].keys() == {"majority"}
@@ -292,7 +292,7 @@ def test_the_linear_floor_is_fitted_once_for_the_same_rows(
     def floor_of(name: str) -> tuple[str, bytes]:
         code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, "finetuning.epochs=1"))
         assert code == 0, err
-        (line,) = [line for line in err.splitlines() if "linear model" in line]
+        (line,) = [line for line in err.splitlines() if "linear model:" in line]
         return line, (tmp_path / name / "linear.safetensors").read_bytes()
 
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))
@@ -345,6 +345,11 @@ def test_texts_of_another_script_than_the_pretrained_tokenizer_are_a_warning(
 def test_a_score_below_a_floor_is_told(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = ("finetuning.max_steps=1", "finetuning.learning_rate=1e-30")
     code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["parts"]["encoder"]["accuracy"] < result["floors"]["linear"] <= result["dev"]["accuracy"]
+    assert "the encoder's accuracy is below the floor '" in err
+    code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "alone", *settings, "prior=null"), "--json")
     assert code == 0, err
     result = json.loads(out)
     assert result["dev"]["accuracy"] < result["floors"]["linear"]

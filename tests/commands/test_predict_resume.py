@@ -151,7 +151,7 @@ def test_what_is_done_is_not_lost_in_silence(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--top-k", 2], "--top-k was 'None' and is now '2'"),
+        (["--top-k", 2], "--top-k was 'null' and is now '2'"),
         (["--probabilities"], "--probabilities was 'False' and is now 'True'"),
         (["--format", "jsonl"], "--format was 'tsv' and is now 'jsonl'"),
         (["--text", "id"], "--text was '2' and is now '1'"),

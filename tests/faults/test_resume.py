@@ -307,7 +307,7 @@ def test_a_stop_before_the_first_step_says_what_to_do(resumed: bool, hint: str, 
 
 
 def test_a_missing_fact_is_absent_and_the_encoder_is_compared_first() -> None:
-    assert first_difference({"activation": None}, {}) == "activation was None and is now absent"
+    assert first_difference({"activation": None}, {}) == "activation was null and is now absent"
     pair = {"encoder.a": 1, "encoder.name": "b"}, {"encoder.name": "c", "runtime.seed": 1}
     assert first_difference(*pair) == "encoder.name was 'b' and is now 'c'"
 
