@@ -26,7 +26,14 @@ def test_without_the_option_nothing_is_diagnosed(recur: Recur, trained: Path) ->
     assert "diagnosis" not in json.loads(recur("eval", trained, "--json", "--quiet")[1])
 
 
-@pytest.mark.parametrize(("name", "start"), [("d.png", b"\x89PNG"), ("d.svg", b"<?xml"), ("d.pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("d.png", b"\x89PNG"),
+        pytest.param("d.svg", b"<?xml", marks=pytest.mark.slow),
+        pytest.param("d.pdf", b"%PDF", marks=pytest.mark.slow),
+    ],
+)
 def test_the_picture_has_the_format_of_its_name(
     name: str, start: bytes, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_busy_rank_is_not_lost_while_another_has_not_started(forks: ForkServer
     assert [rank.code for rank in ended] == [0, 0, 0], [rank.err for rank in ended]
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_run_with_a_message(tiny_tnews: Path, tmp_path: Path) -> None:
     with started(command(*finetuning(tiny_tnews, tmp_path / "x", *LONG))) as process:
         has_checkpoint(tmp_path / "x", process)

@@ -38,6 +38,8 @@ REVIEWS = (
 )
 """Rows of one's own in several columns, with labels and weights in lists and mappings."""
 COMMANDS = {"finetune": finetune, "pretrain": pretrain}
+QUICK = ("starsaber", "rsa", "transject", "truncated-rnn")
+"""One encoder of each paper; the others resume in the slow tests."""
 
 
 def request(
@@ -103,7 +105,7 @@ def test_a_run_that_dies_after_any_step_resumes_bit_for_bit(
 @pytest.mark.parametrize(
     ("encoder", "name"),
     [
-        pytest.param(encoder, name, marks=[] if name == "finetune" or encoder == "starsaber" else pytest.mark.slow)
+        pytest.param(encoder, name, marks=[] if encoder in QUICK and name == "finetune" else pytest.mark.slow)
         for encoder in ENCODERS
         for name in COMMANDS
     ],
