@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
 
@@ -62,6 +62,9 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
             raise InvalidConfig(path, str(cause)) from None
         if fault["type"] in ("missing", "missing_argument"):
             raise InvalidConfig(path, "is required") from None
+        if fault["type"] == "dataclass_type" and (keys := _fields_at(kind, path)):
+            shown = ", ".join(keys[:3]) + (", …" if len(keys) > 3 else "")
+            raise InvalidConfig(path, f"must have keys ({shown}), and is {escaped(repr(fault['input']), 60)}") from None
         reason = fault["msg"].removeprefix("Input ")
         raise InvalidConfig(path, f"{escaped(repr(fault['input']))} {reason}") from None
 
@@ -77,6 +80,7 @@ def _fields_at(kind: Any, path: tuple[str, ...]) -> list[str]:
     """Names of the fields of the dataclass that `path` leads to, from `kind`."""
     for part in path:
         kind = {field.name: field.type for field in dataclasses.fields(kind)}.get(part)
+        kind = next(filter(dataclasses.is_dataclass, get_args(kind)), kind)  # of `Section | None`
         if not dataclasses.is_dataclass(kind):
             return []
     return [field.name for field in dataclasses.fields(kind)]

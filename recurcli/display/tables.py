@@ -152,6 +152,8 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     for part, count in plan["parameters"].items():
         listed.add_row(f"parameters, {part}", f"{count:,}")
     listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
+    if plan["values"]["prior"] and plan["command"] == "finetune":
+        listed.add_row("prior", "a linear model on n-grams, fitted beside the encoder")
     listed.add_row("steps", f"{plan['steps']:,} ({plan['steps_per_epoch']:,} an epoch)")
     listed.add_row("checkpoint", f"{plan['checkpoint_bytes'] / 1e6:,.1f} MB each")
     machine = plan["machine"]

@@ -193,3 +193,16 @@ def test_a_preset_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None
     assert Path(path).stat().st_size < MAX_BYTES
     with pytest.raises(UsageError, match="and at most 524,288 are read"):
         compose(path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("prior=linear", r"--set prior: must have keys \(kind\), and is 'linear'"),
+        ("data=5", r"--set data: must have keys \(path, files, hub, …\), and is 5"),
+        ("prior.knd=linear", r"--set prior.knd: unknown key; did you mean 'kind'\?"),
+    ],
+)
+def test_a_value_in_place_of_a_section_is_told_the_keys(setting: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        compose("starsaber-custom", settings=[setting])
