@@ -1,5 +1,7 @@
 """What tests of every floor share: the real data, a task of a few rows, a model trained on it, and a fork server."""
 
+import json
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -60,13 +62,15 @@ def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[in
 
 @pytest.fixture(scope="session")
 def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished finetuning run on the small TNEWS, with a prior."""
+    """A finished finetuning run on the small TNEWS; its prior is the sum, however small its gain."""
     path = tmp_path_factory.mktemp("runs") / "trained"
     options = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path), "--quiet"]
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    assert (
-        run(["finetune", *options, *tiny("finetuning.epochs=6", "finetuning.patience=null", "prior.kind=linear")]) == 0
-    )
+    settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "prior.kind=linear")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("recurcli.linear.prior.STANDARD_ERRORS", -math.inf)
+        assert run(["finetune", *options, *settings]) == 0
+    assert json.loads((path / "prior.json").read_text())["encoder_weight"] > 0
     for number, handler in before.items():
         signal.signal(number, handler)
     return path

@@ -60,6 +60,20 @@ def test_it_is_never_worse_than_a_part_alone(strengths: tuple[float, float], see
         assert (prior.encoder_weight, prior.linear_weight > 0) == (0, True)
 
 
+def test_the_sum_must_be_better_by_a_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 400 rows the sum turns 8 to right and k to wrong: its gain is 8 - k rows, the standard error sqrt(8 + k)."""
+    targets = np.zeros(400, np.int64)
+    for wrong, wins in ((1, True), (4, True), (5, False), (8, False)):
+        linear = np.tile([1.0, 0.0], (400, 1))
+        encoder = np.tile([0.5, 0.0], (400, 1))
+        linear[:8], encoder[:8] = [-0.1, 0.0], [4.0, 0.0]
+        linear[8 : 8 + wrong], encoder[8 : 8 + wrong] = [0.1, 0.0], [-4.0, 0.0]
+        encoder[30:50] = [-0.5, 0.0]  # wrong alone, and outvoted
+        monkeypatch.setattr("recurcli.linear.prior.fit_weights", lambda parts, *_: np.ones(len(parts)))
+        prior = Prior.fit(LINEAR, (encoder, linear), targets, lambda logits: (*accuracy(targets, logits), logits.std()))
+        assert (prior.encoder_weight, prior.linear_weight) == ((1.0, 1.0) if wins else (0.0, 1.0)), wrong
+
+
 def test_a_part_that_the_cross_entropy_rejects_is_still_a_candidate() -> None:
     """Right by a little on many rows, wrong by a lot on some: both weights of the sum are then 0."""
     targets = np.arange(90) % 3
