@@ -13,6 +13,8 @@ class Transformer(BlockEncoder):
     """L post-norm layers; 12 D² + 13 D parameters per layer at the default sizes."""
 
     Config = TransformerConfig
+    scratch_learning_rate = 3e-4
+    """Ours: on 10,000 pairs of OCNLI 49.0 % for 32.1 at 1e-3, which learns nothing there; on headlines both learn alike."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config, lambda: transformer_layer(config))
