@@ -62,7 +62,7 @@ def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[in
 
 @pytest.fixture(scope="session")
 def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished finetuning run on the small TNEWS; its prior is the sum, however small its gain."""
+    """A finished fine-tuning run on the small TNEWS. Its prior adds encoder and linear logits; neither weight is 0."""
     path = tmp_path_factory.mktemp("runs") / "trained"
     options = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path), "--quiet"]
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}

@@ -22,7 +22,7 @@ from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped, last_line
 
 IMPATIENCE = 1.0
-"""Seconds after a signal in which further signals are ignored, so that the clean-up can finish."""
+"""Seconds after the first signal during which more signals are ignored, so that clean-up can finish."""
 CLOSED_PIPE = 128 + signal.SIGPIPE
 _SMALLER = "use a smaller --batch-size or, in training, more finetuning.gradient_accumulation_steps (or pretraining.…)"
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")

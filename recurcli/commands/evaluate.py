@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.commands.trained_run import data_config, note_if_unfinished, task_of
+from recurcli.commands.trained_run import data_config, task_of
 from recurcli.data.columns import option, setting
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import Split, load_split
@@ -57,7 +57,7 @@ def evaluate(
     if not ranks.is_main:
         predictor.serve()
         return
-    yield from note_if_unfinished(run)
+    yield from RunDirectory(run).note_if_unfinished()
     task, prior = task_of(run, predictor), predictor.prior
     name = split or ("file" if data is not None and data.is_file() else "dev")
     rows = _load_rows(run, task, name, data, columns)

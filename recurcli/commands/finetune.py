@@ -137,7 +137,8 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
 def _load_pretrained(model: Classifier, init: TrainedFiles) -> None:
     """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights.
 
-    So do the vectors of pairs if the run was pretrained on single texts; those of the run are left out if `model` has none.
+    The two pair vectors of the embedding may be in only one of them. If the run has none, `model` keeps its initial ones; if
+    `model` has none, those of the run are ignored.
     """
     initial = model.state_dict()
     shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}

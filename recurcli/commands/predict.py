@@ -15,7 +15,6 @@ from recurcli.commands.prediction.output import OutputStream, is_terminal, refus
 from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
-from recurcli.commands.trained_run import note_if_unfinished
 from recurcli.data.formats.rows import Format
 from recurcli.data.input_columns import ColumnOptions, find_input_columns
 from recurcli.distributed.group import current
@@ -25,6 +24,7 @@ from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
 from recurcli.files import MANIFEST, sha256_of
 from recurcli.model.device import Precision, choose_precision
+from recurcli.runs.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
         predictor = _load(request)
-        yield from note_if_unfinished(request.run)
+        yield from RunDirectory(request.run).note_if_unfinished()
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         records, waits = open_input(input, stack, at_once=_answers_at_once(request, output))

@@ -1,6 +1,6 @@
-"""What `recur eval`, `predict` and `export` ask of a trained run: is it finished, what is its task, and where are its rows."""
+"""What `recur eval` and `recur export` ask of a trained run: its task, and where its rows are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,20 +9,7 @@ from recurcli.data.sources import adapted
 from recurcli.data.tasks import Task, task_named
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.predictor import Predictor
-from recurcli.events import Note
-from recurcli.runs.model_files import PRIOR
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.training.checkpoint import checkpoint_folders
-
-
-def note_if_unfinished(run: Path) -> Iterator[Note]:
-    """Yield a warning if the training of `run` is not finished; its model is then the best encoder so far."""
-    if not RunDirectory(run).is_finished:
-        step = next((path.name for path in checkpoint_folders(RunDirectory(run).checkpoints)), "none")
-        waits = RunDirectory(run).read_preset().get("prior") and not (run / PRIOR).is_file()
-        missing = "; its prior is not joined yet" if waits else ""
-        text = f"{run}: its training is not finished (newest checkpoint: {step}){missing}; --resume continues it"
-        yield Note(text, "warning")
 
 
 def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:

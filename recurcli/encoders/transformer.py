@@ -14,7 +14,8 @@ class Transformer(BlockEncoder):
 
     Config = TransformerConfig
     scratch_learning_rate = 3e-4
-    """Ours: on 10,000 pairs of OCNLI 49.0 % for 32.1 at 1e-3, which learns nothing there; on headlines both learn alike."""
+    """Ours. With 3e-4 the test accuracy on 10,000 OCNLI pairs is 49.0 %; with 1e-3 it is 32.1 %, below the majority
+    class. On TNEWS headlines of four classes the two rates differ by less than a point."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config, lambda: transformer_layer(config))

@@ -1,4 +1,4 @@
-"""The scores of a model beside those of its parts: the encoder, the linear model on n-grams, and their sum."""
+"""The report on a model with a prior: the metrics of the sum, and of the encoder and the linear model alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

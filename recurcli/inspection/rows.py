@@ -32,7 +32,7 @@ WINDOW_CHARACTERS = 4 << 20
 LISTED = 5
 """Texts, and lines of each, that are listed; all are counted."""
 LABEL_BITS = 31
-"""Number of low bits for the label in a number that combines a text and its label."""
+"""Bits that a label number takes in a packed (text, label) pair: (text number << LABEL_BITS) + label number."""
 
 Numbers = NDArray[np.int64]
 TokenCounter = Callable[[Sequence[tuple[str, str | None]]], NDArray[np.int64]]

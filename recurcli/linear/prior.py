@@ -15,9 +15,9 @@ from recurcli.linear.model import LinearModel
 
 Logits = NDArray[np.float64]
 NEUTRAL = np.array([0.5, 2.0])
-"""Weights of encoder and linear model to which a fit on very few rows tends: about what 600 rows of TNEWS give. Ours."""
+"""Centre of the L2 penalty on the weights of encoder and linear model. Ours: about the weights fitted on 600 TNEWS rows."""
 SMALLEST = 1e-3
-"""Smallest weight of a part alone. On rows where it knows nothing 0 would fit best, which is no model."""
+"""Lower bound of the weight of a part alone. With weight 0 all logits would be equal."""
 STANDARD_ERRORS = 1.0
 """Standard errors by which the sum must be better than a part alone, which is the simpler model (one-standard-error rule;
 Hastie, Tibshirani & Friedman, 2009, section 7.10). Ours: on TNEWS and IMDb, sums that won by 0 or 1 of 600 dev rows lost 0.1 to
@@ -30,9 +30,9 @@ class Prior:
 
     linear: LinearModel
     encoder_weight: float
-    """0: the linear model alone is the best on the dev rows."""
+    """0 if the linear model alone was selected."""
     linear_weight: float
-    """0: the encoder alone is the best on the dev rows."""
+    """0 if the encoder alone was selected."""
     rows: int
     """Number of dev rows on which the weights were fitted."""
 

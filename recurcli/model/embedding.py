@@ -22,7 +22,10 @@ def _orthonormal_table(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def in_both_texts(ids: Tensor, second: Tensor, vocab_size: int) -> Tensor:
-    """Return which tokens of `ids` (B, T) stand in the other text of their pair too; `second` marks the second text."""
+    """Return a bool mask (B, T): True at each token of `ids` (B, T) that also occurs in the other text of its pair.
+
+    `second` (B, T) is True in the second text.
+    """
     in_second = torch.zeros(len(ids), vocab_size, dtype=torch.bool, device=ids.device)
     in_first = in_second.clone()
     rows = torch.arange(len(ids), device=ids.device).unsqueeze(1).expand_as(ids)
@@ -79,12 +82,19 @@ class TokenEmbedding(nn.Module):
         if self.concatenate_positions:
             positions = sinusoidal_positions(x.new_empty(1, ids.shape[1], self.hidden_size - x.shape[-1]))
             x = torch.cat([x, positions.expand(len(ids), -1, -1)], dim=-1)  # (B, T, D)
+        if self.second_text is not None or self.match is not None:
+            x = self._mark_pairs(x, ids)
+        return self.dropout(x)
+
+    def _mark_pairs(self, x: Tensor, ids: Tensor) -> Tensor:
+        """Return `x` (B, T, D) plus the learned vectors of second texts and of matches; ids (B, T)."""
         second = (ids == self.separator_id).cumsum(dim=1) > 0
         if self.second_text is not None:
             x = x + second.unsqueeze(2) * self.second_text
         if self.match is not None:
-            x = x + (in_both_texts(ids, second, len(self.weight)) & (ids != self.unknown_id)).unsqueeze(2) * self.match
-        return self.dropout(x)
+            matches = in_both_texts(ids, second, len(self.weight)) & (ids != self.unknown_id)
+            x = x + matches.unsqueeze(2) * self.match
+        return x
 
     def table(self) -> Tensor:
         """Return the vectors (V, W) of all tokens."""

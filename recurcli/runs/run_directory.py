@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from recurcli.data.config import DataConfig
 from recurcli.errors import ModelError, UsageError
+from recurcli.events import Note
 from recurcli.files import MANIFEST, locked, open_no_follow, remove, sync_directory, to_json, write_atomically, writing
 from recurcli.model.config import FORMAT_VERSION
 from recurcli.model.saved import require_format
@@ -27,7 +28,14 @@ CONTENTS = (PRESET, *MODEL_FILES, LINEAR_MODEL, PRIOR, MANIFEST, METRICS, PREDIC
 LOCK = ".lock"
 RunStatus = Literal["new", "unfinished", "finished"]
 """new: train from the beginning and replace an older run, if there is one; unfinished: resume; finished: nothing to do."""
+_STEP = re.compile(r"step-(\d{8,12})")
 _HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})\n)?")
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """Return the checkpoint folders, sorted by step number, the newest first."""
+    found = [(int(match[1]), path) for path in folder.glob("step-*") if (match := _STEP.fullmatch(path.name))]
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _is_leftover(name: str) -> bool:
@@ -76,6 +84,17 @@ class RunDirectory:
                     (self.path / LOCK).unlink()
                     with contextlib.suppress(OSError):
                         self.path.rmdir()
+
+    def note_if_unfinished(self) -> Iterator[Note]:
+        """Yield a warning if the training has not ended. The model is then the best encoder so far, without its prior."""
+        if not self.is_finished:
+            step = next((path.name for path in checkpoint_folders(self.checkpoints)), "none")
+            waits = self.read_preset().get("prior") and not (self.path / PRIOR).is_file()
+            missing = "; its prior is not joined yet" if waits else ""
+            text = (
+                f"{self.path}: its training is not finished (newest checkpoint: {step}){missing}; --resume continues it"
+            )
+            yield Note(text, "warning")
 
     def check_output(self, command: str, *, resume: bool, overwrite: bool) -> RunStatus:
         """Return the status of the folder for a training run of `command` with these options.

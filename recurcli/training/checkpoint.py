@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +14,10 @@ from recurcli.errors import ModelError, NumericError, UsageError, escaped
 from recurcli.files import commit_directory, read_limited, remove, to_json, verify_manifest, writing
 from recurcli.model.config import FORMAT_VERSION
 from recurcli.model.saved import load_tensors, require_format, save_tensors
+from recurcli.runs.run_directory import checkpoint_folders
 from recurcli.training.fit import TrainingState
 from recurcli.validation import parse_config
 
-_NAME = re.compile(r"step-(\d{8,12})")
 _REQUIRED = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
@@ -97,12 +96,6 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     if damaged:
         raise ModelError(f"{damaged[0][1]}; no checkpoint is left to resume from; start again with --overwrite")
     return None, []
-
-
-def checkpoint_folders(folder: Path) -> list[Path]:
-    """Return the checkpoint folders, sorted by step number, the newest first."""
-    found = [(int(match[1]), path) for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _refuse_link(folder: Path) -> None:

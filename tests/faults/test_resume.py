@@ -39,7 +39,7 @@ REVIEWS = (
 """Rows of one's own in several columns, with labels and weights in lists and mappings."""
 COMMANDS = {"finetune": finetune, "pretrain": pretrain}
 QUICK = ("starsaber", "rsa", "transject", "truncated-rnn")
-"""One encoder of each paper; the others resume in the slow tests."""
+"""The encoders whose resume runs in the default suite, one for each paper. The slow tests cover all encoders."""
 
 
 def request(

@@ -15,7 +15,6 @@ from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
-from recurcli.evaluation.metrics import Report
 from recurcli.evaluation.parts import report_with_parts
 from recurcli.events import Note
 from recurcli.linear.config import PriorConfig
@@ -82,21 +81,21 @@ class DevEvaluation:
     """Whether the logits of the linear model are added to those of the encoder, once it is trained; None: they are not."""
 
     def score(self) -> DevScore:
-        """Return the dev metric and loss of the current weights. Raises StopTraining if a rank received a signal to stop.
+        """Evaluate the encoder on the dev rows and return its dev metric and loss.
 
-        They are those of the encoder alone, so that a prior changes nothing in its training.
+        The prior is left out, so it does not affect training. Raises StopTraining if a rank received a signal to stop.
         """
-        _, report = self._evaluate()
-        score = None if report is None else (report.metrics[self.metric_name], report.loss)
+        logits = self._encoder_logits()
+        score = self._score(logits) if self.inference.ranks.is_main else None
         return DevScore(*self.inference.ranks.broadcast(score))
 
     def write_report(self, folder: Path) -> dict[str, Any]:
-        """Write predictions.dev.jsonl and prior.json in `folder` (rank 0); returns the metrics for result.json.
+        """Write predictions.dev.jsonl and, for a prior, prior.json in `folder` (rank 0). Returns the metrics for result.json.
 
         Raises StopTraining if a rank has received a signal to stop.
         """
-        encoder, report = self._evaluate()
-        if report is None:
+        encoder = self._encoder_logits()
+        if not self.inference.ranks.is_main:
             return {}
         names, labels = self.task.labels, self._labels()
         linear = prior = None
@@ -115,16 +114,20 @@ class DevEvaluation:
             facts["linear_floor"] = self.linear.facts()
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
 
-    def _rank(self, logits: np.ndarray) -> tuple[float, float]:
-        """Return the dev metric of `logits`, and the negative loss, which decides between equal metrics."""
+    def _score(self, logits: np.ndarray) -> DevScore:
+        """Return the dev metric and loss of `logits` (N, C)."""
         report = report_of(logits, self._labels(), self.task)
         assert report.loss is not None
-        return report.metrics[self.metric_name], -report.loss
+        return DevScore(report.metrics[self.metric_name], report.loss)
 
-    def _evaluate(self) -> tuple[np.ndarray, Report | None]:
-        """Return the logits of the encoder and, on rank 0, the report on them."""
-        logits = predict_logits(self.model, self.tokens, self.inference, between=self.stop.raise_if_agreed)
-        return logits, report_of(logits, self._labels(), self.task) if self.inference.ranks.is_main else None
+    def _rank(self, logits: np.ndarray) -> tuple[float, float]:
+        """Return what is larger for better `logits` (N, C): the dev metric, then the negative dev loss."""
+        score = self._score(logits)
+        return score.metric, -score.loss
+
+    def _encoder_logits(self) -> np.ndarray:
+        """Return the logits (N, C) of the encoder alone. Raises StopTraining if a rank received a signal to stop."""
+        return predict_logits(self.model, self.tokens, self.inference, between=self.stop.raise_if_agreed)
 
     def _labels(self) -> list[str]:
         return [str(example.label) for example in self.split.examples]

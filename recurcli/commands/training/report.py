@@ -106,7 +106,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
 
 
 def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator[Note]:
-    """Yield notes on an early stop, a best model that is the last, a missed floor, and classes that are never predicted."""
+    """Yield notes on early stopping, a best model that is the last, a missed floor, and classes that are never predicted."""
     steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
     if steps < total:
         assert config.learning_rate is not None, "settle_schedule replaces null"
