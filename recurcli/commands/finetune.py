@@ -1,6 +1,6 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from recurcli.commands.training.setup import (
     encode_splits,
     settle_tokens,
 )
+from recurcli.data.columns import setting
+from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import labels_that_look_alike
@@ -50,6 +52,9 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
         given = None if init is None else init.tokenizer
+        if preset.data.extra_rows:
+            train = yield from _add_extra_rows(train, preset.data)
+            splits["train"] = train
         texts = train.texts
         tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
@@ -90,6 +95,25 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
             )
         )
+
+
+def _add_extra_rows(train: Split, config: DataConfig) -> Generator[Note, None, Split]:
+    """Return the training rows with those of `data.extra_rows`; yields their number.
+
+    Raises UsageError if the rows are pairs.
+    """
+    columns = " and ".join(f"'{escaped(str(name))}'" for name in config.extra_rows)
+    if train.columns.pair:
+        raise UsageError(
+            f"data.extra_rows: {columns} has single texts, but the rows are pairs; {setting('extra_rows', '[]')}"
+        )
+    longer = train.with_extra_rows()
+    added = len(longer.examples) - len(train.examples)
+    if added:
+        yield Note(f"train: {added:,} extra rows from {columns}, each with the label of its row")
+    else:
+        yield Note(f"train: no extra rows, since no row has a text in {columns} (data.extra_rows)", "warning")
+    return longer
 
 
 def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:

@@ -40,6 +40,8 @@ class Columns(NamedTuple):
     texts: TextColumns
     label: str | None
     id: str | None
+    extra: tuple[str, ...] = ()
+    """Columns of `data.extra_rows`."""
 
 
 @dataclass
@@ -133,13 +135,15 @@ def find_columns(
     layout: Layout = PLAIN,
     *,
     labelled: bool | None,
+    extra: bool = False,
     way_out: Callable[[str, str], str] = setting,
 ) -> Columns:
     """Find the columns of labelled rows: those that `config` and `task` name, else those with a usual name.
 
     JSON rows may have different keys, so that named columns are not looked up; an id is required only if `config` names
-    it. `labelled` None: the label is optional unless `config` names it. `way_out`: `setting` or `option`. Raises DataError
-    for a column that is missing or has no usual name.
+    it. `labelled` None: the label is optional unless `config` names it. `extra`: whether the columns of `config.extra_rows`
+    are read; they may be missing. `way_out`: `setting` or `option`. Raises DataError for another column that is missing or
+    has no usual name.
     """
     names = records.columns
     numbered, hint = records.format in ("tsv", "csv"), ""
@@ -184,4 +188,6 @@ def find_columns(
         row_id = named(str(config.id), "id")
     elif row_id not in names:
         row_id = next((name for name in ID_NAMES if name in names), row_id)
-    return Columns(texts, label, row_id if records.format == "jsonl" or row_id in names else None)
+    wanted_extra = tuple(str(name) for name in config.extra_rows if extra)
+    extra_names = wanted_extra if records.format == "jsonl" else columns.find_all(wanted_extra)
+    return Columns(texts, label, row_id if records.format == "jsonl" or row_id in names else None, extra_names)

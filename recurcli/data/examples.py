@@ -16,7 +16,7 @@ from recurcli.data.formats.rows import Format, Record, Records, kind_of
 from recurcli.data.listops import listops_rows
 from recurcli.data.sources import Source, adapted, find_source, load_hub_split
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
-from recurcli.data.values import BadRow, TextColumns, label_of, ordered_labels, refuse_what_are_no_labels
+from recurcli.data.values import BadRow, TextColumns, joined, label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note
 from recurcli.files import sha256_of
@@ -32,6 +32,8 @@ class Example(NamedTuple):
     text: str
     pair: str | None
     label: str | None
+    extra: tuple[str, ...] = ()
+    """Texts of the columns `data.extra_rows`, without empty ones."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Split:
     def texts(self) -> list[tuple[str, str | None]]:
         """The text and second text of each example."""
         return [(example.text, example.pair) for example in self.examples]
+
+    def with_extra_rows(self) -> "Split":
+        """Return the split with the extra texts of its examples as examples of their own, after all others."""
+        extra = [Example(row.id, text, None, row.label) for row in self.examples for text in row.extra]
+        return replace(self, examples=[*self.examples, *extra])
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -103,7 +110,8 @@ def load_split(
         rows = (Record(line, row._asdict()) for line, row in enumerate(listops_rows(task, split), 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
-        columns = find_columns(records, task, config, layout, labelled=labelled, way_out=way_out)
+        extra = split == "train"
+        columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, way_out=way_out)
         everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
         return everything
@@ -245,7 +253,10 @@ def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[s
     if columns.label is None:
         return Example(row_id, text, pair, None)
     label = label_of(record.fields, columns.label, task, renamed)
-    return None if label == task.dropped_label else Example(row_id, text, pair, label)
+    if label == task.dropped_label:
+        return None
+    extra = (joined(record.fields, (key,)) for key in columns.extra if record.fields.get(key) is not None)
+    return Example(row_id, text, pair, label, tuple(text for text in extra if text))
 
 
 def _id_of(value: Any) -> str:
@@ -259,5 +270,5 @@ def _id_of(value: Any) -> str:
 def _sha256_of_rows(examples: list[Example]) -> str:
     digest = hashlib.sha256()
     for example in examples:
-        digest.update(json.dumps(example, ensure_ascii=False).encode() + b"\n")
+        digest.update(json.dumps([*example[:4], *example.extra], ensure_ascii=False).encode() + b"\n")
     return digest.hexdigest()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import find_source
-from recurcli.errors import DataError, UsageError
+from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note, RowsDone
 from recurcli.export.clue import validate, write_submission
 from recurcli.export.clue_file import Target
@@ -39,8 +39,15 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
             target = Target(run.task, split)
             if (rows := _test_rows(target, run.data)) is None:
                 yield Note(f"{target.name} is left out: {target.test_file} is missing", "warning")
+            elif empty := _empty_column(target, run.data):
+                reason = (
+                    f"the run reads the column '{escaped(empty)}', which is empty in all rows of {target.test_file}"
+                )
+                yield Note(f"{target.name} is left out: {reason}", "warning")
             else:
                 answers.append(_Answer(target, run, rows))
+    if not answers:
+        raise DataError("no submission can be made of these runs; the reasons stand above")
     labels: dict[str, list[str]] = {}
     done, total = 0, sum(len(answer.rows.examples) for answer in answers)
     for target, run, rows in answers:
@@ -71,6 +78,19 @@ def _test_rows(target: Target, config: DataConfig) -> Split | None:
             f"{target.rows:,}, and each needs its line in {target.name}"
         )
     return rows
+
+
+def _empty_column(target: Target, config: DataConfig) -> str | None:
+    """Return the first of several columns of the text that is empty in all test rows; None if there is none.
+
+    TNEWS 1.1 has no keywords, for example: a run that learned from them would predict its rows badly.
+    """
+    columns = config.text if isinstance(config.text, tuple) else ()
+    for column in map(str, columns if len(columns) > 1 else ()):
+        rows = load_split(target.task, target.split, replace(config, text=(column,), skip_bad_rows=False))
+        if not any(example.text for example in rows.examples):
+            return column
+    return None
 
 
 def _has_test_file(target: Target, config: DataConfig) -> bool:

@@ -97,7 +97,7 @@ class SplitRows:
 
     def add(self, line: int, example: Example) -> None:
         """Add a usable row."""
-        _, text, pair, label = example
+        text, pair, label = example.text, example.pair, example.label
         self.lines.append(line)
         self.texts += digest(text if pair is None else f"{text}\0{pair}")
         if self.columns.id is not None:

@@ -55,6 +55,35 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
     assert load_split(AFQMC, "train", named).examples == [Example("k", "a", "b", "1")]
 
 
+def test_extra_rows_have_the_label_of_their_row_and_never_that_of_a_dev_row(tmp_path: Path) -> None:
+    rows = [
+        tnews_row(("102", "116")[n % 2], f"句{n}", keywords=("", None, f"词{n}")[n % 3], tags=[f"a{n}", "b"])
+        for n in range(40)
+    ]
+    del rows[5]["keywords"]
+    path = write_json(tmp_path / "x.json", *rows)
+    train = load_split(TNEWS, "train", config(path, extra_rows=("keywords", "tags")), divided=True)
+    assert train.dev is not None
+    assert {row.id for row in train.dev.examples}.isdisjoint({row.id for row in train.examples})
+    longer = train.with_extra_rows()
+    assert longer.examples[: len(train.examples)] == train.examples
+    expected = [
+        (row.id, text, row.label)
+        for row in train.examples
+        for text in ([f"词{row.id}"] if int(row.id) % 3 == 2 and row.id != "5" else []) + [f"a{row.id} b"]
+    ]
+    assert [(row.id, row.text, row.label) for row in longer.examples[len(train.examples) :]] == expected
+    assert load_split(TNEWS, "dev", config(path, extra_rows=("keywords",))).examples[2].extra == ()
+    missing = load_split(TNEWS, "train", config(path, extra_rows=("keyword",)))
+    assert missing.with_extra_rows() == missing
+    (tmp_path / "x.tsv").write_text("sentence\tlabel\tkey words\na\t102\tk\nb\t102\t\n")
+    for columns, found in ((("key words",), [Example("0", "k", None, "102")]), (("keywords",), [])):
+        assert (
+            load_split(TNEWS, "train", config(tmp_path / "x.tsv", extra_rows=columns)).with_extra_rows().examples[2:]
+            == found
+        )
+
+
 def test_a_named_second_text_makes_a_pair_of_a_single_text_task(tmp_path: Path) -> None:
     path = write_json(tmp_path / "x.json", tnews_row(keywords="k"))
     assert load_split(TNEWS, "dev", config(path, pair="keywords")).examples[0].pair == "k"

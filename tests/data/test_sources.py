@@ -157,7 +157,7 @@ def test_news_in_the_authors_own_files_have_no_header(tmp_path: Path) -> None:
         load(tmp_path / "mine.csv", "dev", "agnews", divided=False)
     train, dev = (load(tmp_path, split, "agnews") for split in ("train", "dev"))
     assert (len(train.examples), len(dev.examples)) == (18, 2)
-    assert train.examples[0][1:] == ('Oil 0 Prices, "again"', None, "Business")
+    assert train.examples[0][1:4] == ('Oil 0 Prices, "again"', None, "Business")
     assert {example.label for example in dev.examples} == {"Business", "Sci/Tech"}
 
 
