@@ -203,6 +203,7 @@ def build_model(
         embedding_orthonormal=preset.embedding.orthonormal,
         embedding_segments=preset.embedding.segments and pairs,
         embedding_matches=preset.embedding.matches and pairs,
+        embedding_ngrams=preset.embedding.ngrams,
         separator_id=tokenizer.separator_id,
         unknown_id=-1 if tokenizer.unknown_id is None else tokenizer.unknown_id,
         pooling=preset.pooling,
