@@ -151,7 +151,8 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     listed.add_row("vocabulary", f"{plan['vocabulary']:,} tokens; a training row has {plan['mean_length']} on average")
     for part, count in plan["parameters"].items():
         listed.add_row(f"parameters, {part}", f"{count:,}")
-    listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
+    if plan["forward_flops_per_token"] is not None:
+        listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
     if plan["values"]["prior"] and plan["command"] == "finetune":
         listed.add_row("prior", "a linear model on n-grams, fitted beside the encoder")
     listed.add_row("steps", f"{plan['steps']:,} ({plan['steps_per_epoch']:,} an epoch)")
