@@ -63,9 +63,12 @@ def show(*parts: RenderableType) -> None:
 
 
 def _is_too_wide(part: Table, screen: Console) -> bool:
-    if screen.width >= NARROW or not part.show_header:
-        return False
-    return Measurement.get(screen, screen.options.update(max_width=UNLIMITED), part).maximum > screen.width
+    return screen.width < NARROW and part.show_header and width_of(part, screen) > screen.width
+
+
+def width_of(part: Table, screen: Console) -> int:
+    """The width in characters of a table that is not squeezed."""
+    return Measurement.get(screen, screen.options.update(max_width=UNLIMITED), part).maximum
 
 
 def _as_blocks(wide: Table) -> Table:

@@ -3,16 +3,18 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, UsageError
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import find_difference, require_same
 from recurcli.files import sha256_of
-from recurcli.preset import ResolvedPreset
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
+
+if TYPE_CHECKING:
+    from recurcli.preset import ResolvedPreset
 
 Event = Note | Progress | Finished
 Section = Literal["pretraining", "finetuning"]
@@ -27,7 +29,7 @@ FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every")
 class TrainingRequest:
     """The options of `recur pretrain` or `recur finetune`."""
 
-    resolved: ResolvedPreset
+    resolved: "ResolvedPreset"
     output: Path
     init: Path | None = None
     """The pretrained run to start from; None: random initial weights."""
@@ -51,10 +53,12 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
 def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
     """Return whether `request` resumes a finished run with its own preset, so that nothing is left to train.
 
-    It is False under torchrun, whose ranks decide together.
+    It is False under torchrun, whose ranks decide together, and for a device that only torch can tell to exist.
     """
-    run = RunDirectory(request.output)
+    run, device = RunDirectory(request.output), request.resolved.preset.runtime.device
     if not request.resume or request.dry_run or current().heartbeat is not None or not run.is_finished:
+        return False
+    if device not in ("auto", "cpu"):
         return False
     asked = request.resolved.preset.to_dict()
     try:
