@@ -91,16 +91,21 @@ _LATEX = {
 }
 
 
+def _in_latex(text: str) -> str:
+    """Return `text` with the characters that LaTeX would read as commands escaped, and with minus signs before numbers."""
+    return re.sub(r"(?<![\w$-])-(?=\d)", "$-$", "".join(_LATEX.get(character, character) for character in text))
+
+
 def _latex(result: Mapping[str, Any]) -> str:
     def drawn(rows: Rows, left: int) -> list[str]:
-        lines = [" & ".join("".join(_LATEX.get(c, c) for c in text) for text in row) + r" \\" for row in rows]
+        lines = [" & ".join(map(_in_latex, row)) + r" \\" for row in rows]
         columns = "l" * left + "r" * (len(rows[0]) - left)
         begin = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
         return [*begin, lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
 
     lines = [r"% needs \usepackage{booktabs}", *drawn(_group_rows(result), _keys_of(result))]
     if result["tests"]:
-        note = "".join(_LATEX.get(c, c) for c in sentence_on_rows(result))
+        note = _in_latex(sentence_on_rows(result))
         lines += ["", *drawn(_test_rows(result), 2), *(["", f"% {note}"] if note else [])]
     return "\n".join(lines) + "\n"
 

@@ -101,8 +101,8 @@ def bootstrap_difference(
     `first` and `second` are the scores of the runs (R,), the others those on the same resampled rows (R, B), from
     `resampled_scores`. Rows are resampled jointly (Koehn, EMNLP 2004). To each group's mean the error of its seeds is
     added, drawn from Student's t with R - 1 degrees of freedom, because two or three seeds drawn with replacement
-    understate it: with two seeds that differ much, such a bootstrap finds a difference at 0.05 in 16 % of 300 simulations
-    without one, this one in 4 %. A group of one run adds none: the result then holds for that run.
+    understate it: with two seeds of standard deviation 0.01 and 10,000 rows, such a bootstrap is below 0.05 in 16 % of
+    simulations without a difference, and this one in 4 %. A group of one run adds none: the result then holds for that run.
     """
     import numpy as np
 
