@@ -1,6 +1,5 @@
 """`recur export`: writes trained classifiers, or their predictions, in a format of another tool."""
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
+from recurcli.files import require_writable
 from recurcli.model.device import Precision
 
 FORMATS: dict[str, ExportFormat] = {"clue": ExportFormat(export_clue, ".zip", "a CLUE submission is a zip")}
@@ -53,9 +53,4 @@ def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> Non
     """Raise UsageError if `output` has the wrong suffix or cannot be written."""
     if output.suffix != format.suffix:
         raise UsageError(f"{output}: {format.title}; name it {output.name}{format.suffix}")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
-    if output.is_dir():
-        raise UsageError(f"{output}: is a folder; choose another --output")
-    if os.path.lexists(output) and not overwrite:
-        raise UsageError(f"{output}: exists already; replace it with --overwrite")
+    require_writable(output, overwrite=overwrite)

@@ -1,14 +1,25 @@
 """The section `embedding` of a preset, and the keys of config.json."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from recurcli.errors import ModelError, escaped
 from recurcli.validation import STRICT
 
 Pooling = Literal["mean", "max", "first", "last"]
 PairPooling = Literal["joint", "sides"]
 FORMAT_VERSION = 2
 """Format version of preset.yaml, config.json and checkpoints. A file with another version raises ModelError."""
+
+
+def require_format(version: object, path: Path) -> None:
+    """Raise ModelError if `version`, the format version in the file at `path`, is not FORMAT_VERSION."""
+    if version != FORMAT_VERSION:
+        raise ModelError(
+            f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}: "
+            "train the run again, or use the recur that wrote it"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from torchrun import command, has_checkpoint, started, workers
 from recurcli.cli.process import explained
 from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
-from recurcli.commands.training.setup import TrainingRequest
+from recurcli.commands.training.request import TrainingRequest
 from recurcli.encoders import ENCODERS
 from recurcli.errors import Interrupted, UsageError
 from recurcli.events import Progress
