@@ -151,7 +151,7 @@ def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, Non
         config = data_config(run, None)
         train = load_split(task, "train", config, divided=True)
         dev = train.dev or load_split(task, "dev", config, divided=True)
-    except DataError as error:
+    except (DataError, UsageError) as error:  # a classifier fitted in Python names no data
         yield Note(f"{unknown}: {error}", "warning")
         return counts
     for split, known in (("train", train), ("dev", dev)):

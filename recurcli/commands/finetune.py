@@ -45,10 +45,8 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
             yield from finished_run(request)
             return
         init = None if request.init is None else _read_init(request.init, preset)
-        task = task_named(preset.task)
-        train = load_split(task, "train", preset.data, divided=True)
-        task = with_labels_of(task, train, preset.data)
-        splits = {"train": train, "dev": train.dev or load_split(task, "dev", preset.data, divided=True)}
+        task, splits = _load_splits(request)
+        train = splits["train"]
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
         given = None if init is None else init.tokenizer
@@ -95,6 +93,18 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
             )
         )
+
+
+def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
+    """Return the task with its labels, and the train and dev rows: those of the request, else those that the preset names."""
+    config = request.resolved.preset.data
+    task = task_named(request.resolved.preset.task)
+    if request.splits is not None:
+        task = replace(with_labels_of(task, request.splits["train"], config), floors={}, hub=None)
+        return task, {**request.splits}
+    train = load_split(task, "train", config, divided=True)
+    task = with_labels_of(task, train, config)
+    return task, {"train": train, "dev": train.dev or load_split(task, "dev", config, divided=True)}
 
 
 def _add_extra_rows(train: Split, config: DataConfig) -> Generator[Note, None, Split]:

@@ -115,19 +115,37 @@ def load_split(
         everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
         return everything
-    splitter = DevSplitter(task.dev_every, config.dev_seed)
+    train, dev = draw_dev_rows(everything, task.dev_every, config.dev_seed)
+    if split == "train":
+        return train
+    return require_dev_rows(dev, everything, records.name, task.dev_every)
+
+
+def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
+    """Return rows of (text, second text or None, label) as the split that a file of them would be."""
+    examples = [Example(str(number), *row) for number, row in enumerate(rows)]
+    pairs = any(example.pair is not None for example in examples)
+    columns = TextColumns(("text",), ("pair",) if pairs else ())
+    return Split(examples, None, _sha256_of_rows(examples), columns, "label")
+
+
+def draw_dev_rows(everything: Split, every: int, seed: int) -> tuple[Split, Split]:
+    """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see DevSplitter)."""
+    splitter = DevSplitter(every, seed)
     sides: tuple[list[Example], list[Example]] = ([], [])
     for example in everything.examples:
         sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
     dev = replace(everything, examples=sides[True])
-    if split == "train":
-        dev = replace(dev, dropped=0, bad=[])  # counted once, with the training rows
-        return replace(everything, examples=sides[False], dev=dev if dev.examples else None)
+    counted_once = replace(dev, dropped=0, bad=[])  # with the training rows
+    return replace(everything, examples=sides[False], dev=counted_once if dev.examples else None), dev
+
+
+def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Split:
+    """Return the rows `dev` that were drawn from `everything`, called `name`. Raises DataError if there are none."""
     if not dev.examples:
         raise DataError(
-            f"{records.name}: none of its {len(everything.examples):,} rows becomes a dev row; one in {splitter.every} "
-            "rows of a class does (data.dev_every), never the first, and equal texts stay together; add rows, or a "
-            "file of dev rows"
+            f"{name}: none of its {len(everything.examples):,} rows becomes a dev row; one in {every} rows of a class does "
+            "(data.dev_every), never the first, and equal texts stay together; add rows, or a file of dev rows"
         )
     return dev
 
@@ -153,7 +171,8 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
     drawn = (
         f"about one in {every} rows of each class, drawn by data.dev_seed {config.dev_seed}; equal texts stay together"
     )
-    name = "the Hub" if train.path is None else train.path.name
+    remote = adapted(task, config).hub is not None
+    name = train.path.name if train.path is not None else "the Hub" if remote else "the data"
     yield Note(f"{name} holds train and dev rows: {len(train.dev.examples):,} rows are dev rows, {drawn}")
     counts = Counter(example.label for example in (*train.examples, *train.dev.examples))
     single = ordered_labels(str(label) for label, count in counts.items() if count == 1)

@@ -79,11 +79,21 @@ def _foreign_encoders() -> set[str]:
     return {point.name for point in entry_points(group="recurcli.encoders")}
 
 
-def compose(name: str, *, data: Path | str | None = None, settings: Sequence[str] = ()) -> ResolvedPreset:
-    """Resolve `--preset name`, then apply `--data` and `--set`. Raises UsageError with file and line for any fault."""
+def compose(
+    name: str,
+    *,
+    data: Path | str | None = None,
+    settings: Sequence[str] = (),
+    overrides: Mapping[str, tuple[str, Any]] | None = None,
+) -> ResolvedPreset:
+    """Resolve `--preset name`, then apply `--data`, `--set` and `overrides`. Raises UsageError with the place of a fault.
+
+    `overrides` maps a dotted key to the option that sets it and its value.
+    """
     chain = _chain(name)
     options = [] if data is None else [_layer("--data", ("data", "path"), str(data))]
     options += [_setting_layer(setting) for setting in settings]
+    options += [_layer(source, tuple(key.split(".")), value) for key, (source, value) in (overrides or {}).items()]
     task, encoder = _choices([*chain, *options], name)
     folder = preset_folder()
     config = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config

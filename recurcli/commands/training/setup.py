@@ -44,6 +44,8 @@ class TrainingRequest:
     resume: bool = False
     overwrite: bool = False
     dry_run: bool = False
+    splits: Mapping[str, Split] | None = None
+    """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 
     def __post_init__(self) -> None:
         if self.resume and self.overwrite:
