@@ -1,6 +1,6 @@
 """The `recur pretrain` and `recur finetune` commands: their options and help."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,17 +11,24 @@ from recurcli.cli.options import (
     BatchSize,
     Data,
     Debug,
+    Dev,
     Device,
     DryRun,
+    Epochs,
     Json,
+    LearningRate,
     Output,
     Overwrite,
     PrecisionOption,
     Preset,
     Quiet,
     Resume,
+    Seed,
     Settings,
+    Test,
+    Train,
 )
+from recurcli.errors import UsageError
 
 if TYPE_CHECKING:
     from recurcli.commands.training.run import Event
@@ -34,6 +41,9 @@ def pretrain(
     data: Data = None,
     output: Output = None,
     settings: Settings = None,
+    seed: Seed = None,
+    epochs: Epochs = None,
+    learning_rate: LearningRate = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
@@ -50,8 +60,10 @@ def pretrain(
     """
     from recurcli.preset import compose
 
-    settings = [*(settings or []), *_as_settings("pretraining", device, precision, batch_size)]
-    resolved = compose(preset, data=data, settings=settings)
+    given = {"seed": seed, "epochs": epochs, "learning-rate": learning_rate, "batch-size": batch_size}
+    given |= {"device": device, "precision": precision}
+    overrides = _overrides("pretraining", settings or [], given)
+    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
     from recurcli.commands.pretrain import pretrain as command
     from recurcli.commands.training.setup import TrainingRequest
 
@@ -66,8 +78,14 @@ def pretrain(
 def finetune(
     preset: Preset,
     data: Data = None,
+    train: Train = None,
+    dev: Dev = None,
+    test: Test = None,
     output: Output = None,
     settings: Settings = None,
+    seed: Seed = None,
+    epochs: Epochs = None,
+    learning_rate: LearningRate = None,
     init: Annotated[
         Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
     ] = None,
@@ -87,8 +105,19 @@ def finetune(
     """
     from recurcli.preset import compose
 
-    settings = [*(settings or []), *_as_settings("finetuning", device, precision, batch_size)]
-    resolved = compose(preset, data=data, settings=settings)
+    if train is not None and data is not None and data.is_file():
+        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
+    given: dict[str, object] = {
+        "seed": seed,
+        "epochs": epochs,
+        "learning-rate": learning_rate,
+        "batch-size": batch_size,
+    }
+    given |= {"device": device, "precision": precision}
+    for split, path in (("train", train), ("dev", dev), ("test", test)):
+        given[split] = path and str(path.expanduser().absolute())
+    overrides = _overrides("finetuning", settings or [], given)
+    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
     from recurcli.commands.finetune import finetune as command
     from recurcli.commands.training.setup import TrainingRequest
 
@@ -97,10 +126,28 @@ def finetune(
     _show(command(request), request, json=json, quiet=quiet)
 
 
-def _as_settings(section: str, device: str | None, precision: str | None, batch_size: int | None) -> list[str]:
-    """Return the options --device, --precision and --batch-size as KEY=VALUE settings of the preset."""
-    values = {"runtime.device": device, "runtime.precision": precision, f"{section}.batch_size": batch_size}
-    return [f"{key}={value}" for key, value in values.items() if value is not None]
+def _overrides(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
+    """Return what the options `given` by name set in a preset: key to option and value. None: not given.
+
+    --device, --precision and --batch-size come after --set. Raises UsageError if --set sets the key of another one.
+    """
+    from recurcli.strict_yaml import parse_value
+
+    keys = {
+        **dict.fromkeys(("seed", "device", "precision"), "runtime"),
+        **dict.fromkeys(("epochs", "learning-rate", "batch-size"), section),
+        **dict.fromkeys(("train", "dev", "test"), "data.files"),
+    }
+    overrides = {}
+    for name, value in given.items():
+        key = f"{keys[name]}.{name.replace('-', '_')}"
+        if value is None:
+            continue
+        twice = any(setting.partition("=")[0].strip() == key for setting in settings)
+        if twice and name not in ("device", "precision", "batch-size"):
+            raise UsageError(f"--{name} and --set {key} set the same key; give one of them")
+        overrides[key] = (f"--{name}", parse_value(str(value), f"--{name}") if name == "epochs" else value)
+    return overrides
 
 
 def _show(events: "Iterator[Event]", request: "TrainingRequest", *, json: bool, quiet: bool) -> None:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from recurcli.data.columns import Columns, find_columns, setting
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import DevSplitter
+from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Format, Record, Records, kind_of
 from recurcli.data.listops import listops_rows
-from recurcli.data.sources import Source, adapted, find_source, load_hub_split
+from recurcli.data.sources import Source, adapted, find_source, is_local, load_hub_split
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
 from recurcli.data.values import BadRow, TextColumns, joined, label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, UsageError, escaped
@@ -83,7 +83,8 @@ def load_split(
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
-    `config.path` is a folder with the task's files, a parent of folders named by task, or one file, which is the split.
+    The file is the one that `config.files` names. Else `config.path` is a folder with the task's files, a parent of folders
+    named by task, or one file, which is the split.
     With `divided` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
@@ -94,15 +95,17 @@ def load_split(
     of which no row is a dev row.
     """
     task = adapted(task, config)
-    labelled = task.has_labels(split) if labelled is None else labelled
+    if labelled is None:
+        labelled = task.has_labels(split) or config.named_file(split) is not None
     path, layout = None, PLAIN
-    if config.path is not None:
+    if is_local(config, split):
         source = find_source(task, split, config, divided=divided)
         path, layout, is_divided = source
         records = open_source(source, task, config)
         labelled = labelled and split not in layout.unlabelled
     elif task.hub is not None:
         records, is_divided = load_hub_split(task, split)
+        is_divided = is_divided and not config.has_own_dev_file
         labelled = labelled and not any(split in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
@@ -148,6 +151,12 @@ def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Sp
             "(data.dev_every), never the first, and equal texts stay together; add rows, or a file of dev rows"
         )
     return dev
+
+
+def count_known_rows(rows: Split, others: Split) -> int:
+    """Return the number of `rows` whose texts are also those of a row of `others`."""
+    known = {row_hash(example.text, example.pair) for example in others.examples}
+    return sum(row_hash(example.text, example.pair) in known for example in rows.examples)
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
