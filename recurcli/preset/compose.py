@@ -6,6 +6,7 @@ Mappings merge, lists and scalars replace.
 """
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from recurcli.data.tasks import TASKS
 from recurcli.encoders import ENCODERS, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.preset.schema import Preset
+from recurcli.preset.schema import Preset, preset_keys
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, nearest_key, parse_config
 
@@ -109,10 +110,10 @@ def compose(
     ]
     merged, origins = _merge(layers)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
-        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys)
+        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, preset_keys())
         raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
-        preset = parse_config(Preset, merged)
+        preset = parse_config(Preset, merged, preset_keys())
     except InvalidConfig as fault:
         raise _located(fault, origins) from None
     dump(preset.to_dict())  # refuses a preset that a run could not store
@@ -169,9 +170,27 @@ def _split_name(name: str) -> _Layer:
             return _Layer(
                 {"task": task, "encoder": {"name": encoder}}, {("task",): origin, ("encoder", "name"): origin}
             )
-    known = [*names["presets"], *(f"{encoder}-{task}" for encoder in names["encoders"] for task in names["tasks"])]
-    hint = did_you_mean(name, known)
-    raise UsageError(f"no preset '{name}'{hint}" + ("" if "mean" in hint else "; `recur presets` lists them"))
+    raise UsageError(f"no preset '{name}'{_preset_meant(name, names)}")
+
+
+def _preset_meant(name: str, names: Mapping[str, list[str]]) -> str:
+    """Return the end of the error message about an unknown preset: the part that is unknown, or the nearest preset."""
+    encoders, tasks = names["encoders"], names["tasks"]
+    if name in encoders:
+        return f" (an encoder has a task beside it); did you mean '{name}-custom'?"
+    if name in tasks:
+        return f" (a task has an encoder before it); did you mean 'starsaber-{name}'?"
+    task = max((task for task in tasks if name.endswith(f"-{task}")), key=len, default="")
+    if task:
+        encoder = name.removesuffix(f"-{task}")
+        near = difflib.get_close_matches(encoder, encoders, n=1)
+        return (
+            f"; did you mean '{near[0]}-{task}'?"
+            if near
+            else f": no encoder '{encoder}'{did_you_mean(encoder, encoders)}"
+        )
+    hint = did_you_mean(name, [*names["presets"], *(f"{encoder}-{task}" for encoder in encoders for task in tasks)])
+    return hint if "mean" in hint else "; `recur presets` lists them"
 
 
 def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:
