@@ -49,6 +49,9 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run in the run directory.")]
+KeepCheckpoints = Annotated[
+    bool, typer.Option("--keep-checkpoints", help="Keep the newest checkpoints when the run is finished.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the settings of the run and write nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Device = Annotated[

@@ -16,6 +16,7 @@ from recurcli.cli.options import (
     DryRun,
     Epochs,
     Json,
+    KeepCheckpoints,
     LearningRate,
     Output,
     Overwrite,
@@ -46,6 +47,7 @@ def pretrain(
     learning_rate: LearningRate = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
+    keep_checkpoints: KeepCheckpoints = False,
     dry_run: DryRun = False,
     json: Json = False,
     device: Device = None,
@@ -68,7 +70,9 @@ def pretrain(
     from recurcli.commands.training.setup import TrainingRequest
 
     output = output or Path("runs") / f"{resolved.name}-pretrained"
-    request = TrainingRequest(resolved, output, resume=resume, overwrite=overwrite, dry_run=dry_run)
+    request = TrainingRequest(
+        resolved, output, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
+    )
     _show(command(request), request, json=json, quiet=quiet)
 
 
@@ -91,6 +95,7 @@ def finetune(
     ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
+    keep_checkpoints: KeepCheckpoints = False,
     dry_run: DryRun = False,
     json: Json = False,
     device: Device = None,
@@ -122,7 +127,9 @@ def finetune(
     from recurcli.commands.training.setup import TrainingRequest
 
     output = output or Path("runs") / resolved.name
-    request = TrainingRequest(resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run)
+    request = TrainingRequest(
+        resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
+    )
     _show(command(request), request, json=json, quiet=quiet)
 
 

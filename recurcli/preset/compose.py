@@ -6,17 +6,15 @@ Mappings merge, lists and scalars replace.
 """
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.tasks import TASKS
 from recurcli.encoders import ENCODERS, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.preset.names import preset_folder, preset_meant, preset_names
 from recurcli.preset.schema import Preset, preset_keys
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, nearest_key, parse_config
@@ -56,28 +54,6 @@ class ResolvedPreset:
     def located(self, fault: InvalidConfig) -> UsageError:
         """Return `fault` as a UsageError with the file and line, or the option, that set its key."""
         return _located(fault, self.origins)
-
-
-def preset_folder() -> Path:
-    """Return the folder of recur's presets: inside an installed package, or next to the package in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    inside = package / "presets"
-    return inside if inside.is_dir() else package.parent / "presets"
-
-
-def preset_names() -> dict[str, list[str]]:
-    """Return the names of the encoders, the tasks, and the presets with a file of their own."""
-    folder = preset_folder()
-    return {
-        "encoders": sorted({path.stem for path in folder.glob("encoders/*.yaml")} | _foreign_encoders()),
-        "tasks": sorted(TASKS),
-        "presets": sorted(path.stem for path in folder.glob("*.yaml") if path.stem != "base"),
-    }
-
-
-def _foreign_encoders() -> set[str]:
-    """Return the names of encoders of other installed packages, without importing them."""
-    return {point.name for point in entry_points(group="recurcli.encoders")}
 
 
 def compose(
@@ -170,27 +146,7 @@ def _split_name(name: str) -> _Layer:
             return _Layer(
                 {"task": task, "encoder": {"name": encoder}}, {("task",): origin, ("encoder", "name"): origin}
             )
-    raise UsageError(f"no preset '{name}'{_preset_meant(name, names)}")
-
-
-def _preset_meant(name: str, names: Mapping[str, list[str]]) -> str:
-    """Return the end of the error message about an unknown preset: the part that is unknown, or the nearest preset."""
-    encoders, tasks = names["encoders"], names["tasks"]
-    if name in encoders:
-        return f" (an encoder has a task beside it); did you mean '{name}-custom'?"
-    if name in tasks:
-        return f" (a task has an encoder before it); did you mean 'starsaber-{name}'?"
-    task = max((task for task in tasks if name.endswith(f"-{task}")), key=len, default="")
-    if task:
-        encoder = name.removesuffix(f"-{task}")
-        near = difflib.get_close_matches(encoder, encoders, n=1)
-        return (
-            f"; did you mean '{near[0]}-{task}'?"
-            if near
-            else f": no encoder '{encoder}'{did_you_mean(encoder, encoders)}"
-        )
-    hint = did_you_mean(name, [*names["presets"], *(f"{encoder}-{task}" for encoder in encoders for task in tasks)])
-    return hint if "mean" in hint else "; `recur presets` lists them"
+    raise UsageError(f"no preset '{name}'{preset_meant(name)}")
 
 
 def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:

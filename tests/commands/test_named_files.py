@@ -96,8 +96,16 @@ def test_training_rows_in_the_test_file_are_told(recur: Recur, files: Path) -> N
 
 def test_a_resume_compares_named_files_by_their_hash(recur: Recur, files: Path) -> None:
     def again(*options: object) -> tuple[int, str, str]:
-        fixed = ["--preset", "starsaber-custom", "--output", files / "run", "--train", files / "a.csv", *SETTINGS]
-        return recur("finetune", *fixed, *options, "--resume", "--quiet")
+        fixed = [
+            "--preset",
+            "starsaber-custom",
+            "--output",
+            files / "run",
+            "--train",
+            files / "a.csv",
+            "--keep-checkpoints",
+        ]
+        return recur("finetune", *fixed, *SETTINGS, *options, "--resume", "--quiet")
 
     stopped = ["--set", "finetuning.max_steps=2"]
     assert again("--test", files / "b.csv", *stopped)[0] == 0

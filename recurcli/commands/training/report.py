@@ -91,6 +91,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         "tokens": state.tokens,
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
         "parameters": count_parameters(loop.model),
+        "checkpoints_kept": request.keep_checkpoints,
         "init": None if request.init is None else str(request.init.absolute()),
         "data": setup.data,
         "machine": machine_facts(loop.device, preset, loop.ranks),

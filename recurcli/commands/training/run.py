@@ -104,6 +104,8 @@ def finished_run(request: TrainingRequest) -> Iterator[Event]:
     result = run.read_result() if ranks.is_main else {}
     if ranks.is_main:
         yield from _compare_data(run, result, request.resolved.preset.data)
+        if result.get("checkpoints_kept") is False:
+            run.remove_checkpoints()  # which a kill at the end of the run left
     result = ranks.broadcast(result)
     yield Note(f"{request.output}: is already finished; nothing to do")
     yield Finished(result)
@@ -206,7 +208,10 @@ def _require_same_ranks(session: Session) -> None:
 
 
 def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
-    """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json."""
+    """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json.
+
+    Then the checkpoints are removed, unless they are to be kept.
+    """
     model, ranks = setup.loop.model, session.ranks
     if session.best is not None:
         model.load_state_dict(session.best)
@@ -221,4 +226,6 @@ def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
         return ranks.broadcast(None)
     result = result_of(setup, session.state, report)
     session.run.write_result(result, model_card(result))
+    if not setup.request.keep_checkpoints:
+        session.run.remove_checkpoints()
     return ranks.broadcast(session.run.read_result())

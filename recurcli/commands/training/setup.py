@@ -44,6 +44,8 @@ class TrainingRequest:
     resume: bool = False
     overwrite: bool = False
     dry_run: bool = False
+    keep_checkpoints: bool = False
+    """Whether the newest checkpoints stay when the run is finished."""
     splits: Mapping[str, Split] | None = None
     """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 
