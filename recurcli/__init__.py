@@ -3,23 +3,39 @@
 >>> import recurcli
 >>> model = recurcli.load("runs/x")
 >>> model.predict(["one text", ("first of a pair", "second")])
+>>> classifier = recurcli.TextClassifier("starsaber-custom").fit(texts, labels)
+>>> classifier.predict_proba(["one text"])
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Prediction", "Predictor", "__version__", "load"]
+__all__ = ["Prediction", "Predictor", "TextClassifier", "__version__", "build_encoder", "load"]
 
 if TYPE_CHECKING:
+    from recurcli.encoders import build_encoder
+    from recurcli.estimator import TextClassifier
     from recurcli.evaluation.predictor import Prediction, Predictor
 
     load = Predictor.load
 
+_MODULES = {
+    "Prediction": "evaluation.predictor",
+    "Predictor": "evaluation.predictor",
+    "TextClassifier": "estimator",
+    "build_encoder": "encoders",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import torch only when somebody asks for what needs it (PEP 562)."""
-    if name not in __all__:
+    """Import torch or scikit-learn only when somebody asks for what needs them (PEP 562)."""
+    if name == "load":
+        return __getattr__("Predictor").load
+    if name not in _MODULES:
         raise AttributeError(f"module 'recurcli' has no attribute '{name}'")
-    from recurcli.evaluation import predictor
+    return getattr(import_module(f"recurcli.{_MODULES[name]}"), name)
 
-    return predictor.Predictor.load if name == "load" else getattr(predictor, name)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,8 +1,9 @@
 """Turn a plain mapping into a frozen config dataclass, strictly, and say by key path what does not fit."""
 
 import dataclasses
+import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
@@ -34,10 +35,10 @@ class InvalidConfig(UsageError):
         self.reason = reason
 
 
-def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
+def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[str] = ()) -> Config:
     """Return `mapping` as the dataclass `kind`; unknown keys and wrong types are errors, and its checks must pass.
 
-    Raises InvalidConfig for the first fault.
+    `keys` are the dotted keys among which the one that was meant is looked for. Raises InvalidConfig for the first fault.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -54,7 +55,9 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
         if path[-1:] and (path[-1] in ("int", "float", "str") or path[-1].startswith("literal[")):
             path = path[:-1]  # pydantic adds the member of a union that it tried
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            raise InvalidConfig(path, "unknown key" + nearest_key(path[-1], _fields_at(kind, path[:-1]))) from None
+            raise InvalidConfig(
+                path, "unknown key" + nearest_key(path[-1], _fields_at(kind, path[:-1]), keys)
+            ) from None
         if isinstance(cause := fault.get("ctx", {}).get("error"), RecurError | ValueError):
             key, _, rest = str(cause).partition(" ")  # a config's own checks name the key first
             if key in _fields_at(kind, path):
@@ -69,11 +72,25 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any]) -> Config:
         raise InvalidConfig(path, f"{escaped(repr(fault['input']))} {reason}") from None
 
 
-def nearest_key(word: str, known: Iterable[str]) -> str:
-    """Return the end of an error message about an unknown key: its name in OTHER_NAMES, else as `did_you_mean`."""
+def nearest_key(word: str, known: Iterable[str], keys: Sequence[str] = ()) -> str:
+    """Return the end of an error message about an unknown key: the key of its section, or the dotted key, that was meant.
+
+    `known` are the keys of the section; `keys` are all dotted keys.
+    """
     names = list(known)
-    ours = OTHER_NAMES.get(word, "")
-    return f"; did you mean '{ours}'?" if ours in names or "." in ours else did_you_mean(word, names)
+    ours = OTHER_NAMES.get(word, word)
+    if ours in names:
+        return f"; did you mean '{ours}'?"
+    if not paths_of(ours, keys) and not difflib.get_close_matches(word, names, n=1):
+        near = difflib.get_close_matches(word, {key.rpartition(".")[2] for key in keys}, n=1, cutoff=0.75)
+        ours = near[0] if near else ours
+    meant = paths_of(ours, keys) or ([ours] if "." in ours else [])
+    return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else did_you_mean(word, names)
+
+
+def paths_of(name: str, keys: Iterable[str]) -> list[str]:
+    """Return the dotted `keys` whose last part, or whole, is `name`, sorted."""
+    return sorted(key for key in keys if name in (key, key.rpartition(".")[2]))
 
 
 def _fields_at(kind: Any, path: tuple[str, ...]) -> list[str]:

@@ -64,7 +64,16 @@ def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[in
 def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished fine-tuning run on the small TNEWS. Its prior adds encoder and linear logits; neither weight is 0."""
     path = tmp_path_factory.mktemp("runs") / "trained"
-    options = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path), "--quiet"]
+    options = [
+        "--preset",
+        "starsaber-tnews",
+        "--data",
+        str(tiny_tnews),
+        "--output",
+        str(path),
+        "--quiet",
+        "--keep-checkpoints",
+    ]
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "prior.kind=linear")
     with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "recurcli"
 
 FLOORS = [
     {"__main__"},
-    {"cli"},
+    {"cli", "estimator"},
     {"display"},
     {"commands"},
     {"preset"},

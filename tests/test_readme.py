@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 import typer.main
 import yaml
+from tiny_task import rows
 
 from recurcli.cli import app
 from recurcli.preset import compose
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COLUMNS = {"texts": "sentence", "labels": "label"}
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 COMMANDS = sorted(
     {
@@ -48,10 +50,14 @@ def test_the_yaml_of_the_readme_is_a_preset(tmp_path: Path) -> None:
     assert yaml.safe_load(text)["encoder"]["num_layers"] == preset.encoder["num_layers"]
 
 
-def test_the_python_of_the_readme_runs(trained: Path) -> None:
-    (code,) = (block for kind, block in BLOCKS if kind == "python")
-    names: dict[str, object] = {}
+def test_the_python_of_the_readme_runs(trained: Path, tmp_path: Path) -> None:
+    code, more = (block for kind, block in BLOCKS if kind == "python")
+    sample = rows(60, seed=1, labelled=True)
+    names: dict[str, object] = {key: [row[name] for row in sample] for key, name in COLUMNS.items()}
     exec(code.replace("runs/starsaber-tnews", str(trained)), names)
+    short = more.replace("3}", '1, "encoder.hidden_size": 16, "tokenizer.kind": "char"}').replace("cv=3", "cv=2")
+    exec(short.replace("runs/mine", str(tmp_path / "mine")), names)
+    assert (tmp_path / "mine" / "result.json").is_file()
     predicted = names["model"].predict(["龙蛇马羊", "猴鸡狗猪"])  # type: ignore[attr-defined]
     assert [prediction.label for prediction in predicted] == ["101", "102"]
     assert all(sum(prediction.probabilities.values()) == pytest.approx(1) for prediction in predicted)

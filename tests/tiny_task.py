@@ -10,6 +10,7 @@ TINY = [
     "encoder.num_layers=2",
     "tokenizer.min_frequency=1",
     "data.max_length=16",
+    "data.extra_rows=[]",
     "finetuning.batch_size=8",
     "finetuning.epochs=2",
     "finetuning.learning_rate=1e-2",

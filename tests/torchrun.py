@@ -22,7 +22,7 @@ def command(*arguments: object, ranks: int = 2, launcher: tuple[str, ...] = ("--
 def finetuning(data: Path, output: Path, *more: str, name: str = "finetune") -> list[object]:
     """A training of a few seconds, without dropout: its sums do not depend on the number of processes."""
     settings = tiny("encoder.dropout=0", "embedding.dropout=0", *more)
-    return [name, "--preset", "starsaber-tnews", "--data", data, "--output", output, *settings]
+    return [name, "--preset", "starsaber-tnews", "--data", data, "--output", output, "--keep-checkpoints", *settings]
 
 
 def environment() -> dict[str, str]:

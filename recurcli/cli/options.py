@@ -19,16 +19,39 @@ Data = Annotated[
         metavar="PATH",
     ),
 ]
+Train = Annotated[
+    Path | None,
+    typer.Option(help="File with the rows to train on. Without --dev the dev rows are drawn from it.", metavar="FILE"),
+]
+Dev = Annotated[Path | None, typer.Option(help="File with the rows that select the best model.", metavar="FILE")]
+Test = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with labelled rows on which the chosen model is scored once, after the training. "
+        "Default: the task's test rows, if they have labels.",
+        metavar="FILE",
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option(help="Run directory to write. Default: runs/ and the name of the preset.", metavar="RUN")
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Change any key of the preset; may be repeated.", metavar="KEY=VALUE")
 ]
+Seed = Annotated[int | None, typer.Option(help="The same as --set runtime.seed=N.", metavar="N")]
+Epochs = Annotated[
+    str | None, typer.Option(help="Passes over the training rows: the key epochs of the preset.", metavar="N|auto")
+]
+LearningRate = Annotated[
+    float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run in the run directory.")]
+KeepCheckpoints = Annotated[
+    bool, typer.Option("--keep-checkpoints", help="Keep the newest checkpoints when the run is finished.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the settings of the run and write nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Device = Annotated[

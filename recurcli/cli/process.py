@@ -8,7 +8,6 @@ import errno
 import io
 import math
 import os
-import re
 import signal
 import sys
 import time
@@ -18,6 +17,7 @@ from types import FrameType
 from typing import TextIO
 
 from recurcli.cli.app import app
+from recurcli.cli.usage import usage_line
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped, last_line
 
@@ -106,7 +106,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
         name = f"{escaped(error.filename)}: " if error.filename else ""
         return 5, f"{name}{escaped(error.strerror or error)}"
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
-        return 2, _usage_line(error)
+        return 2, usage_line(error)
     if type(error).__name__ == "OutOfMemoryError":
         return 5, "the GPU's memory is full; " + _SMALLER
     if isinstance(error, MemoryError):
@@ -114,16 +114,6 @@ def _explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return 130, "interrupted"
     return 1, f"a bug in recur: {type(error).__name__}: {escaped(error, limit=500)}; --debug shows where"
-
-
-def _usage_line(error: BaseException) -> str:
-    """Return Typer's message about a wrong option on one line, with the command that prints the help."""
-    message: str = error.format_message().replace("Value error, ", "").rstrip(".")  # type: ignore[attr-defined]
-    message = re.sub(r"\. Did you mean", "; did you mean", message)
-    message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
-    context = getattr(error, "ctx", None)
-    command = getattr(context, "command_path", "recur")
-    return f"{escaped(message[:1].lower() + message[1:], limit=1000)}; see `{command} --help`"
 
 
 def is_closed_pipe(error: BaseException | None) -> bool:

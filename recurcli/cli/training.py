@@ -1,6 +1,6 @@
 """The `recur pretrain` and `recur finetune` commands: their options and help."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,17 +11,25 @@ from recurcli.cli.options import (
     BatchSize,
     Data,
     Debug,
+    Dev,
     Device,
     DryRun,
+    Epochs,
     Json,
+    KeepCheckpoints,
+    LearningRate,
     Output,
     Overwrite,
     PrecisionOption,
     Preset,
     Quiet,
     Resume,
+    Seed,
     Settings,
+    Test,
+    Train,
 )
+from recurcli.errors import UsageError
 
 if TYPE_CHECKING:
     from recurcli.commands.training.request import Event, TrainingRequest
@@ -33,8 +41,12 @@ def pretrain(
     data: Data = None,
     output: Output = None,
     settings: Settings = None,
+    seed: Seed = None,
+    epochs: Epochs = None,
+    learning_rate: LearningRate = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
+    keep_checkpoints: KeepCheckpoints = False,
     dry_run: DryRun = False,
     json: Json = False,
     device: Device = None,
@@ -49,12 +61,16 @@ def pretrain(
     """
     from recurcli.preset import compose
 
-    settings = [*(settings or []), *_as_settings("pretraining", device, precision, batch_size)]
-    resolved = compose(preset, data=data, settings=settings)
+    given = {"seed": seed, "epochs": epochs, "learning-rate": learning_rate, "batch-size": batch_size}
+    given |= {"device": device, "precision": precision}
+    overrides = _overrides("pretraining", settings or [], given)
+    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
     from recurcli.commands.training.request import TrainingRequest, repeat_finished_run, repeats_finished_run
 
     output = output or Path("runs") / f"{resolved.name}-pretrained"
-    request = TrainingRequest(resolved, output, resume=resume, overwrite=overwrite, dry_run=dry_run)
+    request = TrainingRequest(
+        resolved, output, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
+    )
     if repeats_finished_run(request, "pretraining"):
         events = repeat_finished_run(request)  # in an instant, because torch is not imported
     else:
@@ -70,13 +86,20 @@ def pretrain(
 def finetune(
     preset: Preset,
     data: Data = None,
+    train: Train = None,
+    dev: Dev = None,
+    test: Test = None,
     output: Output = None,
     settings: Settings = None,
+    seed: Seed = None,
+    epochs: Epochs = None,
+    learning_rate: LearningRate = None,
     init: Annotated[
         Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
     ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
+    keep_checkpoints: KeepCheckpoints = False,
     dry_run: DryRun = False,
     json: Json = False,
     device: Device = None,
@@ -91,12 +114,25 @@ def finetune(
     """
     from recurcli.preset import compose
 
-    settings = [*(settings or []), *_as_settings("finetuning", device, precision, batch_size)]
-    resolved = compose(preset, data=data, settings=settings)
+    if train is not None and data is not None and data.is_file():
+        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
+    given: dict[str, object] = {
+        "seed": seed,
+        "epochs": epochs,
+        "learning-rate": learning_rate,
+        "batch-size": batch_size,
+    }
+    given |= {"device": device, "precision": precision}
+    for split, path in (("train", train), ("dev", dev), ("test", test)):
+        given[split] = path and str(path.expanduser().absolute())
+    overrides = _overrides("finetuning", settings or [], given)
+    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
     from recurcli.commands.training.request import TrainingRequest, repeat_finished_run, repeats_finished_run
 
     output = output or Path("runs") / resolved.name
-    request = TrainingRequest(resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run)
+    request = TrainingRequest(
+        resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
+    )
     if repeats_finished_run(request, "finetuning"):
         events = repeat_finished_run(request)  # in an instant, because torch is not imported
     else:
@@ -106,10 +142,28 @@ def finetune(
     _show(events, request, json=json, quiet=quiet)
 
 
-def _as_settings(section: str, device: str | None, precision: str | None, batch_size: int | None) -> list[str]:
-    """Return the options --device, --precision and --batch-size as KEY=VALUE settings of the preset."""
-    values = {"runtime.device": device, "runtime.precision": precision, f"{section}.batch_size": batch_size}
-    return [f"{key}={value}" for key, value in values.items() if value is not None]
+def _overrides(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
+    """Return what the options `given` by name set in a preset: key to option and value. None: not given.
+
+    --device, --precision and --batch-size come after --set. Raises UsageError if --set sets the key of another one.
+    """
+    from recurcli.strict_yaml import parse_value
+
+    keys = {
+        **dict.fromkeys(("seed", "device", "precision"), "runtime"),
+        **dict.fromkeys(("epochs", "learning-rate", "batch-size"), section),
+        **dict.fromkeys(("train", "dev", "test"), "data.files"),
+    }
+    overrides = {}
+    for name, value in given.items():
+        key = f"{keys[name]}.{name.replace('-', '_')}"
+        if value is None:
+            continue
+        twice = any(setting.partition("=")[0].strip() == key for setting in settings)
+        if twice and name not in ("device", "precision", "batch-size"):
+            raise UsageError(f"--{name} and --set {key} set the same key; give one of them")
+        overrides[key] = (f"--{name}", parse_value(str(value), f"--{name}") if name == "epochs" else value)
+    return overrides
 
 
 def _show(events: "Iterator[Event]", request: "TrainingRequest", *, json: bool, quiet: bool) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 
 from recurcli.commands.trained_run import data_config, task_of
 from recurcli.data.columns import option, setting
-from recurcli.data.dev_split import row_hash
-from recurcli.data.examples import Split, load_split
-from recurcli.data.sources import adapted, find_source
+from recurcli.data.examples import Split, count_known_rows, load_split
+from recurcli.data.sources import adapted, find_source, is_local
 from recurcli.data.tasks import Task
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
@@ -108,9 +107,10 @@ def _load_rows(
     config = data_config(run, data, columns)
     way_out = setting if data is None else option
     alone = config.path is not None and Path(config.path).is_file()
-    if not task.has_labels(split) and split != "file":
+    named = data is None and config.named_file(split) is not None
+    if not task.has_labels(split) and split != "file" and not named:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
-    if data is None and alone and split not in ("train", "dev"):
+    if data is None and alone and split not in ("train", "dev") and not named:
         raise DataError(f"{config.path}: is one file of train and dev rows; name the {split} rows with --data")
     if split == "file":
         return load_split(task, "dev", config, way_out=way_out)
@@ -125,7 +125,7 @@ def _is_training_file(run: Path, task: Task, data: Path) -> bool:
     """Whether `data` is the file from which the run drew train and dev rows, or a copy of it."""
     config = RunDirectory(run).read_data_config()
     try:
-        if config.path is None or not Path(config.path).exists():
+        if not is_local(config, "train"):
             return False
         source = find_source(adapted(task, config), "train", config, divided=True)
     except DataError:
@@ -144,14 +144,14 @@ def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, Non
     unknown = "the number of training rows among these rows is unknown"
     counts: dict[str, int | None] = {"training_rows": None, "dev_rows": None}
     config = RunDirectory(run).read_data_config()
-    if config.path is None and (config.hub is not None or task.hub is not None):
+    if not is_local(config, "train") and (config.hub is not None or task.hub is not None):
         yield Note(f"{unknown}: the run was trained on rows of the Hub", "warning")
         return counts
     try:
         config = data_config(run, None)
         train = load_split(task, "train", config, divided=True)
         dev = train.dev or load_split(task, "dev", config, divided=True)
-    except DataError as error:
+    except (DataError, UsageError) as error:  # a classifier fitted in Python names no data
         yield Note(f"{unknown}: {error}", "warning")
         return counts
     for split, known in (("train", train), ("dev", dev)):
@@ -162,12 +162,10 @@ def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, Non
         if stored != known.sha256:
             yield Note(f"{unknown}: {known.path} has changed since the training", "warning")
             return counts
-    hashes = [row_hash(example.text, example.pair) for example in rows.examples]
     for key, known in (("training_rows", train), ("dev_rows", dev)):
-        texts = {row_hash(example.text, example.pair) for example in known.examples}
-        counts[key] = sum(row in texts for row in hashes)
+        counts[key] = count_known_rows(rows, known)
     chosen = f", {counts['dev_rows']:,} dev rows, on which the model was selected" if counts["dev_rows"] else ""
-    text = f"{counts['training_rows']:,} of {len(hashes):,} rows are training rows{chosen}"
+    text = f"{counts['training_rows']:,} of {len(rows.examples):,} rows are training rows{chosen}"
     yield Note(text, "warning" if counts["training_rows"] else "info")
     return counts
 

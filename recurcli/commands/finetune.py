@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recurcli.commands.training.dev_evaluation import DevEvaluation, fit_linear_model
+from recurcli.commands.training.dev_evaluation import DevEvaluation, ScoredRows, fit_linear_model
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import (
@@ -17,11 +17,12 @@ from recurcli.commands.training.setup import (
 )
 from recurcli.data.columns import setting
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
+from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of
+from recurcli.data.sources import has_split, is_local
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import labels_that_look_alike
 from recurcli.distributed.group import current
-from recurcli.errors import UsageError, escaped
+from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.facts import find_difference
@@ -45,12 +46,13 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
             yield from finished_run(request)
             return
         init = None if request.init is None else _read_init(request.init, preset)
-        task = task_named(preset.task)
-        train = load_split(task, "train", preset.data, divided=True)
-        task = with_labels_of(task, train, preset.data)
-        splits = {"train": train, "dev": train.dev or load_split(task, "dev", preset.data, divided=True)}
+        task, splits = _load_splits(request)
+        train = splits["train"]
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
+        test = yield from _load_test(request, task, splits)
+        if test is not None:
+            splits["test"] = test
         given = None if init is None else init.tokenizer
         if preset.data.extra_rows:
             train = yield from _add_extra_rows(train, preset.data)
@@ -79,7 +81,17 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
         micro_batch = -(-preset.finetuning.batch_size // preset.finetuning.gradient_accumulation_steps)
         inference = InferenceConfig(device, "fp32", batch_size=micro_batch, ranks=current())
         metric = preset.finetuning.metric
-        dev = DevEvaluation(model, splits["dev"], tokens["dev"], task, metric, inference, stop, linear, preset.prior)
+        dev = DevEvaluation(
+            model,
+            ScoredRows(splits["dev"], tokens["dev"]),
+            task,
+            metric,
+            inference,
+            stop,
+            linear,
+            preset.prior,
+            None if test is None else ScoredRows(test, tokens["test"]),
+        )
         yield from run_training(
             TrainingSetup(
                 request=request,
@@ -95,6 +107,53 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
             )
         )
+
+
+def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
+    """Return the task with its labels, and the train and dev rows: those of the request, else those that the preset names."""
+    config = request.resolved.preset.data
+    task = task_named(request.resolved.preset.task)
+    if request.splits is not None:
+        task = replace(with_labels_of(task, request.splits["train"], config), floors={}, hub=None)
+        return task, {**request.splits}
+    train = load_split(task, "train", config, divided=True)
+    task = with_labels_of(task, train, config)
+    return task, {"train": train, "dev": train.dev or load_split(task, "dev", config, divided=True)}
+
+
+def _load_test(
+    request: TrainingRequest, task: Task, splits: Mapping[str, Split]
+) -> Generator[Note, None, Split | None]:
+    """Return the labelled test rows: those that the preset names, else those of the task; None if there are none.
+
+    Yields how many of them are training rows, and why the task's test rows cannot be scored. Raises DataError for a fault in
+    the file that the preset names.
+    """
+    preset = request.resolved.preset
+    named = preset.data.named_file("test")
+    if request.splits is not None or not preset.finetuning.score_test:
+        return None
+    if named is None and not (task.has_labels("test") and _has_test_rows(task, preset.data)):
+        return None
+    try:
+        test = load_split(task, "test", preset.data)
+    except DataError as error:
+        if named is not None:
+            raise
+        yield Note(f"no test score: {error}", "warning" if preset.data.path is not None else "info")
+        return None
+    if test.label is None:
+        return None
+    if known := count_known_rows(test, splits["train"]):
+        yield Note(f"test: {known:,} of {len(test.examples):,} rows have the text of a training row", "warning")
+    return test
+
+
+def _has_test_rows(task: Task, config: DataConfig) -> bool:
+    """Return whether the task's folder has a test split; where the training rows are in no file, whether there may be one."""
+    if config.path is None:
+        return not is_local(config, "train")
+    return not Path(config.path).is_file() and has_split(task, "test", config)
 
 
 def _add_extra_rows(train: Split, config: DataConfig) -> Generator[Note, None, Split]:

@@ -22,7 +22,8 @@ class DataConfig:
     path: str | None = None
     """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
     files: dict[str, str] | None = None
-    """File names in the folder `path` by split (train, dev, test); null: the task's files."""
+    """Files by split (train, dev, test): absolute paths, or names in the folder `path`. Without dev, the dev rows are drawn
+    from train. null, or a split that is left out: the task's file."""
     hub: str | None = None
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`; not used if `path` is set."""
     max_length: int | Literal["auto"] = 128
@@ -66,15 +67,39 @@ class DataConfig:
                 raise ValueError(f"files has no split {split!r}{did_you_mean(split, SPLITS)}")
         if self.labels is not None and len({str(label) for label in self.labels}) < max(2, len(self.labels)):
             raise ValueError("labels must be two or more, each once")
+        if any(not file for file in (self.files or {}).values()):
+            raise ValueError("files must not be empty names; leave the split out")
         for name in ("path", "hub", "text", "pair", "label", "id"):
             if getattr(self, name) in ("", (), ("",)):
                 raise ValueError(f"{name} must not be empty; leave it out, or write null")
+
+    @property
+    def named_files(self) -> dict[str, Path]:
+        """The absolute paths in `files`, by split."""
+        return {split: Path(file) for split, file in (self.files or {}).items() if Path(file).is_absolute()}
+
+    @property
+    def files_of_folder(self) -> dict[str, str]:
+        """The names in `files` that belong to the folder `path`, by split."""
+        return {split: file for split, file in (self.files or {}).items() if not Path(file).is_absolute()}
+
+    def named_file(self, split: str) -> Path | None:
+        """Return the absolute path of the file of `split`, which for dev may be that of train; None: it is not named."""
+        shared = split == "dev" and "dev" not in (self.files or {})
+        return self.named_files.get("train" if shared else split)
+
+    @property
+    def has_own_dev_file(self) -> bool:
+        """Whether `files` names a file of dev rows that is not the file of the training rows."""
+        files = self.files or {}
+        return "dev" in files and files["dev"] != files.get("train")
 
 
 def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:
     """Return `config` for the data at `path` with the `columns` of the command line; UsageError for a bad value."""
     given = {key: value for key, value in columns.items() if value is not None}
     try:
-        return replace(config, path=str(path), files=None if path.is_file() else config.files, **given)  # type: ignore[arg-type]
+        files = None if path.is_file() else config.files_of_folder or None
+        return replace(config, path=str(path), files=files, **given)  # type: ignore[arg-type]
     except ValueError as error:
         raise UsageError(f"--{error}") from None

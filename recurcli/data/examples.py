@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from recurcli.data.columns import Columns, find_columns, setting
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import DevSplitter
+from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Format, Record, Records, kind_of
 from recurcli.data.listops import listops_rows
-from recurcli.data.sources import Source, adapted, find_source, load_hub_split
+from recurcli.data.sources import Source, adapted, find_source, is_local, load_hub_split
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
 from recurcli.data.values import BadRow, TextColumns, joined, label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, UsageError, escaped
@@ -83,7 +83,8 @@ def load_split(
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
-    `config.path` is a folder with the task's files, a parent of folders named by task, or one file, which is the split.
+    The file is the one that `config.files` names. Else `config.path` is a folder with the task's files, a parent of folders
+    named by task, or one file, which is the split.
     With `divided` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
@@ -94,15 +95,17 @@ def load_split(
     of which no row is a dev row.
     """
     task = adapted(task, config)
-    labelled = task.has_labels(split) if labelled is None else labelled
+    if labelled is None:
+        labelled = task.has_labels(split) or config.named_file(split) is not None
     path, layout = None, PLAIN
-    if config.path is not None:
+    if is_local(config, split):
         source = find_source(task, split, config, divided=divided)
         path, layout, is_divided = source
         records = open_source(source, task, config)
         labelled = labelled and split not in layout.unlabelled
     elif task.hub is not None:
         records, is_divided = load_hub_split(task, split)
+        is_divided = is_divided and not config.has_own_dev_file
         labelled = labelled and not any(split in layout.unlabelled for layout in task.layouts)
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
@@ -115,21 +118,45 @@ def load_split(
         everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
         return everything
-    splitter = DevSplitter(task.dev_every, config.dev_seed)
+    train, dev = draw_dev_rows(everything, task.dev_every, config.dev_seed)
+    if split == "train":
+        return train
+    return require_dev_rows(dev, everything, records.name, task.dev_every)
+
+
+def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
+    """Return rows of (text, second text or None, label) as the split that a file of them would be."""
+    examples = [Example(str(number), *row) for number, row in enumerate(rows)]
+    pairs = any(example.pair is not None for example in examples)
+    columns = TextColumns(("text",), ("pair",) if pairs else ())
+    return Split(examples, None, _sha256_of_rows(examples), columns, "label")
+
+
+def draw_dev_rows(everything: Split, every: int, seed: int) -> tuple[Split, Split]:
+    """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see DevSplitter)."""
+    splitter = DevSplitter(every, seed)
     sides: tuple[list[Example], list[Example]] = ([], [])
     for example in everything.examples:
         sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
     dev = replace(everything, examples=sides[True])
-    if split == "train":
-        dev = replace(dev, dropped=0, bad=[])  # counted once, with the training rows
-        return replace(everything, examples=sides[False], dev=dev if dev.examples else None)
+    counted_once = replace(dev, dropped=0, bad=[])  # with the training rows
+    return replace(everything, examples=sides[False], dev=counted_once if dev.examples else None), dev
+
+
+def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Split:
+    """Return the rows `dev` that were drawn from `everything`, called `name`. Raises DataError if there are none."""
     if not dev.examples:
         raise DataError(
-            f"{records.name}: none of its {len(everything.examples):,} rows becomes a dev row; one in {splitter.every} "
-            "rows of a class does (data.dev_every), never the first, and equal texts stay together; add rows, or a "
-            "file of dev rows"
+            f"{name}: none of its {len(everything.examples):,} rows becomes a dev row; one in {every} rows of a class does "
+            "(data.dev_every), never the first, and equal texts stay together; add rows, or a file of dev rows"
         )
     return dev
+
+
+def count_known_rows(rows: Split, others: Split) -> int:
+    """Return the number of `rows` whose texts are also those of a row of `others`."""
+    known = {row_hash(example.text, example.pair) for example in others.examples}
+    return sum(row_hash(example.text, example.pair) in known for example in rows.examples)
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
@@ -153,7 +180,8 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
     drawn = (
         f"about one in {every} rows of each class, drawn by data.dev_seed {config.dev_seed}; equal texts stay together"
     )
-    name = "the Hub" if train.path is None else train.path.name
+    remote = adapted(task, config).hub is not None
+    name = train.path.name if train.path is not None else "the Hub" if remote else "the data"
     yield Note(f"{name} holds train and dev rows: {len(train.dev.examples):,} rows are dev rows, {drawn}")
     counts = Counter(example.label for example in (*train.examples, *train.dev.examples))
     single = ordered_labels(str(label) for label, count in counts.items() if count == 1)

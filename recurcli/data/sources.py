@@ -44,9 +44,9 @@ def adapted(task: Task, config: DataConfig) -> Task:
         "dev_every": config.dev_every,
     }
     layouts = task.layouts
-    if config.files is not None:
-        shared = {"dev": config.files["train"]} if "train" in config.files else {}
-        layouts = (Layout(files={**shared, **config.files}),)
+    if files := config.files_of_folder:
+        shared = {"dev": files["train"]} if "train" in files else {}
+        layouts = (Layout(files={**shared, **files}),)
     if config.text is not None:
         layouts = tuple(replace(layout, text=None) for layout in layouts)
         task = replace(task, spans=None)
@@ -68,20 +68,28 @@ def splits_of(task: Task) -> tuple[str, ...]:
 
 
 def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> Source:
-    """Find the `split` of a task at `config.path`: that file, or a file of that folder, which may be gzipped.
+    """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
-    `divided`: a single file holds both train and dev rows. Raises UsageError for a split that the task does not have,
-    DataError with the expected names if no file exists.
+    `divided`: a single file holds both train and dev rows. Files may be gzipped.
+
+    Raises UsageError for a split that the task does not have, DataError with the expected names if no file exists.
     """
     if split not in splits_of(task):
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
-    assert config.path is not None
+    if (named := config.named_file(split)) is not None:
+        if not named.exists():
+            raise DataError(f"{named}: does not exist; it is named for the {split} rows")
+        both = split in ("train", "dev") and not config.has_own_dev_file
+        return _configured(Source(named, replace(_layout_of(task, named), unlabelled=()), both), config)
+    if config.path is None:
+        raise DataError(f"no {split} rows are named; add --data PATH or --{split} FILE")
     path = Path(config.path)
+    divided = divided and not config.has_own_dev_file
     try:
         if not path.exists():
             raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
         if not path.is_dir():
-            if config.files is not None:
+            if config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
             return _configured(Source(path, _layout_of(task, path), divided and split in ("train", "dev")), config)
         candidates = list(_candidates(task, split, path))
@@ -96,15 +104,20 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
             f"{path}: has no {split} rows (looked for {looked_for}); --data (data.path) names a folder with these files, "
             "or one file"
         )
-    return _configured(source, config)
+    return _configured(source._replace(divided=source.divided and not config.has_own_dev_file), config)
+
+
+def is_local(config: DataConfig, split: str) -> bool:
+    """Return whether the rows of `split` are in a file, not on the Hub or generated."""
+    return config.path is not None or config.named_file(split) is not None
 
 
 def has_split(task: Task, split: str, config: DataConfig) -> bool:
-    """Return whether the folder `config.path` has a file of `split`; without a path, whether it is the train split.
+    """Return whether there is a file of `split`; without a path or a named file, whether it is the train split.
 
     Dev rows that would be drawn from the training rows do not count.
     """
-    if config.path is None:
+    if not is_local(config, split):
         return split == "train"
     try:
         source = find_source(adapted(task, config), split, config)

@@ -132,15 +132,18 @@ def print_preset(resolved: "ResolvedPreset") -> None:
     show(heading(resolved.name), listed)
 
 
-def add_floors(listed: Table, result: Mapping[str, Any]) -> None:
-    """Add the scores of a prior's two parts, by accuracy and the metric that chose, and each floor to the table `listed`."""
+def add_floors(listed: Table, result: Mapping[str, Any], of: str = "") -> None:
+    """Add the scores of a prior's two parts, by accuracy and the metric that chose, and each floor to the table `listed`.
+
+    `of` stands before each name.
+    """
     for name in METRICS:
         if name in ("accuracy", result.get("metric")):
             for part, scores in result.get("parts", {}).items():
                 if (part, name) != ("linear", "accuracy"):  # a floor
-                    listed.add_row(f"{part} alone: {METRICS[name].words}", f"{scores[name]:.4f}", style="dim")
+                    listed.add_row(f"{of}{part} alone: {METRICS[name].words}", f"{scores[name]:.4f}", style="dim")
     for name, value in result.get("floors", {}).items():
-        listed.add_row(f"floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
+        listed.add_row(f"{of}floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
 
 
 def print_plan(plan: Mapping[str, Any]) -> None:
@@ -176,6 +179,10 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
         for name, metric in METRICS.items():
             listed.add_row(f"dev {metric.words}", f"{result['dev'][name]:.4f}")
         add_floors(listed, result)
+    if test := result.get("test"):
+        for name, metric in METRICS.items():
+            listed.add_row(f"test {metric.words}", f"{test[name]:.4f}")
+        add_floors(listed, {**test, "metric": result["metric"]}, of="test ")
     listed.add_row("parameters", f"{result['parameters']['total']:,}")
     listed.add_row("steps", f"{result['steps']:,} (best: {result['best_step']:,})")
     listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,6 +93,7 @@ class Predictor:
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
         """Return one prediction for each text or pair of texts, in order.
 
+        `texts` is a list, an array, a Series, or a table with one column of texts or two columns of pairs (see `text_rows`).
         A pair given to a model that was trained on single texts is read as `text [SEP] pair`, which it has never seen.
         Raises TypeError for a value that is neither a string nor a pair of strings (None, NaN, a number), ValueError
         for a tuple that does not have two items. Both messages name the row, counted from 0.
@@ -100,10 +102,8 @@ class Predictor:
 
     def predict_stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
         """Yield the predictions of `predict` one by one. WINDOW texts are in memory at a time, so `texts` may be endless."""
-        if isinstance(texts, str):
-            raise TypeError("texts is one string; put it in a list")
-        source = enumerate(texts)
-        while window := [_as_pair(text, row) for row, text in islice(source, WINDOW)]:
+        source = enumerate(text_rows(texts))
+        while window := [as_pair(text, row) for row, text in islice(source, WINDOW)]:
             yield from self.predictions(self.logits(window))
 
     def predictions(self, logits: np.ndarray) -> Iterator[Prediction]:
@@ -112,9 +112,9 @@ class Predictor:
         for best, row in zip(rows.argmax(axis=1).tolist(), rows.tolist(), strict=True):
             yield Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))
 
-    def logits(self, texts: Sequence[Text]) -> np.ndarray:
+    def logits(self, texts: Iterable[Text]) -> np.ndarray:
         """Return the logits (N, C) of `texts`. Raises as `predict` does."""
-        batches = self.iter_logits(texts)
+        batches = self.iter_logits(_as_pairs(text_rows(texts)))
         while True:
             try:
                 next(batches)
@@ -169,21 +169,38 @@ class Predictor:
         self.config.ranks.broadcast(None)
 
 
-def _as_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
-    return [_as_pair(text, row) for row, text in enumerate(texts)]
+def text_rows(texts: Iterable[Any]) -> Iterable[Any]:
+    """Return the rows of `texts`. A table (an array or a DataFrame) has one column of texts, or two columns of pairs.
+
+    Raises TypeError for one string, ValueError for another number of columns. Iteration over a DataFrame alone would give the
+    names of its columns.
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts is one string; put it in a list")
+    shape: tuple[int, ...] = getattr(texts, "shape", ())
+    if len(shape) < 2:
+        return texts
+    if len(shape) > 2 or shape[1] not in (1, 2):
+        raise ValueError(f"texts has the shape {shape}; it must be one column of texts, or two columns of pairs")
+    rows: list[Any] = np.asarray(texts, dtype=object).tolist()
+    return [row[0] for row in rows] if shape[1] == 1 else rows
 
 
-def _as_pair(text: object, row: int) -> tuple[str, str | None]:
-    """Return `text` as a pair. Raises TypeError or ValueError with its row if it is neither a text nor a pair."""
+def _as_pairs(texts: Iterable[Text]) -> list[tuple[str, str | None]]:
+    return [as_pair(text, row) for row, text in enumerate(texts)]
+
+
+def as_pair(text: object, row: int, what: str = "texts") -> tuple[str, str | None]:
+    """Return `text` as a pair. Raises TypeError or ValueError, `what[row]` first, if it is neither a text nor a pair."""
     if isinstance(text, str):
         return text, None
     if not isinstance(text, tuple | list):
-        raise TypeError(f"texts[{row}] is {_shown(text)}; it must be a string or a pair of strings")
+        raise TypeError(f"{what}[{row}] is {_shown(text)}; it must be a string or a pair of strings")
     if len(text) != 2:
-        raise ValueError(f"texts[{row}] is {_shown(text)} with {len(text)} items; a pair must have two")
+        raise ValueError(f"{what}[{row}] is {_shown(text)} with {len(text)} items; a pair must have two")
     first, second = text
     if not isinstance(first, str) or not isinstance(second, str | None):
-        raise TypeError(f"texts[{row}] is {_shown(text)}; it must be a pair of strings")
+        raise TypeError(f"{what}[{row}] is {_shown(text)}; it must be a pair of strings")
     return first, second
 
 

@@ -69,6 +69,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
 
 def _test_rows(target: Target, config: DataConfig) -> Split | None:
     """Read the rows of `target`; None if the data has no such file."""
+    config = replace(config, files=config.files_of_folder or None)  # --test names labelled rows
     if not _has_test_file(target, config):
         return None
     rows = load_split(target.task, target.split, replace(config, skip_bad_rows=False))

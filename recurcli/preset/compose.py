@@ -9,14 +9,13 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.tasks import TASKS
 from recurcli.encoders import ENCODERS, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.preset.schema import Preset
+from recurcli.preset.names import preset_folder, preset_meant, preset_names
+from recurcli.preset.schema import Preset, preset_keys
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, nearest_key, parse_config
 
@@ -57,33 +56,21 @@ class ResolvedPreset:
         return _located(fault, self.origins)
 
 
-def preset_folder() -> Path:
-    """Return the folder of recur's presets: inside an installed package, or next to the package in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    inside = package / "presets"
-    return inside if inside.is_dir() else package.parent / "presets"
+def compose(
+    name: str,
+    *,
+    data: Path | str | None = None,
+    settings: Sequence[str] = (),
+    overrides: Mapping[str, tuple[str, Any]] | None = None,
+) -> ResolvedPreset:
+    """Resolve `--preset name`, then apply `--data`, `--set` and `overrides`. Raises UsageError with the place of a fault.
 
-
-def preset_names() -> dict[str, list[str]]:
-    """Return the names of the encoders, the tasks, and the presets with a file of their own."""
-    folder = preset_folder()
-    return {
-        "encoders": sorted({path.stem for path in folder.glob("encoders/*.yaml")} | _foreign_encoders()),
-        "tasks": sorted(TASKS),
-        "presets": sorted(path.stem for path in folder.glob("*.yaml") if path.stem != "base"),
-    }
-
-
-def _foreign_encoders() -> set[str]:
-    """Return the names of encoders of other installed packages, without importing them."""
-    return {point.name for point in entry_points(group="recurcli.encoders")}
-
-
-def compose(name: str, *, data: Path | str | None = None, settings: Sequence[str] = ()) -> ResolvedPreset:
-    """Resolve `--preset name`, then apply `--data` and `--set`. Raises UsageError with file and line for any fault."""
+    `overrides` maps a dotted key to the option that sets it and its value.
+    """
     chain = _chain(name)
     options = [] if data is None else [_layer("--data", ("data", "path"), str(data))]
     options += [_setting_layer(setting) for setting in settings]
+    options += [_layer(source, tuple(key.split(".")), value) for key, (source, value) in (overrides or {}).items()]
     task, encoder = _choices([*chain, *options], name)
     folder = preset_folder()
     config = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
@@ -99,10 +86,10 @@ def compose(name: str, *, data: Path | str | None = None, settings: Sequence[str
     ]
     merged, origins = _merge(layers)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
-        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys)
+        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, preset_keys())
         raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
-        preset = parse_config(Preset, merged)
+        preset = parse_config(Preset, merged, preset_keys())
     except InvalidConfig as fault:
         raise _located(fault, origins) from None
     dump(preset.to_dict())  # refuses a preset that a run could not store
@@ -159,9 +146,7 @@ def _split_name(name: str) -> _Layer:
             return _Layer(
                 {"task": task, "encoder": {"name": encoder}}, {("task",): origin, ("encoder", "name"): origin}
             )
-    known = [*names["presets"], *(f"{encoder}-{task}" for encoder in names["encoders"] for task in names["tasks"])]
-    hint = did_you_mean(name, known)
-    raise UsageError(f"no preset '{name}'{hint}" + ("" if "mean" in hint else "; `recur presets` lists them"))
+    raise UsageError(f"no preset '{name}'{preset_meant(name)}")
 
 
 def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:

@@ -2,9 +2,10 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from recurcli.data.config import DataConfig
+from recurcli.encoders import ENCODERS
 from recurcli.evaluation.metrics import METRICS
 from recurcli.linear.config import PriorConfig
 from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
@@ -46,6 +47,15 @@ class Preset:
     def to_dict(self) -> dict[str, Any]:
         """Return all keys and values, as in preset.yaml."""
         return dataclasses.asdict(self)
+
+
+def preset_keys() -> list[str]:
+    """Return all keys of a preset as dotted paths, and those of the encoders of this package."""
+    keys = [f"encoder.{key.name}" for encoder in ENCODERS.values() for key in dataclasses.fields(encoder.config)]
+    for entry in dataclasses.fields(Preset):
+        section: Any = next(filter(dataclasses.is_dataclass, (entry.type, *get_args(entry.type))), None)
+        keys += [f"{entry.name}.{key.name}" for key in dataclasses.fields(section)] if section else [entry.name]
+    return list(dict.fromkeys(keys))
 
 
 def json_schema() -> dict[str, Any]:

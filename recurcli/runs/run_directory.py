@@ -132,17 +132,21 @@ class RunDirectory:
     def clear(self) -> None:
         """Delete all files of an older run except preset.yaml, so that a kill meanwhile leaves an unfinished run.
 
-        The checkpoints folder is renamed first, in one step, so that a resume after such a kill loads no old checkpoint.
+        The checkpoints are gone first, so that a resume after such a kill loads no old checkpoint.
         """
+        self.remove_checkpoints()
+        for name in (RESULT, MANIFEST, *CONTENTS):
+            if name != PRESET or (self.path / name).is_dir():
+                remove(self.path / name)
+
+    def remove_checkpoints(self) -> None:
+        """Delete the folder of checkpoints. It is renamed first, in one step; `lock` deletes what a kill leaves of it."""
         if self.checkpoints.is_dir() and not self.checkpoints.is_symlink():
             with writing(self.checkpoints):
                 aside = self.path / f".{self.checkpoints.name}.{os.getpid()}.tmp"
                 self.checkpoints.rename(aside)
                 sync_directory(self.path)
             remove(aside)
-        for name in (RESULT, MANIFEST, *CONTENTS):
-            if name != PRESET or (self.path / name).is_dir():
-                remove(self.path / name)
 
     def write_preset(self, values: Mapping[str, Any], command: str) -> None:
         """Write preset.yaml, which marks the folder as a run. Comments on top give the format version and the command."""

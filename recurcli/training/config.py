@@ -120,6 +120,8 @@ class FinetuningConfig(OptimizationConfig):
     class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
     """Weight of each class in the loss. none: 1; balanced: inversely proportional to the number of training rows of the
     class; a mapping: label to weight, 1 for a label that it omits."""
+    score_test: bool = True
+    """Whether the chosen model is scored once, after the training, on the test rows, if these have labels."""
     linear_floor: bool = True
     """Whether a linear model on n-grams of the training rows is fitted too; its accuracy is shown beside the encoder's. With a
     `prior` it is fitted in any case."""

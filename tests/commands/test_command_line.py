@@ -96,6 +96,12 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
     ("arguments", "reason"),
     [
         (["predictt"], "no such command 'predictt'; did you mean 'predict'?; see `recur --help`"),
+        (["train"], "no such command 'train'; did you mean 'finetune'?; see `recur --help`"),
+        (["evaluate"], "no such command 'evaluate'; did you mean 'eval'?"),
+        (["finetune", "--lr", "1"], "no such option: --lr; did you mean --learning-rate?; see `recur finetune --help`"),
+        (["finetune", "--num-epochs", "1"], "no such option: --num-epochs; did you mean --epochs?"),
+        (["finetune", "--num_layers", "1"], "did you mean --set encoder.num_layers=VALUE?"),
+        (["pretrain", "--warmup", "1"], "did you mean --set pretraining.warmup_ratio=VALUE?"),
         (["--bogus"], "no such option: --bogus; see `recur --help`"),
         (["predict"], "missing argument 'RUN'; see `recur predict --help`"),
         (

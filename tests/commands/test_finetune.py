@@ -43,6 +43,25 @@ def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
     assert len(list((trained / "checkpoints").iterdir())) == 2
 
 
+@pytest.mark.parametrize("command", ["pretrain", "finetune"])
+def test_a_finished_run_has_no_checkpoints_unless_they_are_kept(
+    command: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    short = ("finetuning.max_steps=3", "pretraining.max_steps=3", "finetuning.linear_floor=false", "prior=null")
+    arguments = [command, *options(tiny_tnews, tmp_path / "x", *short), "--quiet"]
+    run = tmp_path / "x"
+    assert recur(*arguments, "--keep-checkpoints")[0] == 0
+    kept = sorted((run / "checkpoints").iterdir())
+    code, _, err = recur(*arguments[:-1], "--resume")
+    assert (code, "is already finished; nothing to do" in err) == (0, True)
+    assert sorted((run / "checkpoints").iterdir()) == kept, "a resume without the option leaves what is kept"
+    assert recur(*arguments, "--overwrite")[0] == 0
+    assert not (run / "checkpoints").exists()
+    code, _, err = recur(*arguments[:-1], "--resume")
+    assert (code, "is already finished; nothing to do" in err) == (0, True)
+    assert not [path.name for path in run.iterdir() if path.name.startswith(".") and path.name != ".lock"]
+
+
 def test_the_resolved_preset_repeats_the_run(recur: Recur, trained: Path, tmp_path: Path) -> None:
     code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", tmp_path / "again", "--quiet")
     assert code == 0, err
@@ -103,7 +122,7 @@ def test_a_dry_run_tells_what_would_run_and_writes_nothing(recur: Recur, tiny_tn
     assert plan["forward_flops_per_token"] > 2 * 2 * 4 * 16 * 16
     assert not (tmp_path / "x").exists()
     assert "linear floor" not in recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--dry-run")[2]
-    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--quiet")
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--quiet", "--keep-checkpoints")
     assert code == 0, err
     checkpoint = max((tmp_path / "x" / "checkpoints").iterdir())
     size = sum(path.stat().st_size for path in checkpoint.glob("*.safetensors"))

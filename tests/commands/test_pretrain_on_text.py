@@ -70,7 +70,7 @@ def test_a_resume_goes_on_at_the_exact_place(
 
 def test_other_text_is_refused_at_a_resume(recur: Recur, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "texts")
-    assert recur("pretrain", *options(texts, tmp_path / "run"), "--quiet")[0] == 0
+    assert recur("pretrain", *options(texts, tmp_path / "run"), "--quiet", "--keep-checkpoints")[0] == 0
     (tmp_path / "run" / "result.json").unlink()
     (texts / "part 1" / "text.txt").write_text("another\n")
     code, _, err = recur("pretrain", *options(texts, tmp_path / "run"), "--resume", "--quiet")

@@ -85,6 +85,37 @@ def test_a_model_is_the_old_the_new_or_known_to_be_unfinished_wherever_its_publi
 
 
 @pytest.mark.slow
+def test_a_run_that_dies_at_its_end_is_whole_and_its_checkpoints_go_with_the_next_command(
+    forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    def arguments(output: Path) -> list[object]:
+        given = options(tiny_tnews, output, "finetuning.max_steps=8")
+        return ["finetune", *(part for part in given if part != "--keep-checkpoints")]
+
+    assert forks.run(*arguments(tmp_path / "whole"), "--keep-checkpoints").code == 0
+    wanted = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("*.safetensors")}
+    (tmp_path / "whole" / "result.json").unlink()
+
+    def prepared() -> Iterator[tuple[Path, list[object]]]:
+        for number in itertools.count():
+            output = shutil.copytree(tmp_path / "whole", tmp_path / str(number))
+            yield output, [*arguments(output), "--resume"]
+
+    states = []
+    for point, output in deaths(forks, "recurcli.cli:run", prepared()):
+        states.append((output.joinpath("result.json").exists(), output.joinpath("checkpoints").exists()))
+        if states[-1][0]:
+            assert read_model(output).path == output, "a finished run's model is whole"
+        ended = forks.run(*arguments(output), "--resume")
+        assert ended.code == 0, ended.err
+        assert {path.name: path.read_bytes() for path in output.glob("*.safetensors")} == wanted, f"change {point}"
+        left = {path.name for path in output.iterdir()}
+        assert "checkpoints" not in left
+        assert [name for name in left if name.startswith(".")] == [".lock"]
+    assert [key for key, _ in itertools.groupby(states)] == [(False, True), (True, True), (True, False)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_training_that_dies_at_each_of_its_changes_of_the_disk_resumes_bit_for_bit(
     command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path

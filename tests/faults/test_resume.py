@@ -47,7 +47,9 @@ def request(
     data: Path, output: Path, *more: str, resume: bool = False, preset: str = "starsaber-tnews"
 ) -> TrainingRequest:
     settings = [setting for setting in tiny(*(more or AWKWARD)) if setting != "--set"]
-    return TrainingRequest(compose(preset, data=str(data), settings=settings), output, resume=resume)
+    return TrainingRequest(
+        compose(preset, data=str(data), settings=settings), output, resume=resume, keep_checkpoints=True
+    )
 
 
 def drop(step: int, name: str, asked: TrainingRequest) -> None:

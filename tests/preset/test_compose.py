@@ -174,6 +174,44 @@ def test_the_name_of_a_key_in_other_libraries_is_understood(key: str, suggested:
     assert str(caught.value) == f"--set {key}: {reason}; did you mean '{suggested}'?"
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("epochs", "'finetuning.epochs' or 'pretraining.epochs'"),
+        ("lr", "'finetuning.learning_rate' or 'pretraining.learning_rate'"),
+        ("num_layers", "'encoder.num_layers'"),
+        ("finetuning.num_layers", "'encoder.num_layers'"),
+        ("encoder.patience", "'finetuning.patience'"),
+        ("max_lenght", "'data.max_length'"),
+        ("data.maxlength", "'max_length'"),
+    ],
+)
+def test_a_key_without_its_section_is_suggested_whole(key: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose("rezero-tnews", settings=[f"{key}=1"])
+    assert str(caught.value).endswith(f"; did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("starsaber", "; did you mean 'starsaber-custom'?"),
+        ("tnews", "; did you mean 'starsaber-tnews'?"),
+        ("starsabre-custom", "no preset 'starsabre-custom'; did you mean 'starsaber-custom'?"),
+        ("rsa-custm", "; did you mean 'rsa-custom'?"),
+    ],
+)
+def test_half_a_preset_name_is_made_whole(name: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose(name)
+    assert str(caught.value).endswith(meant)
+
+
+def test_an_encoder_that_there_is_not_suggests_no_other() -> None:
+    with pytest.raises(UsageError, match=r"no preset 'foo-custom': no encoder 'foo'; known: bilstm, .*transject"):
+        compose("foo-custom")
+
+
 @pytest.mark.parametrize("setting", ["finetuning.epochs", "=3", ".=3", "finetuning..epochs=3"])
 def test_a_setting_that_is_none(setting: str) -> None:
     with pytest.raises(UsageError, match="is not KEY=VALUE"):

@@ -1,4 +1,4 @@
-"""Evaluation on the dev rows in fine-tuning: the metric that selects the best model, the report, the floors and the prior."""
+"""Evaluation in fine-tuning: the dev metric that selects the best model, its reports on dev and test, the floors, the prior."""
 
 import hashlib
 import time
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,13 +63,24 @@ def fit_linear_model(train: Split, targets: Sequence[int], num_classes: int) -> 
     return model, Note(f"linear model: {len(model.ngrams.keys):,} n-grams of {used}, {made}")
 
 
-@dataclass(frozen=True)
-class DevEvaluation:
-    """Evaluates `model` on the dev rows. The ranks share the batches."""
+class ScoredRows(NamedTuple):
+    """Labelled rows and their tokens."""
 
-    model: Classifier
     split: Split
     tokens: Tokens
+
+    @property
+    def labels(self) -> list[str]:
+        """The label of each row."""
+        return [str(example.label) for example in self.split.examples]
+
+
+@dataclass(frozen=True)
+class DevEvaluation:
+    """Evaluates `model` on the dev rows, and in the end on the test rows. The ranks share the batches."""
+
+    model: Classifier
+    dev: ScoredRows
     task: Task
     metric_name: str
     inference: InferenceConfig
@@ -79,13 +90,15 @@ class DevEvaluation:
     """The linear model on n-grams of the training rows; None: not fitted."""
     prior: PriorConfig | None = None
     """Whether the logits of the linear model are added to those of the encoder, once it is trained; None: they are not."""
+    test: ScoredRows | None = None
+    """Rows that select nothing: the chosen model is scored on them once; None: there are none."""
 
     def score(self) -> DevScore:
         """Evaluate the encoder on the dev rows and return its dev metric and loss.
 
         The prior is left out, so it does not affect training. Raises StopTraining if a rank received a signal to stop.
         """
-        logits = self._encoder_logits()
+        logits = self._encoder_logits(self.dev)
         score = self._score(logits) if self.inference.ranks.is_main else None
         return DevScore(*self.inference.ranks.broadcast(score))
 
@@ -94,29 +107,40 @@ class DevEvaluation:
 
         Raises StopTraining if a rank has received a signal to stop.
         """
-        encoder = self._encoder_logits()
+        encoder = self._encoder_logits(self.dev)
+        tested = None if self.test is None else self._encoder_logits(self.test)
         if not self.inference.ranks.is_main:
             return {}
-        names, labels = self.task.labels, self._labels()
+        names, labels = self.task.labels, self.dev.labels
         linear = prior = None
         logits = {"": encoder}
         if self.linear is not None:
-            linear = self.linear.logits(self.split.texts)
+            linear = self.linear.logits(self.dev.split.texts)
             if self.prior is not None:
                 prior = Prior.fit(self.linear, (encoder, linear), np.array(self.task.targets(labels)), self._rank)
                 write_prior(folder, prior)
                 logits = {"": prior.join(encoder, linear), "encoder_": encoder, "linear_": linear}
         report, facts = report_with_parts(encoder, linear, prior, labels, self.task, self.task.floors)
-        ids = [example.id for example in self.split.examples]
+        ids = [example.id for example in self.dev.split.examples]
         shares = {f"{part}probabilities": probabilities(values).tolist() for part, values in logits.items()}
         write_predictions(folder, ids, labels, names, shares)
         if self.linear is not None:
             facts["linear_floor"] = self.linear.facts()
+        if tested is not None:
+            facts["test"] = self._test_report(tested, prior)
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
+
+    def _test_report(self, encoder: np.ndarray, prior: Prior | None) -> dict[str, Any]:
+        """Return the metrics on the test rows, with floors and parts, from the encoder's logits (N, C)."""
+        assert self.test is not None
+        linear = None if self.linear is None else self.linear.logits(self.test.split.texts)
+        report, facts = report_with_parts(encoder, linear, prior, self.test.labels, self.task, {})
+        facts.pop("prior", None)  # stands beside the dev metrics
+        return {**report.to_json(), **facts}
 
     def _score(self, logits: np.ndarray) -> DevScore:
         """Return the dev metric and loss of `logits` (N, C)."""
-        report = report_of(logits, self._labels(), self.task)
+        report = report_of(logits, self.dev.labels, self.task)
         assert report.loss is not None
         return DevScore(report.metrics[self.metric_name], report.loss)
 
@@ -125,9 +149,6 @@ class DevEvaluation:
         score = self._score(logits)
         return score.metric, -score.loss
 
-    def _encoder_logits(self) -> np.ndarray:
+    def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
         """Return the logits (N, C) of the encoder alone. Raises StopTraining if a rank received a signal to stop."""
-        return predict_logits(self.model, self.tokens, self.inference, between=self.stop.raise_if_agreed)
-
-    def _labels(self) -> list[str]:
-        return [str(example.label) for example in self.split.examples]
+        return predict_logits(self.model, rows.tokens, self.inference, between=self.stop.raise_if_agreed)

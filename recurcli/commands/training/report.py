@@ -103,6 +103,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
         "parameters": count_parameters(loop.model),
         "forward_flops_per_token": _flops(loop),
+        "checkpoints_kept": request.keep_checkpoints,
         "init": None if request.init is None else str(request.init.absolute()),
         "data": setup.data,
         "machine": machine_facts(loop.device, preset, loop.ranks),
@@ -201,9 +202,15 @@ def model_card(result: Mapping[str, Any]) -> str:
         lines += [
             *([f"| dev accuracy of the encoder alone | {parts['encoder']['accuracy']:.4f} |"] if parts else []),
             *(f"| floor: {name.replace('_', ' ')} | {value:.4f} |" for name, value in result["floors"].items()),
+            *_test_lines(result.get("test")),
             "",
             *([f"Prior: {_in_words(result['prior'])}.", ""] if parts else []),
-            "The model was selected on the dev rows, so its dev metrics are slightly too high.",
+            "The model was selected on the dev rows, so its dev metrics are slightly too high."
+            + (
+                " The test rows selected nothing: they were scored once, after the training."
+                if "test" in result
+                else ""
+            ),
             "",
             "## Use",
             "",
@@ -211,6 +218,16 @@ def model_card(result: Mapping[str, Any]) -> str:
             "    recur eval THIS_FOLDER",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _test_lines(test: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the lines of the model card's table on the test rows."""
+    if test is None:
+        return
+    yield from (f"| test {metric.words} | {test[name]:.4f} |" for name, metric in METRICS.items())
+    if "parts" in test:
+        yield f"| test accuracy of the encoder alone | {test['parts']['encoder']['accuracy']:.4f} |"
+    yield from (f"| test floor: {name.replace('_', ' ')} | {value:.4f} |" for name, value in test["floors"].items())
 
 
 def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[str, Any]:

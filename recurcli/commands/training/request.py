@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from recurcli.data.config import DataConfig
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, UsageError
 from recurcli.events import Finished, Note, Progress
@@ -14,14 +15,15 @@ from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
 
 if TYPE_CHECKING:
+    from recurcli.data.examples import Split
     from recurcli.preset import ResolvedPreset
 
 Event = Note | Progress | Finished
 Section = Literal["pretraining", "finetuning"]
 COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "finetune"}
 
-FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.compile", "data.path")
-"""Keys that a resume may change. The data are compared by hash instead of data.path."""
+FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.compile", "data.path", "data.files")
+"""Keys, and the beginnings of keys, that a resume may change. The data are compared by hash instead of their paths."""
 FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every")
 
 
@@ -36,6 +38,10 @@ class TrainingRequest:
     resume: bool = False
     overwrite: bool = False
     dry_run: bool = False
+    keep_checkpoints: bool = False
+    """Whether the newest checkpoints stay when the run is finished."""
+    splits: "Mapping[str, Split] | None" = None
+    """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 
     def __post_init__(self) -> None:
         if self.resume and self.overwrite:
@@ -47,7 +53,7 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     other = "finetuning" if section == "pretraining" else "pretraining"
     values = {**values, "prior": (values.get("prior") or {}).get("kind")}  # null in place of a section is a value too
     pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
-    return {key: value for key, value in pairs if key not in FREE_KEYS and not key.endswith(FREE_ENDINGS)}
+    return {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}
 
 
 def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
@@ -79,24 +85,34 @@ def finished_run(request: TrainingRequest) -> Iterator[Event]:
     ranks, run = current(), RunDirectory(request.output)
     result = run.read_result() if ranks.is_main else {}
     if ranks.is_main:
-        yield from _compare_data(run, result, request.resolved.preset.data.path)
+        yield from _compare_data(run, result, request.resolved.preset.data)
+        if result.get("checkpoints_kept") is False:
+            run.remove_checkpoints()  # which a kill at the end of the run left
     result = ranks.broadcast(result)
     yield Note(f"{request.output}: is already finished; nothing to do")
     yield Finished(result)
 
 
-def _compare_data(run: RunDirectory, result: Mapping[str, Any], path: str | None) -> Iterator[Note]:
-    """Compare the files below `path` with those of the finished run by hash; yields a warning if none can be compared.
+def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConfig) -> Iterator[Note]:
+    """Compare the files that `config` names with those of the finished run by hash; yields a warning if none can be compared.
 
-    Raises UsageError if a file differs.
+    Raises UsageError if a file differs, or if the run has no rows of its split.
     """
-    before, compared = run.read_data_config().path, False
-    for split, facts in result["data"].items():
-        if path is not None and before is not None and Path(facts["path"]).is_relative_to(before):
-            file = Path(path) / Path(facts["path"]).relative_to(before)
-            if file.is_file():
-                name, compared = f"{split} sha256", True
-                require_same({name: facts["sha256"]}, {name: sha256_of(file)}, run.path)
-    if path != before and not compared:
-        other = f"its result comes from {before or 'the Hub'}; {path or 'the Hub'} was not read"
+    path, before, compared = config.path, run.read_data_config(), False
+    for split in dict.fromkeys([*result["data"], *config.named_files]):
+        facts = result["data"].get(split)
+        file = config.named_file(split)
+        if (
+            file is None
+            and path is not None
+            and before.path is not None
+            and Path(facts["path"]).is_relative_to(before.path)
+        ):
+            file = Path(path) / Path(facts["path"]).relative_to(before.path)
+        if file is not None and file.is_file():
+            name, compared = f"{split} sha256", True
+            require_same({} if facts is None else {name: facts["sha256"]}, {name: sha256_of(file)}, run.path)
+    if (path, config.files) != (before.path, before.files) and not compared:
+        first = next(iter(result["data"].values()))["path"]
+        other = f"its result comes from {before.path or first or 'the Hub'}; {path or 'the Hub'} was not read"
         yield Note(f"{run.path}: {other}", "warning")

@@ -152,7 +152,10 @@ def _require_same_ranks(session: Session) -> None:
 
 
 def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
-    """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json."""
+    """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json.
+
+    Then the checkpoints are removed, unless they are to be kept.
+    """
     model, ranks = setup.loop.model, session.ranks
     if session.best is not None:
         model.load_state_dict(session.best)
@@ -167,4 +170,6 @@ def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
         return ranks.broadcast(None)
     result = result_of(setup, session.state, report)
     session.run.write_result(result, model_card(result))
+    if not setup.request.keep_checkpoints:
+        session.run.remove_checkpoints()
     return ranks.broadcast(session.run.read_result())

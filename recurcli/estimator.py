@@ -1,0 +1,240 @@
+"""A text classifier in the manner of scikit-learn: `fit` trains as `recur finetune` does, on rows in memory.
+
+Shapes: N texts, C classes.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from signal import raise_signal
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from recurcli.commands.finetune import finetune
+from recurcli.commands.training.request import TrainingRequest
+from recurcli.data.examples import Split, draw_dev_rows, require_dev_rows, split_in_memory
+from recurcli.data.tasks import Task
+from recurcli.display.progress import follow
+from recurcli.errors import Interrupted, RecurError, StorageError, escaped
+from recurcli.evaluation.inference import probabilities
+from recurcli.evaluation.predictor import Predictor, as_pair, text_rows
+from recurcli.events import Finished
+from recurcli.files import write_atomically
+from recurcli.preset import ResolvedPreset, compose
+from recurcli.runs.run_directory import CONTENTS, RESULT
+
+Rows = Iterable[Any]
+"""Texts or pairs of texts: a list, an array, a Series, or a table of one or two columns (see `text_rows`)."""
+
+
+class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Trains a preset on texts and labels in memory, as `recur finetune` does with a file of them.
+
+    Without `dev` rows, `fit` draws them from the training rows as the command does. Pickling keeps the fitted model. `fit`
+    raises ValueError for rows, settings or a preset that cannot be used, TypeError for a row that is no text.
+    """
+
+    def __init__(
+        self,
+        preset: str = "starsaber-custom",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        init: str | Path | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.preset = preset
+        """The name of a preset, or a YAML file."""
+        self.settings = settings
+        """Maps a key of the preset, such as "finetuning.epochs", to its value."""
+        self.seed = seed
+        """The value of `runtime.seed`; None: the preset's."""
+        self.init = init
+        """The pretrained run to start from; None: random initial weights."""
+        self.verbose = verbose
+        """Whether `fit` prints notes and progress on stderr."""
+
+    def fit(self, texts: Rows, labels: Iterable[Any], *, dev: tuple[Rows, Iterable[Any]] | None = None) -> Self:
+        """Train on `texts` (N) and `labels` (N): strings, whole numbers or bools. Returns the estimator.
+
+        `dev` holds the texts and labels that select the model; None: about one in `data.dev_every` rows of each class.
+        """
+        with _python_errors():
+            targets = _targets(labels, "labels")
+            resolved = self._resolve({"data.labels": targets.known})
+            rows = _split(texts, targets.names, "texts")
+            if dev is None:
+                every, seed = resolved.preset.data.dev_every or Task.dev_every, resolved.preset.data.dev_seed
+                train, drawn = draw_dev_rows(rows, every, seed)
+                splits = {"train": train, "dev": require_dev_rows(drawn, rows, "texts", every)}
+            else:
+                splits = {"train": rows, "dev": _split(dev[0], _dev_names(dev[1], targets), "dev texts")}
+            with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]):
+                run = Path(folder) / "run"
+                init = None if self.init is None else Path(self.init)
+                self.result_ = self._train(TrainingRequest(resolved, run, init, splits=splits))
+                self._files = {name: (run / name).read_bytes() for name in CONTENTS if (run / name).is_file()}
+            self.classes_ = targets.classes
+            self._predictor = self._load()
+        return self
+
+    def predict(self, texts: Rows) -> np.ndarray:
+        """Return the label of each text (N,), of the type that `fit` was given.
+
+        Raises TypeError or ValueError for what is neither a text nor a pair of texts, with its row from 0.
+        """
+        check_is_fitted(self, "classes_")
+        return self.classes_[self._predictor.logits(texts).argmax(axis=1)]
+
+    def predict_proba(self, texts: Rows) -> np.ndarray:
+        """Return the probabilities (N, C) of the classes in the order of `classes_`. Raises as `predict` does."""
+        check_is_fitted(self, "classes_")
+        return probabilities(self._predictor.logits(texts))
+
+    def save(self, path: str | Path) -> None:
+        """Write the run directory of the fitted model, for `recurcli.load` and for `recur predict`.
+
+        Raises FileExistsError if `path` exists.
+        """
+        check_is_fitted(self, "classes_")
+        folder = Path(path)
+        with _python_errors():
+            folder.mkdir(parents=True)
+            _write(self._files, folder)
+
+    def _resolve(self, more: Mapping[str, Any]) -> ResolvedPreset:
+        """Return the preset with `settings`, `seed` and the keys `more`."""
+        if not isinstance(self.settings, Mapping | None):
+            raise ValueError(f"settings must map keys to values, and is {escaped(repr(self.settings), 60)}")
+        given = {str(key): getattr(value, "item", lambda v=value: v)() for key, value in (self.settings or {}).items()}
+        if self.seed is not None:
+            if "runtime.seed" in given:
+                raise ValueError("seed and settings['runtime.seed'] are the same key; give one of them")
+            given["runtime.seed"] = int(self.seed)
+        return compose(
+            str(self.preset), overrides={key: ("settings", value) for key, value in {**given, **more}.items()}
+        )
+
+    def _train(self, request: TrainingRequest) -> dict[str, Any]:
+        """Train, and return the content of result.json."""
+        events = finetune(request)
+        if self.verbose:
+            return follow(events, quiet=False, metric=request.resolved.preset.finetuning.metric)
+        return next(event.result for event in events if isinstance(event, Finished))
+
+    def _load(self) -> Predictor:
+        """Return the fitted model. It predicts in fp32, so that no probability depends on other texts."""
+        with TemporaryDirectory(prefix="recur-") as folder:
+            _write(self._files, Path(folder))
+            device = (self.settings or {}).get("runtime.device", "auto")
+            return Predictor.load(folder, device=device, precision="fp32")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the parameters and the files of the fitted model; its tensors are made from them again."""
+        return {key: value for key, value in super().__getstate__().items() if key != "_predictor"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "_files" in state:
+            self._predictor = self._load()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+
+class _Targets(NamedTuple):
+    classes: np.ndarray
+    """The different labels (C,), sorted."""
+    known: tuple[str, ...]
+    """The name of each class in the run (C)."""
+    names: list[str]
+    """The name of each row's class (N)."""
+
+
+def _targets(labels: Iterable[Any], what: str) -> _Targets:
+    """Return the classes of `labels`. Raises ValueError for a missing or blank label, for mixed types and a single class."""
+    values = column_or_1d(_plain(labels, what))
+    if not len(values):
+        raise ValueError(f"{what} is empty; a classifier needs rows of two classes or more")
+    check_classification_targets(values)
+    classes, indexes = np.unique(values, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"{what} holds only {classes.tolist()[0]!r} in all {len(values):,} rows; it needs two classes")
+    known = tuple(map(_name, classes.tolist()))
+    return _Targets(classes, known, [known[index] for index in indexes])
+
+
+def _plain(labels: Iterable[Any], what: str) -> np.ndarray:
+    """Return `labels` as an array of strings, numbers or bools."""
+    listed = labels if hasattr(labels, "dtype") else list(labels)
+    values = np.asarray(listed)
+    for row, label in enumerate(np.asarray(listed, dtype=object).ravel().tolist()):
+        if not isinstance(label, str | int | float | np.generic) or label != label:
+            raise ValueError(
+                f"{what}[{row}] is {escaped(repr(label), 60)}; a label is a string, a whole number or a bool"
+            )
+        if isinstance(label, str) != (values.dtype.kind in "UO"):
+            raise ValueError(
+                f"{what}[{row}] is {escaped(repr(label), 60)}, but others are of another type; use one type"
+            )
+        if isinstance(label, str) and not label.strip():
+            raise ValueError(f"{what}[{row}] is {label!r}; a label must not be blank")
+    return values
+
+
+def _name(label: Any) -> str:
+    """Return the name of a label in a run: what a file with this label would give."""
+    if isinstance(label, bool):
+        return str(label).lower()
+    return str(int(label)) if isinstance(label, float) else str(label)
+
+
+def _dev_names(labels: Iterable[Any], targets: _Targets) -> list[str]:
+    """Return the name of each dev row's class. Raises ValueError for a label that no training row has."""
+    names = dict(zip(targets.classes.tolist(), targets.known, strict=True))
+    values = _plain(labels, "dev labels").tolist()
+    for row, label in enumerate(values):
+        if label not in names:
+            raise ValueError(f"dev labels[{row}] is {escaped(repr(label), 60)}, a label that no training row has")
+    return [names[label] for label in values]
+
+
+def _split(texts: Rows, names: list[str], what: str) -> Split:
+    """Return texts and the names of their classes as a split. Raises ValueError if their numbers differ, or all are blank."""
+    rows = [as_pair(text, row, what) for row, text in enumerate(text_rows(texts))]
+    if len(rows) != len(names):
+        raise ValueError(f"{len(rows):,} {what} have {len(names):,} labels; each needs one")
+    if not any(text.strip() or (second or "").strip() for text, second in rows):
+        raise ValueError(f"all {len(rows):,} {what} are blank")
+    for row, pair in enumerate(rows):
+        if any("\ud800" <= character <= "\udfff" for text in pair if text and not text.isascii() for character in text):
+            raise ValueError(f"{what}[{row}] holds a lone surrogate, half of a character")
+    return split_in_memory((*row, name) for row, name in zip(rows, names, strict=True))
+
+
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of a run into `folder`, result.json last."""
+    for name in sorted(files, key=lambda name: name == RESULT):
+        write_atomically(folder / name, files[name])
+
+
+@contextlib.contextmanager
+def _python_errors() -> Iterator[None]:
+    """Turn errors of recur into ValueError and OSError, and hand a signal that stopped the block to its usual handler."""
+    try:
+        yield
+    except Interrupted as stop:
+        raise_signal(stop.signal)
+        raise
+    except StorageError as error:
+        raise OSError(str(error)) from None
+    except RecurError as error:
+        raise ValueError(str(error)) from None

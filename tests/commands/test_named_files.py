@@ -1,0 +1,174 @@
+"""`recur finetune --train, --dev, --test`: files are named one by one, and the test rows are scored once, at the end."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from predicting import Recur
+from tiny_task import rows, tiny
+
+SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_floor=false", "prior=null", "finetuning.epochs=1")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with a.csv (60 rows), b.csv (24), c.csv (20) and bare.csv, which has no labels."""
+    for number, (name, count) in enumerate((("a", 60), ("b", 24), ("c", 20))):
+        lines = "".join(f"{row['sentence']},{row['label']}\n" for row in rows(count, seed=number, labelled=True))
+        (tmp_path / f"{name}.csv").write_text(f"text,label\n{lines}", encoding="utf-8")
+    (tmp_path / "bare.csv").write_text("text\n鼠\n", encoding="utf-8")
+    return tmp_path
+
+
+def finetune(recur: Recur, output: Path, *options: object, settings: list[str] = SETTINGS) -> dict[str, Any]:
+    code, out, err = recur(
+        "finetune", "--preset", "starsaber-custom", "--output", output, *options, *settings, "--json"
+    )
+    assert code == 0, err
+    return {**json.loads(out), "err": err}
+
+
+def counts(result: dict[str, Any]) -> dict[str, int]:
+    return {split: facts["rows"] for split, facts in result["data"].items()}
+
+
+def test_dev_rows_are_drawn_from_the_file_of_training_rows(recur: Recur, files: Path) -> None:
+    result = finetune(recur, files / "run", "--train", files / "a.csv", "--test", files / "b.csv")
+    alone = finetune(recur, files / "alone", "--data", files / "a.csv", "--dry-run")
+    assert counts(result) == {**counts(alone), "test": 24}
+    scored = json.loads(recur("eval", files / "run", "--split", "test", "--json")[1])
+    assert {**result["test"], **scored["metrics"], "loss": 0} == {**result["test"], "loss": 0}
+    assert result["test"]["loss"] == pytest.approx(scored["metrics"]["loss"])
+    assert result["test"]["floors"] == scored["floors"]
+    for options in ([], ["--data", files / "a.csv", "--split", "dev"]):
+        divided = json.loads(recur("eval", files / "run", *options, "--json")[1])
+        assert divided["metrics"]["confusion"] == result["dev"]["confusion"]
+    card = (files / "run" / "README.md").read_text()
+    assert f"| test accuracy | {result['test']['accuracy']:.4f} |" in card
+    assert "The test rows selected nothing" in card
+
+
+def test_a_test_score_with_a_prior_has_its_parts(recur: Recur, files: Path) -> None:
+    settings = tiny("tokenizer.kind=char", "finetuning.epochs=1")
+    options = ["--data", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv"]
+    result = finetune(recur, files / "run", *options, settings=settings)
+    assert counts(result) == {"train": 60, "dev": 20, "test": 24}, "no dev row is drawn beside a file of dev rows"
+    assert result["test"]["parts"].keys() == {"encoder", "linear"}
+    assert result["test"]["parts"]["linear"]["accuracy"] == result["test"]["floors"]["linear"]
+    code, out, _ = recur(
+        "finetune", "--preset", "starsaber-custom", "--output", files / "run", *options, *settings, "--resume"
+    )
+    assert (code, "test encoder alone: accuracy" in out) == (0, True)
+
+
+def test_the_tasks_own_test_rows_are_scored_unless_they_have_no_labels(recur: Recur, files: Path) -> None:
+    (files / "task").mkdir()
+    for split, name in (("train", "a"), ("dev", "c"), ("test", "b")):
+        shutil.copy(files / f"{name}.csv", files / "task" / f"{split}.csv")
+    plan = ["--data", files / "task", "--dry-run"]
+    assert counts(finetune(recur, files / "run", *plan))["test"] == 24
+    assert "test" not in counts(finetune(recur, files / "run", *plan, "--set", "finetuning.score_test=false"))
+    assert counts(finetune(recur, files / "run", *plan, "--test", files / "c.csv"))["test"] == 20
+    shutil.copy(files / "bare.csv", files / "task" / "test.csv")
+    result = finetune(recur, files / "run", *plan)
+    assert "test" not in counts(result)
+    assert "recur: warning: no test score:" in result["err"]
+
+
+def test_training_rows_in_the_test_file_are_told(recur: Recur, files: Path) -> None:
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    (files / "b.csv").write_text("".join(lines[:5]) + "鼠牛虎,100\n")
+    result = finetune(
+        recur,
+        files / "run",
+        "--train",
+        files / "a.csv",
+        "--dev",
+        files / "c.csv",
+        "--test",
+        files / "b.csv",
+        "--dry-run",
+    )
+    assert "warning: test: 4 of 5 rows have the text of a training row" in result["err"]
+
+
+def test_a_resume_compares_named_files_by_their_hash(recur: Recur, files: Path) -> None:
+    def again(*options: object) -> tuple[int, str, str]:
+        fixed = [
+            "--preset",
+            "starsaber-custom",
+            "--output",
+            files / "run",
+            "--train",
+            files / "a.csv",
+            "--keep-checkpoints",
+        ]
+        return recur("finetune", *fixed, *SETTINGS, *options, "--resume", "--quiet")
+
+    stopped = ["--set", "finetuning.max_steps=2"]
+    assert again("--test", files / "b.csv", *stopped)[0] == 0
+    moved = Path(shutil.copy(files / "b.csv", files / "moved.csv"))
+    assert again("--test", moved, *stopped)[0] == 0
+    for finished in (True, False):
+        code, _, err = again("--test", files / "c.csv", *stopped)
+        assert (code, "cannot be resumed: test " in err) == (2, True), err
+        if finished:
+            (files / "run" / "result.json").unlink()
+    assert again("--test", moved, *stopped)[0] == 0
+    (files / "run" / "result.json").unlink()
+    assert "cannot be resumed: test " in again(*stopped)[2]
+    assert again("--test", moved, *stopped)[0] == 0
+
+
+def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -> None:
+    finetune(recur, files / "run", "--train", files / "a.csv")
+    code, _, err = recur("finetune", "--preset", "starsaber-custom", "--output", files / "run", "--train", files / "a.csv",
+                         "--test", files / "b.csv", *SETTINGS, "--resume")  # fmt: skip
+    assert (code, "test sha256 was absent and is now" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--train", "a.csv", "--test", "none.csv"], 3, "none.csv: does not exist; it is named for the test rows"),
+        (["--train", "a.csv", "--test", "bare.csv"], 3, "bare.csv: which column is the label?"),
+        (["--data", "a.csv", "--train", "b.csv"], 2, "both name the training rows; leave out one"),
+        (["--test", "a.csv"], 2, "task custom has no data; add --data PATH"),
+        (
+            ["--train", "a.csv", "--set", "data.files.train=b.csv"],
+            2,
+            "--train and --set data.files.train set the same key",
+        ),
+        (
+            ["--train", "a.csv", "--seed", "3", "--set", "runtime.seed=4"],
+            2,
+            "--seed and --set runtime.seed set the same key",
+        ),
+        (["--train", "a.csv", "--epochs", "1.5"], 2, "--epochs: finetuning.epochs: 1.5 should be a valid integer"),
+        (
+            ["--train", "a.csv", "--learning-rate", "-1"],
+            2,
+            "--learning-rate: finetuning.learning_rate: must be above 0",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    options: list[str], code: int, message: str, recur: Recur, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    found, _, err = recur("finetune", "--preset", "starsaber-custom", *options)
+    assert (found, message in err) == (code, True), err
+
+
+@pytest.mark.parametrize("command", ["pretrain", "finetune"])
+def test_shortcuts_set_the_keys_of_their_section(command: str, recur: Recur, files: Path) -> None:
+    shortcuts = ["--seed", "3", "--epochs", "auto", "--learning-rate", "2e-3", "--batch-size", "5"]
+    arguments = ["--preset", "starsaber-custom", "--data", files / "a.csv", "--output", files / "run", *shortcuts]
+    code, out, err = recur(command, *arguments, "--dry-run", "--json")
+    assert code == 0, err
+    values = json.loads(out)["values"]
+    section = values["pretraining" if command == "pretrain" else "finetuning"]
+    assert [section[key] for key in ("epochs", "learning_rate", "batch_size")] == ["auto", 2e-3, 5]
+    assert values["runtime"]["seed"] == 3

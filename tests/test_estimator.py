@@ -1,0 +1,207 @@
+"""`recurcli.TextClassifier`: an estimator of scikit-learn whose labels come back as they were given."""
+
+import pickle
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from tiny_task import rows
+
+import recurcli
+from recurcli import TextClassifier
+from recurcli.files import sha256_of
+
+SETTINGS = {
+    "encoder.hidden_size": 16,
+    "encoder.num_layers": 1,
+    "tokenizer.kind": "char",
+    "data.max_length": 16,
+    "finetuning.epochs": 3,
+    "finetuning.batch_size": 8,
+    "finetuning.learning_rate": 0.01,
+    "runtime.precision": "fp32",
+}
+ROWS = rows(90, seed=5, labelled=True)
+TEXTS = [str(row["sentence"]) for row in ROWS]
+LABELS = [str(row["label"]) for row in ROWS]
+FIRST = ("100", "101", "102")
+
+
+def tiny(**more: Any) -> TextClassifier:
+    return TextClassifier(settings={**SETTINGS, **more}, seed=10)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> TextClassifier:
+    return tiny().fit(TEXTS, LABELS)
+
+
+def test_the_public_names_are_listed_and_exist() -> None:
+    assert set(dir(recurcli)) >= set(recurcli.__all__) >= {"TextClassifier", "build_encoder", "load", "Prediction"}
+    for name in recurcli.__all__:
+        assert getattr(recurcli, name) is not None
+    encoder = recurcli.build_encoder({"name": "starsaber", "hidden_size": 16, "num_layers": 1})
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 4 * 16 * 16 + 1
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        recurcli.lod  # noqa: B018
+
+
+def test_fit_trains_what_the_command_trains_on_a_file_of_the_same_rows(
+    fitted: TextClassifier, recur: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    lines = "".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
+    (tmp_path / "x.tsv").write_text(f"text\tlabel\n{lines}", encoding="utf-8")
+    settings = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+    options = ["--preset", "starsaber-custom", "--data", tmp_path / "x.tsv", "--output", tmp_path / "run", *settings]
+    assert recur("finetune", *options, "--quiet")[0] == 0
+    fitted.save(tmp_path / "saved")
+    for name in ("model.safetensors", "linear.safetensors", "prior.json", "tokenizer.json", "predictions.dev.jsonl"):
+        assert sha256_of(tmp_path / "saved" / name) == sha256_of(tmp_path / "run" / name), name
+    found = recurcli.load(tmp_path / "saved").predict(TEXTS[:9])
+    assert [prediction.label for prediction in found] == fitted.predict(TEXTS[:9]).tolist()
+    code, _, err = recur("eval", tmp_path / "saved", "--data", tmp_path / "x.tsv", "--json")
+    assert (code, "the number of training rows among these rows is unknown" in err) == (0, True), err
+    assert recur("eval", tmp_path / "saved")[0] == 2
+    with pytest.raises(FileExistsError):
+        fitted.save(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (dict(zip(FIRST, ("b", "c", "a"), strict=True)), np.str_),
+        (dict(zip(FIRST, (7, -1, 10), strict=True)), np.int64),
+        (dict(zip(FIRST, (True, False, False), strict=True)), np.bool_),
+        (dict(zip(FIRST, np.array([2, 0, 1], np.int8), strict=True)), np.int8),
+    ],
+)
+def test_labels_come_back_as_they_were_given(names: dict[str, Any], kind: type) -> None:
+    labels = np.array([names[label] for label in LABELS])
+    model = tiny(**{"prior": None}).fit(TEXTS, labels)
+    assert model.classes_.tolist() == sorted({*labels.tolist()})
+    predicted, probabilities = model.predict(TEXTS), model.predict_proba(TEXTS)
+    assert isinstance(predicted[0], kind)
+    assert (predicted == labels).mean() > 0.6
+    assert probabilities.shape == (len(TEXTS), len(model.classes_))
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert (model.classes_[probabilities.argmax(axis=1)] == predicted).all()
+
+
+def test_texts_may_be_arrays_series_and_tables(fitted: TextClassifier, trained: Path) -> None:
+    frame = pandas.DataFrame({"text": TEXTS[:6], "second": TEXTS[6:12]}, index=range(10, 16))
+    wanted = fitted.predict_proba(TEXTS[:6])
+    for texts in (np.array(TEXTS[:6]), frame["text"], frame[["text"]], np.array(TEXTS[:6])[:, None], tuple(TEXTS[:6])):
+        assert np.array_equal(fitted.predict_proba(texts), wanted)
+    pairs = [*zip(TEXTS[:6], TEXTS[6:12], strict=True)]
+    assert np.array_equal(fitted.predict_proba(frame), fitted.predict_proba(pairs))
+    model = recurcli.load(trained)
+    assert [prediction.score for prediction in model.predict(frame[["text"]])] == [
+        prediction.score for prediction in model.predict(TEXTS[:6])
+    ]
+    with pytest.raises(ValueError, match=re.escape("texts has the shape (2, 3)")):
+        model.predict(np.array([["a"] * 3] * 2))
+    with pytest.raises(TypeError, match=re.escape("texts[1] is nan (float)")):
+        model.predict(pandas.Series(["a", None], dtype=object).fillna(float("nan")))
+
+
+def test_pairs_and_dev_rows_of_ones_own() -> None:
+    pairs = [*zip(TEXTS[:60], TEXTS[30:], strict=True)]
+    model = tiny(**{"finetuning.epochs": 1}).fit(pairs, LABELS[:60], dev=(pairs[:10], LABELS[:10]))
+    assert model.result_["data"]["dev"]["rows"] == 10
+    assert model.result_["data"]["train"]["rows"] == 60
+    assert len(model.predict(np.array(pairs))) == 60
+    with pytest.raises(ValueError, match=re.escape("dev labels[1] is '9', a label that no training row has")):
+        tiny().fit(TEXTS, LABELS, dev=(TEXTS[:2], ["100", "9"]))
+
+
+def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
+
+
+def test_the_tools_of_scikit_learn_take_it(fitted: TextClassifier, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(NotFittedError):
+        clone(fitted).predict(TEXTS)
+    settings = {**SETTINGS, "prior": None, "finetuning.linear_floor": False}
+    model = TextClassifier(settings=settings, seed=10)
+    assert clone(model).get_params() == model.get_params()
+    assert model.set_params(seed=3).seed == 3
+    assert (cross_val_score(model, TEXTS, LABELS, cv=2) > 0.4).all()
+    short = {**settings, "finetuning.max_steps": 1}
+    search = GridSearchCV(Pipeline([("model", model)]), {"model__settings": [short, settings]}, cv=2)
+    assert search.fit(np.array(TEXTS), np.array(LABELS)).best_params_ == {"model__settings": settings}
+    assert search.predict_proba(TEXTS[:2]).shape == (2, 3)
+    assert capfd.readouterr() == ("", ""), "fit is silent"
+
+
+@pytest.mark.slow
+def test_folds_are_fitted_in_processes(fitted: TextClassifier) -> None:
+    assert np.array_equal(*(cross_val_score(fitted, TEXTS, LABELS, cv=2, n_jobs=jobs) for jobs in (1, 2)))
+
+
+BAD = [
+    ([], [], ValueError, "labels is empty"),
+    (TEXTS[:4], LABELS[:4], ValueError, "texts: none of its 4 rows becomes a dev row; one in 10 rows of a class does"),
+    (TEXTS, [1] * 90, ValueError, "labels holds only 1 in all 90 rows; it needs two classes"),
+    (TEXTS, LABELS[:-1], ValueError, "90 texts have 89 labels; each needs one"),
+    (["a", None] * 45, LABELS, TypeError, "texts[1] is None (NoneType); it must be a string or a pair of strings"),
+    ([float("nan"), *TEXTS[1:]], LABELS, TypeError, "texts[0] is nan (float)"),
+    ([" "] * 90, LABELS, ValueError, "all 90 texts are blank"),
+    (["\ud800", *TEXTS[1:]], LABELS, ValueError, "texts[0] holds a lone surrogate"),
+    ("abc", ["a", "b", "c"], TypeError, "texts is one string; put it in a list"),
+    (TEXTS, [*LABELS[:-1], None], ValueError, "labels[89] is None; a label is a string, a whole number or a bool"),
+    (TEXTS, [*LABELS[:-1], float("nan")], ValueError, "labels[89] is nan"),
+    (TEXTS, [*LABELS[:-1], 3], ValueError, "labels[89] is 3, but others are of another type; use one type"),
+    (TEXTS, [*LABELS[:-1], " "], ValueError, "labels[89] is ' '; a label must not be blank"),
+    (TEXTS, [n / 7 for n in range(90)], ValueError, "continuous"),
+]
+
+
+@pytest.mark.parametrize(("texts", "labels", "kind", "message"), BAD, ids=lambda value: str(value)[:30])
+def test_rows_that_cannot_be_used_are_named(texts: Any, labels: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        tiny().fit(texts, labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "starsaber-tnew"}, "no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
+        ({"settings": {"finetuning.epoch": 3}}, "settings: finetuning.epoch: unknown key; did you mean 'epochs'?"),
+        ({"settings": {"finetuning.epochs": "3"}}, "settings: finetuning.epochs: '3' should be a valid integer"),
+        ({"settings": {"runtime.seed": 3}}, "seed and settings['runtime.seed'] are the same key"),
+        ({"settings": ["finetuning.epochs=3"]}, "settings must map keys to values"),
+        ({"init": "no/such/run"}, "no/such/run: is not a run directory"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TextClassifier(**{"settings": SETTINGS, "seed": 1, **options}).fit(TEXTS, LABELS)
+
+
+def test_a_stop_by_the_keyboard_is_what_python_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+
+    def stopping(*arguments: Any) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == 2:
+            signal.raise_signal(signal.SIGINT)
+        honest(*arguments)
+
+    from recurcli.training import fit
+
+    honest = fit.take_step
+    monkeypatch.setattr(fit, "take_step", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        tiny().fit(TEXTS, LABELS)
+    assert taken == 2
