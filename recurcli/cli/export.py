@@ -26,7 +26,9 @@ def export(
         ),
     ] = "clue",
     data: Data = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing output file. For onnx: an earlier export.")
+    ] = False,
     json: Json = False,
     device: Device = None,
     precision: PrecisionOption = None,
@@ -34,7 +36,7 @@ def export(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Pack predictions of CLUE's test rows for its leaderboard, or a model for use without torch.
+    """Write predictions for CLUE's leaderboard, or an ONNX model.
 
     clue predicts the test rows of each run's task and writes them as the leaderboard wants them, checked before they are
     written. It computes in fp32 unless --precision says otherwise, so that the same runs give the same bytes.

@@ -49,7 +49,7 @@ def onnx_model(model: Classifier) -> tuple[bytes, float]:
     name = escaped(model.config.encoder["name"])
     with _silence():
         try:
-            content = _export(logits, batches[0])
+            content = trace(logits, batches[0])
         except Exception as error:  # torch raises errors of many kinds
             raise ModelError(f"the encoder {name} cannot be exported to ONNX: {escaped(error, limit=300)}") from error
         difference = _largest_difference(content, batches, expected)
@@ -83,7 +83,8 @@ def check_batches(model: Classifier) -> Iterator[Tensor]:
     yield torch.full((1, 8), config.pad_id)
 
 
-def _export(logits: nn.Module, example: Tensor) -> bytes:
+def trace(logits: nn.Module, example: Tensor) -> bytes:
+    """Return the ONNX file of a module that maps `example` (B, T), or ids of any other size, to logits (B, C)."""
     shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     program = torch.export.export(logits, (example,), dynamic_shapes=(shape,), strict=False)
     exported = torch.onnx.export(

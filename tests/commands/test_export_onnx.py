@@ -115,7 +115,7 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exports in the test take the graph of `exported`, which is of the same run."""
     content = (exported / "model.onnx").read_bytes()
-    monkeypatch.setattr(onnx_model, "_export", lambda logits, example: content)
+    monkeypatch.setattr(onnx_model, "trace", lambda logits, example: content)
 
 
 def test_nasty_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path) -> None:
@@ -198,7 +198,7 @@ def test_without_the_packages_it_says_what_to_install(
 def test_a_graph_that_differs_is_refused_and_leaves_no_folder(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model_of = onnx_export.onnx_model
+    model_of = onnx_model.onnx_model
 
     def changed(model: Classifier) -> tuple[bytes, float]:
         with torch.no_grad():
