@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from recurcli.errors import ModelError, StorageError
+from recurcli.errors import ModelError, StorageError, UsageError
 
 MANIFEST = "manifest.json"
 LONGEST_NAME = 255
@@ -201,6 +201,16 @@ def remove(path: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def require_writable(output: Path, *, overwrite: bool) -> None:
+    """Raise UsageError if `output` is a folder, is in a missing folder, or exists without `overwrite`."""
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
+    if output.is_dir():
+        raise UsageError(f"{output}: is a folder; choose another --output")
+    if os.path.lexists(output) and not overwrite:
+        raise UsageError(f"{output}: exists already; replace it with --overwrite")
 
 
 def open_no_follow(path: Path) -> TextIO:

@@ -34,6 +34,26 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own table
 
+    def __init__(self, text: str, source: str) -> None:
+        super().__init__(text)
+        self._source, self._depth = source, 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Refuse what a preset does not need before a node is made of it."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        where = f"{self._source}:{event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent) or event.anchor:
+            raise UsageError(f"{where}: anchors and aliases (& and *) are not used in presets; write the value out")
+        if event.tag is not None:
+            raise UsageError(f"{where}: tags are not used in presets: {escaped(event.tag)}")
+        inside = isinstance(event, yaml.CollectionStartEvent)
+        self._depth += inside
+        if self._depth > MAX_DEPTH:
+            raise UsageError(f"{where}: is nested deeper than {MAX_DEPTH} levels")
+        node = super().compose_node(parent, index)
+        self._depth -= inside
+        return node
+
 
 class _Dumper(yaml.SafeDumper):
     """The writer whose plain scalars _Loader reads back as they were."""
@@ -97,8 +117,7 @@ def flatten(values: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[Key
 def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
     lines: dict[KeyPath, int] = {}
     try:
-        _refuse_surprises(text, source)
-        loader: Any = _Loader(text)  # refuses control characters
+        loader: Any = _Loader(text, source)  # refuses control characters
         node = loader.get_single_node()
         value = None if node is None else _construct(loader, node, source, (), lines)
     except yaml.MarkedYAMLError as error:
@@ -110,22 +129,6 @@ def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
         raise UsageError(f"{source}: is not YAML: {escaped(error)}") from None
     loader.dispose()
     return value, lines
-
-
-def _refuse_surprises(text: str, source: str) -> None:
-    """Walk the events, which need no memory, before anything is built from them."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        line = event.start_mark.line + 1 if event.start_mark else 1
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise UsageError(
-                f"{source}:{line}: anchors and aliases (& and *) are not used in presets; write the value out"
-            )
-        if (tag := getattr(event, "tag", None)) is not None:
-            raise UsageError(f"{source}:{line}: tags are not used in presets: {escaped(tag)}")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise UsageError(f"{source}:{line}: is nested deeper than {MAX_DEPTH} levels")
 
 
 def _construct(loader: Any, node: yaml.Node, source: str, path: KeyPath, lines: dict[KeyPath, int]) -> Any:

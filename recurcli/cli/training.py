@@ -24,8 +24,7 @@ from recurcli.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from recurcli.commands.training.run import Event
-    from recurcli.commands.training.setup import TrainingRequest
+    from recurcli.commands.training.request import Event, TrainingRequest
 
 
 @app.command(epilog=example("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5"))
@@ -52,12 +51,17 @@ def pretrain(
 
     settings = [*(settings or []), *_as_settings("pretraining", device, precision, batch_size)]
     resolved = compose(preset, data=data, settings=settings)
-    from recurcli.commands.pretrain import pretrain as command
-    from recurcli.commands.training.setup import TrainingRequest
+    from recurcli.commands.training.request import TrainingRequest, repeat_finished_run, repeats_finished_run
 
     output = output or Path("runs") / f"{resolved.name}-pretrained"
     request = TrainingRequest(resolved, output, resume=resume, overwrite=overwrite, dry_run=dry_run)
-    _show(command(request), request, json=json, quiet=quiet)
+    if repeats_finished_run(request, "pretraining"):
+        events = repeat_finished_run(request)  # in an instant, because torch is not imported
+    else:
+        from recurcli.commands.pretrain import pretrain as command
+
+        events = command(request)
+    _show(events, request, json=json, quiet=quiet)
 
 
 @app.command(
@@ -89,12 +93,17 @@ def finetune(
 
     settings = [*(settings or []), *_as_settings("finetuning", device, precision, batch_size)]
     resolved = compose(preset, data=data, settings=settings)
-    from recurcli.commands.finetune import finetune as command
-    from recurcli.commands.training.setup import TrainingRequest
+    from recurcli.commands.training.request import TrainingRequest, repeat_finished_run, repeats_finished_run
 
     output = output or Path("runs") / resolved.name
     request = TrainingRequest(resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run)
-    _show(command(request), request, json=json, quiet=quiet)
+    if repeats_finished_run(request, "finetuning"):
+        events = repeat_finished_run(request)  # in an instant, because torch is not imported
+    else:
+        from recurcli.commands.finetune import finetune as command
+
+        events = command(request)
+    _show(events, request, json=json, quiet=quiet)
 
 
 def _as_settings(section: str, device: str | None, precision: str | None, batch_size: int | None) -> list[str]:

@@ -12,7 +12,7 @@ from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
 from recurcli.export.onnx_export import export_onnx
-from recurcli.files import MANIFEST, read_manifest
+from recurcli.files import MANIFEST, read_manifest, require_writable
 from recurcli.model.device import Precision
 from recurcli.runs.run_directory import RunDirectory
 
@@ -68,17 +68,18 @@ def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> Non
     """
     if output.suffix != format.suffix and not format.folder_with:
         raise UsageError(f"{output}: {format.title}; name it {output.name}{format.suffix}")
+    if not format.folder_with:
+        require_writable(output, overwrite=overwrite)
+        return
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
-    if os.path.lexists(output) and output.is_dir() != bool(format.folder_with):
-        kind = "a folder" if output.is_dir() else "a file"
-        raise UsageError(f"{output}: is {kind}, but {format.title}; choose another --output")
-    if not os.path.lexists(output) or (output.is_dir() and not any(output.iterdir())):
-        return
-    if output.is_dir() and not _is_earlier_export(output, format):
-        raise UsageError(f"{output}: is not empty and is not an earlier export; choose another --output")
-    if not overwrite:
-        raise UsageError(f"{output}: exists already; replace it with --overwrite")
+    if not output.is_dir() and os.path.lexists(output):
+        raise UsageError(f"{output}: is a file, but {format.title}; choose another --output")
+    if output.is_dir() and any(output.iterdir()):
+        if not _is_earlier_export(output, format):
+            raise UsageError(f"{output}: is not empty and is not an earlier export; choose another --output")
+        if not overwrite:
+            raise UsageError(f"{output}: exists already; replace it with --overwrite")
 
 
 def _is_earlier_export(folder: Path, format: ExportFormat) -> bool:

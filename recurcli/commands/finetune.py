@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.commands.training.dev_evaluation import DevEvaluation, fit_linear_model
-from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
+from recurcli.commands.training.request import Event, TrainingRequest, finished_run
+from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import (
-    TrainingRequest,
     TrainingSetup,
     build_loop,
     build_model,
@@ -109,10 +109,8 @@ def _add_extra_rows(train: Split, config: DataConfig) -> Generator[Note, None, S
         )
     longer = train.with_extra_rows()
     added = len(longer.examples) - len(train.examples)
-    if added:
-        yield Note(f"train: {added:,} extra rows from {columns}, each with the label of its row")
-    else:
-        yield Note(f"train: no extra rows, since no row has a text in {columns} (data.extra_rows)", "warning")
+    reason = "each with the label of its row" if added else "since no row has a text there"
+    yield Note(f"train: {added:,} extra rows from {columns}, {reason}")
     return longer
 
 
@@ -155,6 +153,7 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
         for path, value in flatten(values)
         if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
         or (path == ("embedding", "orthonormal") and value)
+        or (path[:2] == ("embedding", "ngrams") and path[-1] != "dropout" and value is not None)
     }
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.cache import cache_folder
-from recurcli.commands.training.run import Event, enter_run, finished_run, run_training
+from recurcli.commands.training.request import Event, TrainingRequest, finished_run
+from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import (
-    TrainingRequest,
     TrainingSetup,
     build_loop,
     build_model,

@@ -42,7 +42,7 @@ class DataConfig:
     """Column (or JSON key) of the label."""
     extra_rows: tuple[Column, ...] = ()
     """Columns (or JSON keys) whose texts are training rows of their own, with the label of their row, such as keywords. A
-    row without such a text adds none; a missing column is a warning. Dev and test rows are not changed."""
+    row without such a text adds none; a missing column adds none. Dev and test rows are not changed."""
     id: Column | None = None
     """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""
     labels: tuple[str | int, ...] | None = None

@@ -63,9 +63,12 @@ def show(*parts: RenderableType) -> None:
 
 
 def _is_too_wide(part: Table, screen: Console) -> bool:
-    if screen.width >= NARROW or not part.show_header:
-        return False
-    return Measurement.get(screen, screen.options.update(max_width=UNLIMITED), part).maximum > screen.width
+    return screen.width < NARROW and part.show_header and width_of(part, screen) > screen.width
+
+
+def width_of(part: Table, screen: Console) -> int:
+    """The width in characters of a table that is not squeezed."""
+    return Measurement.get(screen, screen.options.update(max_width=UNLIMITED), part).maximum
 
 
 def _as_blocks(wide: Table) -> Table:
@@ -151,7 +154,8 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     listed.add_row("vocabulary", f"{plan['vocabulary']:,} tokens; a training row has {plan['mean_length']} on average")
     for part, count in plan["parameters"].items():
         listed.add_row(f"parameters, {part}", f"{count:,}")
-    listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
+    if plan["forward_flops_per_token"] is not None:
+        listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
     if plan["values"]["prior"] and plan["command"] == "finetune":
         listed.add_row("prior", "a linear model on n-grams, fitted beside the encoder")
     listed.add_row("steps", f"{plan['steps']:,} ({plan['steps_per_epoch']:,} an epoch)")

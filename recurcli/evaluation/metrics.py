@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 from recurcli.errors import DataError, did_you_mean, escaped
+from recurcli.evaluation.counts import OfCounts, accuracy_of, macro_of, mcc_of
 
 
 class Metric(NamedTuple):
@@ -19,6 +20,8 @@ class Metric(NamedTuple):
     """The name in tables and model cards."""
     compute: Callable[[Sequence[int], Sequence[int]], float]
     """Called with the class indices of the labels (N,) and of the predictions (N,)."""
+    of_counts: OfCounts | None = None
+    """The same metric of many resamples at once, for the tests of `recur compare`; None: it is not tested."""
 
 
 def _accuracy(labels: Sequence[int], predictions: Sequence[int]) -> float:
@@ -49,11 +52,11 @@ def _mcc(labels: Sequence[int], predictions: Sequence[int]) -> float:
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric("accuracy", _accuracy),
-    "macro_precision": Metric("macro precision", _macro(0)),
-    "macro_recall": Metric("macro recall", _macro(1)),
-    "macro_f1": Metric("macro F1", _macro(2)),
-    "mcc": Metric("MCC", _mcc),
+    "accuracy": Metric("accuracy", _accuracy, accuracy_of),
+    "macro_precision": Metric("macro precision", _macro(0), macro_of(0)),
+    "macro_recall": Metric("macro recall", _macro(1), macro_of(1)),
+    "macro_f1": Metric("macro F1", _macro(2), macro_of(2)),
+    "mcc": Metric("MCC", _mcc, mcc_of),
 }
 """All metrics by their name in presets and JSON, in the order of the tables. A new metric is one row here.
 

@@ -18,6 +18,10 @@ NEUTRAL = np.array([0.5, 2.0])
 """Centre of the L2 penalty on the weights of encoder and linear model. Ours: about the weights fitted on 600 TNEWS rows."""
 SMALLEST = 1e-3
 """Lower bound of the weight of a part alone. With weight 0 all logits would be equal."""
+SHARES = (1.0, 0.5, 0.25, 0.125)
+"""Fractions of the fitted encoder weight that are tried. Ours: cross-entropy gives the encoder more weight than accuracy
+does. On halves of 5,000 TNEWS rows that fitted nothing, sums have an accuracy of 57.6 % with all of it, and 57.9, 58.2 and
+58.5 % with a half, a quarter and an eighth (linear model 58.3 %, encoder 55.7 %)."""
 STANDARD_ERRORS = 1.0
 """Standard errors by which the sum must be better than a part alone, which is the simpler model (one-standard-error rule;
 Hastie, Tibshirani & Friedman, 2009, section 7.10). Ours: on TNEWS and IMDb, sums that won by 0 or 1 of 600 dev rows lost 0.1 to
@@ -46,17 +50,23 @@ class Prior:
     ) -> "Prior":
         """Choose the weights on rows with these `logits` of encoder and linear model (each N, C) and `targets` (N,).
 
-        The better of encoder alone and linear model alone, by `score`, is the result, unless the sum with the smallest
-        cross-entropy is better by `score` and by STANDARD_ERRORS: if exactly one of the two is right on n rows, the standard
-        error of the difference is sqrt(n) rows. So on these rows the result is never worse than a part alone.
+        The better of encoder alone and linear model alone, by `score`, is the result, unless the best sum is better by `score`
+        and by STANDARD_ERRORS: if exactly one of the two is right on n rows, the standard error of the difference is
+        sqrt(n) rows. So on these rows the result is never worse than a part alone. The sums have the weights of the smallest
+        cross-entropy, the encoder's times SHARES, both scaled to the smallest cross-entropy again.
         """
         parts, count = np.stack(logits), len(targets)
         alone = [max(SMALLEST, float(fit_weights(parts[[k]], targets, NEUTRAL[[k]])[0])) for k in (0, 1)]
         candidates = [cls(linear, 0.0, alone[1], count), cls(linear, alone[0], 0.0, count)]
         best = max(candidates, key=lambda prior: score(prior.join(*logits)))
         a, b = fit_weights(parts, targets, NEUTRAL).tolist()
-        both = cls(linear, a, b, count)
-        if not (a and b and score(both.join(*logits)) > score(best.join(*logits))):
+        sums = []
+        for share in SHARES if a and b else ():
+            joint = share * a * parts[0] + b * parts[1]
+            scale = max(SMALLEST, float(fit_weights(joint[None], targets, np.ones(1))[0]))
+            sums.append(cls(linear, scale * share * a, scale * b, count))
+        both = max(sums, key=lambda prior: score(prior.join(*logits)), default=best)
+        if score(both.join(*logits)) <= score(best.join(*logits)):
             return best
         right, before = (prior.join(*logits).argmax(axis=1) == targets for prior in (both, best))
         gain, differ = int(right.sum()) - int(before.sum()), int((right != before).sum())

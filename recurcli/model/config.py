@@ -1,14 +1,47 @@
 """The section `embedding` of a preset, and the keys of config.json."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from recurcli.errors import ModelError, escaped
 from recurcli.validation import STRICT
 
 Pooling = Literal["mean", "max", "first", "last"]
 PairPooling = Literal["joint", "sides"]
 FORMAT_VERSION = 2
 """Format version of preset.yaml, config.json and checkpoints. A file with another version raises ModelError."""
+
+
+def require_format(version: object, path: Path) -> None:
+    """Raise ModelError if `version`, the format version in the file at `path`, is not FORMAT_VERSION."""
+    if version != FORMAT_VERSION:
+        raise ModelError(
+            f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}: "
+            "train the run again, or use the recur that wrote it"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NgramEmbeddingConfig:
+    """Embeddings of token n-grams, added to those of the tokens."""
+
+    __pydantic_config__ = STRICT
+
+    lengths: tuple[int, ...] = (2, 3)
+    """Numbers of tokens of the n-grams."""
+    buckets: int = 65536
+    """Rows of the table that all n-grams share by their hash."""
+    dropout: float = 0.5
+    """Dropout probability on the sum of the n-gram embeddings of a token."""
+
+    def __post_init__(self) -> None:
+        if not self.lengths or min(self.lengths) < 2 or len(set(self.lengths)) < len(self.lengths):
+            raise ValueError(f"lengths must be different numbers of at least 2, not {list(self.lengths)}")
+        if not 1 <= self.buckets < 2**31:
+            raise ValueError(f"buckets must lie in [1, 2^31), not {self.buckets}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), not {self.dropout}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +64,8 @@ class EmbeddingConfig:
     matches: bool = False
     """Add a learned vector to each token of a pair that stands in the other text too (exact match; Chen et al.,
     Reading Wikipedia to Answer Open-Domain Questions, ACL 2017, section 3.2)."""
+    ngrams: NgramEmbeddingConfig | None = None
+    """Embeddings of token n-grams, added to those of the tokens; null: none."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -61,6 +96,8 @@ class ModelConfig:
     """Whether the tokens of the second text of a pair have a learned vector added."""
     embedding_matches: bool = False
     """Whether tokens that stand in both texts of a pair have a learned vector added."""
+    embedding_ngrams: NgramEmbeddingConfig | None = None
+    """The n-gram embeddings; None: none."""
     separator_id: int = -1
     """The token id between the texts of a pair; -1: not known."""
     unknown_id: int = -1

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from recurcli.layers.cached import CachedMap
 from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
+from recurcli.model.config import NgramEmbeddingConfig
+from recurcli.model.ngrams import NgramEmbedding
 from recurcli.ops.orthogonal import orthonormal
 
 
@@ -44,6 +46,7 @@ class TokenEmbedding(nn.Module):
       Otherwise the positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.)
     - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens after the first `separator_id`, and to
       those of a pair that stand in both texts (not to `unknown_id`, which stands for different words).
+    - `ngrams` adds the embeddings of the n-grams that end at each token.
     - With `orthonormal`, the table has orthonormal columns, computed from `weight` and scaled by sqrt(V/2) (TransJect), so
       that a row also has the norm sqrt(W/2). If V < W, the rows are orthonormal instead, scaled to that norm [ours].
     """
@@ -61,6 +64,7 @@ class TokenEmbedding(nn.Module):
         unknown_id: int = -1,
         segments: bool = False,
         matches: bool = False,
+        ngrams: NgramEmbeddingConfig | None = None,
     ) -> None:
         super().__init__()
         self.hidden_size = hidden_size
@@ -73,6 +77,9 @@ class TokenEmbedding(nn.Module):
         self.unknown_id = unknown_id
         self.second_text = nn.Parameter(torch.zeros(hidden_size)) if segments else None
         self.match = nn.Parameter(torch.zeros(hidden_size)) if matches else None
+        self.ngrams = (
+            None if ngrams is None else NgramEmbedding(hidden_size, ngrams.lengths, ngrams.buckets, ngrams.dropout)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -84,7 +91,8 @@ class TokenEmbedding(nn.Module):
             x = torch.cat([x, positions.expand(ids.shape[0], -1, -1)], dim=-1)  # (B, T, D)
         if self.second_text is not None or self.match is not None:
             x = self._mark_pairs(x, ids)
-        return self.dropout(x)
+        x = self.dropout(x)
+        return x if self.ngrams is None else x + self.ngrams(ids)
 
     def _mark_pairs(self, x: Tensor, ids: Tensor) -> Tensor:
         """Return `x` (B, T, D) plus the learned vectors of second texts and of matches; ids (B, T)."""

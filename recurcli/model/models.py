@@ -33,6 +33,7 @@ class Backbone(nn.Module):
             unknown_id=config.unknown_id,
             segments=config.embedding_segments,
             matches=config.embedding_matches,
+            ngrams=config.embedding_ngrams,
         )
 
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import read_limited
-from recurcli.model.config import FORMAT_VERSION, ModelConfig
+from recurcli.model.config import FORMAT_VERSION, ModelConfig, require_format
 from recurcli.validation import parse_config
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -144,15 +144,6 @@ def config_to_dict(config: ModelConfig) -> dict[str, Any]:
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-
-
-def require_format(version: object, path: Path) -> None:
-    """Raise ModelError if `version`, the format version in the file at `path`, is not FORMAT_VERSION."""
-    if version != FORMAT_VERSION:
-        raise ModelError(
-            f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}: "
-            "train the run again, or use the recur that wrote it"
-        )
 
 
 def config_from_file(path: Path) -> ModelConfig:

@@ -24,14 +24,9 @@ from recurcli.linear.prior import Prior
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
+from recurcli.runs.run_directory import LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
 from recurcli.tokens.tokenizer import Tokenizer
 
-MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
-PREDICTIONS = "predictions.dev.jsonl"
-LINEAR_MODEL = "linear.safetensors"
-"""The linear model on n-grams of the training rows, if the run has one."""
-PRIOR = "prior.json"
-"""The weights of encoder and linear model, if their logits are joined."""
 LARGEST_WEIGHT = 1e6
 """Largest weight of a prior that is read."""
 LAYERS_WITHOUT_TENSORS = 100

@@ -1,6 +1,7 @@
 """The run directory: file names, lock, preset.yaml, result.json and metrics.jsonl.
 
-`runs/model_files.py` reads and writes the model and its predictions; `training/checkpoint.py` does so for checkpoints.
+It is importable without torch. `runs/model_files.py` reads and writes the model and its predictions;
+`training/checkpoint.py` does so for checkpoints.
 """
 
 import contextlib
@@ -15,14 +16,18 @@ from recurcli.data.config import DataConfig
 from recurcli.errors import ModelError, UsageError
 from recurcli.events import Note
 from recurcli.files import MANIFEST, locked, open_no_follow, remove, sync_directory, to_json, write_atomically, writing
-from recurcli.model.config import FORMAT_VERSION
-from recurcli.model.saved import require_format
-from recurcli.runs.model_files import LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
+from recurcli.model.config import FORMAT_VERSION, require_format
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
 MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
+MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+PREDICTIONS = "predictions.dev.jsonl"
+LINEAR_MODEL = "linear.safetensors"
+"""The linear model on n-grams of the training rows, if the run has one."""
+PRIOR = "prior.json"
+"""The weights of encoder and linear model, if their logits are joined."""
 CONTENTS = (PRESET, *MODEL_FILES, LINEAR_MODEL, PRIOR, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_CARD, CHECKPOINTS)
 """All files that a run writes, except its lock."""
 LOCK = ".lock"

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
 from recurcli.files import commit_directory, read_limited, remove, to_json, verify_manifest, writing
-from recurcli.model.config import FORMAT_VERSION
-from recurcli.model.saved import load_tensors, require_format, save_tensors
+from recurcli.model.config import FORMAT_VERSION, require_format
+from recurcli.model.saved import load_tensors, save_tensors
 from recurcli.runs.run_directory import checkpoint_folders
 from recurcli.training.fit import TrainingState
 from recurcli.validation import parse_config

@@ -173,7 +173,8 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     model.train()
     losses = _backward(loop, rows, generator)
     loss = losses.pop("loss")
-    norm = nn.utils.clip_grad_norm_(model.parameters(), loop.config.max_grad_norm or math.inf).item()
+    clipped = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]  # Adagrad scales its rows
+    norm = nn.utils.clip_grad_norm_(clipped, loop.config.max_grad_norm or math.inf).item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         optimizer.zero_grad()
         raise NumericError(
@@ -218,13 +219,15 @@ def _backward(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) 
 
 
 def _sum_gradients(model: nn.Module, ranks: Ranks) -> None:
-    """Sum each gradient over the processes. A gradient that is None in every process stays None."""
+    """Sum each gradient over the processes. A gradient that is None in every process stays None, a sparse one sparse."""
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learning]
-    ranks.all_reduce_([*gradients, present])
-    for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
-        parameter.grad = gradient if count else None
+    found = [(float(p.grad is not None), float(p.grad is not None and p.grad.is_sparse)) for p in learning]
+    counts = torch.tensor(found, device=learning[0].device)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in learning]
+    ranks.all_reduce_([*gradients, counts])
+    for parameter, gradient, (present, sparse) in zip(learning, gradients, counts.tolist(), strict=True):
+        gradient = gradient.to_sparse(1) if sparse else gradient
+        parameter.grad = gradient if present else None
 
 
 def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:

@@ -1,4 +1,4 @@
-"""The AdamW optimizer, and its state as named tensors for checkpoints."""
+"""The optimizer, AdamW with row-wise Adagrad for sparse gradients, and its state as named tensors for checkpoints."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,35 +9,69 @@ from recurcli.errors import ModelError
 from recurcli.model.models import Backbone
 from recurcli.training.config import OptimizationConfig
 
-_STATE = ("step", "exp_avg", "exp_avg_sq")
+
+class AdamW(torch.optim.AdamW):
+    """AdamW, but parameters with sparse gradients (H, D) are trained by row-wise Adagrad.
+
+    Row h of a table (H, D) has one sum of squares, s_h += mean_d g_hd^2, and changes by -lr g_h / sqrt(s_h): Adagrad (Duchi
+    et al., JMLR 2011) with one step size a row (Mudigere et al., ISCA 2022). Rows without a gradient stay as they are,
+    so a step costs what its batch holds.
+    """
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        """Do one step, and drop the sparse gradients."""
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is not None and table.grad.is_sparse:
+                    self._step_rows(table, group["lr"])
+                    table.grad = None  # AdamW leaves out a parameter without a gradient
+        super().step()
+
+    def _step_rows(self, table: Tensor, rate: float) -> None:
+        gradient = table.grad.coalesce()  # type: ignore[union-attr]
+        rows, values = gradient.indices()[0], gradient.values()
+        sums = self.state[table].setdefault("row_sum", table.new_zeros(len(table)))
+        sums[rows] += values.square().mean(dim=1)
+        table[rows] -= rate * values * sums[rows].clamp_min(1e-20).rsqrt().unsqueeze(1)
 
 
-def build_optimizer(model: Backbone, config: OptimizationConfig) -> torch.optim.AdamW:
+def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamW:
     """Return AdamW over the parameters that require gradients. Weight decay applies to matrices only.
 
     The `lr_factor` of a parameter group multiplies the learning rate. It is `config.scalar_lr_factor` for scalars, because
-    Adam changes a parameter by about one learning rate per step.
+    Adam changes a parameter by about one learning rate per step; the n-gram table has a rate of its own.
     """
+    assert config.learning_rate is not None
+    table = _ngram_table(model)
     scalars: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     matrices: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
+        if parameter.requires_grad and parameter is not table:
             scalar = parameter.ndim == 0 or name.rpartition(".")[2] in model.encoder.scalar_names
             (scalars if scalar else vectors if parameter.ndim == 1 else matrices).append(parameter)
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay, "lr_factor": 1.0},
         {"params": vectors, "weight_decay": 0.0, "lr_factor": 1.0},
         {"params": scalars, "weight_decay": 0.0, "lr_factor": config.scalar_lr_factor},
+        {
+            "params": [] if table is None else [table],
+            "weight_decay": 0.0,
+            "lr_factor": config.ngram_learning_rate / config.learning_rate,
+        },
     ]
-    assert config.learning_rate is not None
-    return torch.optim.AdamW(
+    return AdamW(
         [group for group in groups if group["params"]],
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
         eps=config.adam_epsilon,
         fused=True,
     )
+
+
+def _ngram_table(model: Backbone) -> nn.Parameter | None:
+    return None if model.embedding.ngrams is None else model.embedding.ngrams.table
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -58,20 +92,25 @@ def empty_optimizer_tensors(model: nn.Module, names: Iterable[str]) -> dict[str,
     tensors = {}
     for name in names:
         key, _, owner = name.partition("/")
-        shape = () if key == "step" else parameters[owner].shape
-        tensors[name] = torch.zeros(shape, device=parameters[owner].device)
+        tensors[name] = torch.zeros(_state_shape(key, parameters[owner]), device=parameters[owner].device)
     return tensors
 
 
-def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def _state_shape(key: str, parameter: Tensor) -> torch.Size:
+    """Return the shape of the state `key` of a parameter."""
+    return parameter.shape[: {"step": 0, "row_sum": 1}.get(key, parameter.ndim)]
+
+
+def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Load the tensors of `optimizer_tensors` into `optimizer`. Raises ModelError if they do not fit the model."""
-    left = dict(tensors)
+    left, table = dict(tensors), _ngram_table(model)
     for name, parameter in model.named_parameters():
-        state = {key: left.pop(f"{key}/{name}", None) for key in _STATE}
+        keys = ("row_sum",) if parameter is table else ("step", "exp_avg", "exp_avg_sq")
+        state = {key: left.pop(f"{key}/{name}", None) for key in keys}
         if all(value is None for value in state.values()):
             continue
         for key, value in state.items():
-            shape = torch.Size() if key == "step" else parameter.shape
+            shape = _state_shape(key, parameter)
             if value is None or value.shape != shape or not value.is_floating_point() or not parameter.requires_grad:
                 raise ModelError(f"the checkpoint's optimizer state does not fit the model: {key}/{name}")
         # A fused AdamW keeps its step count beside the parameter.

@@ -21,7 +21,7 @@ from recurcli.cli import run
 from recurcli.encoders import ENCODERS
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx_export, onnx_model
-from recurcli.model.config import ModelConfig
+from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import read_prior, write_prior
 from recurcli.runs.run_directory import RunDirectory
@@ -245,7 +245,9 @@ def classifier(name: str, **keys: Any) -> Classifier:
     """A model of pairs whose every parameter was moved, so that nothing is 0 or the identity."""
     torch.manual_seed(0)
     marks = {"embedding_segments": True, "embedding_matches": True, "separator_id": 2, "unknown_id": 1}
-    model_keys = {key: keys.pop(key) for key in list(keys) if key in ("pooling", "embedding_orthonormal")}
+    model_keys = {
+        key: keys.pop(key) for key in list(keys) if key in ("pooling", "embedding_orthonormal", "embedding_ngrams")
+    }
     config = ModelConfig(
         encoder={"name": name, "hidden_size": 16, "num_layers": 2, **keys},
         vocab_size=50,
@@ -270,6 +272,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("starsaber", {"position": "sinusoidal", "bias": True, "pooling": "max"}),
     ("starsaber", {"direct_path": False, "initial": "linear", "pooling": "first"}),
     ("starsaber", {"initial": "zero", "pooling": "last", "embedding_orthonormal": True}),
+    ("starsaber", {"embedding_ngrams": NgramEmbeddingConfig(buckets=300)}),
     ("gated-starsaber", {"gate": "lstm"}),
     ("gated-starsaber", {"gate": "gru"}),
     ("rsa", {"causal": True}),

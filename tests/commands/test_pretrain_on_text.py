@@ -13,7 +13,7 @@ from tiny_task import tiny
 from torchrun import command, completed
 
 from recurcli.commands.pretrain import pretrain
-from recurcli.commands.training.setup import TrainingRequest
+from recurcli.commands.training.request import TrainingRequest
 from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from recurcli.files import write_manifest
-from recurcli.runs.model_files import MODEL_FILES
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
 
 ANEW = "train the run again, or use the recur that wrote it"
 Recur = Callable[..., tuple[int, str, str]]

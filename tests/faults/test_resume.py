@@ -17,7 +17,7 @@ from torchrun import command, has_checkpoint, started, workers
 from recurcli.cli.process import explained
 from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
-from recurcli.commands.training.setup import TrainingRequest
+from recurcli.commands.training.request import TrainingRequest
 from recurcli.encoders import ENCODERS
 from recurcli.errors import Interrupted, UsageError
 from recurcli.events import Progress
@@ -33,6 +33,7 @@ REVIEWS = (
     "finetuning.class_weights={war: 2.0, peace: 1}",
     "tokenizer.vocab_size=64",
     "encoder.hidden_size=8",
+    "embedding.ngrams={buckets: 97}",
     *("finetuning.max_steps=5", "finetuning.checkpoint_every=2", "finetuning.evaluate_every=2"),
     *("pretraining.max_steps=5", "pretraining.checkpoint_every=2"),
 )

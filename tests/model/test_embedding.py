@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from recurcli.runs.model_files import build_trained_classifier, read_model
 Recur = Callable[..., tuple[int, str, str]]
 
 
-def build(vocabulary: int = 50, size: int = 16, **keys: bool) -> TokenEmbedding:
+def build(vocabulary: int = 50, size: int = 16, **keys: Any) -> TokenEmbedding:
     torch.manual_seed(0)
     return TokenEmbedding(vocabulary, size, **keys).double().eval()
 

@@ -26,7 +26,10 @@ def test_a_preset_named_after_a_paper_keeps_its_values(name: str) -> None:
     assert {key: getattr(preset.finetuning, key) for key in PAPERS[name]} == PAPERS[name]
     assert (preset.pooling, preset.pair_pooling, preset.prior) == ("mean", "joint", None)
     assert (preset.embedding.dropout, preset.finetuning.word_dropout) == (0.0, 0.0)
-    assert not (preset.embedding.segments or preset.embedding.matches)
+    assert not (
+        preset.embedding.segments or preset.embedding.matches or preset.embedding.ngrams or preset.data.extra_rows
+    )
+    assert preset.finetuning.label_smoothing == 0.0
     assert preset.data.max_length == (512 if PAPERS[name] is TRANSJECT else 64 if "tnews" in name else 128)
     if PAPERS[name] is STARSABER and "vectors" not in name:
         expected = {**ADAM, "learning_rate": 1e-3, "epochs": 10, "mlm_probability": 0.3, "masking": "random"}

@@ -8,7 +8,7 @@ import torch
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.setup import TrainingRequest
+from recurcli.commands.training.request import TrainingRequest
 from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose

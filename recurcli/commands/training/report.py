@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from recurcli import __version__
-from recurcli.commands.training.setup import Section, TrainingSetup
+from recurcli.commands.training.request import COMMANDS, Section
+from recurcli.commands.training.setup import TrainingSetup
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.distributed.group import Ranks
 from recurcli.errors import escaped
@@ -23,10 +24,8 @@ from recurcli.model.device import choose_precision
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.training.fit import TrainingState
+from recurcli.training.fit import TrainingLoop, TrainingState
 from recurcli.training.schedule import learning_rate
-
-COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "finetune"}
 
 
 def plan_of(setup: TrainingSetup) -> dict[str, Any]:
@@ -42,12 +41,24 @@ def plan_of(setup: TrainingSetup) -> dict[str, Any]:
         "vocabulary": setup.tokenizer.vocab_size,
         "mean_length": round(mean_length, 1),
         "parameters": count_parameters(loop.model),
-        "forward_flops_per_token": round(forward_flops_per_token(loop.model.config, max(1, math.ceil(mean_length)))),
+        "forward_flops_per_token": _flops(loop),
         "steps_per_epoch": loop.steps_per_epoch,
         "steps": loop.total_steps,
         "checkpoint_bytes": _checkpoint_bytes(loop.model, setup.section),
         "machine": machine_facts(loop.device, preset, loop.ranks),
     }
+
+
+def _flops(loop: TrainingLoop) -> int | None:
+    """Return the forward FLOPs per token of a row of the mean length of the training rows.
+
+    None: torch cannot count those of this encoder, which may be another package's; a training must not fail for that.
+    """
+    length = max(1, math.ceil(float(loop.objective.lengths.mean())))
+    try:
+        return round(forward_flops_per_token(loop.model.config, length))
+    except Exception:
+        return None
 
 
 def _checkpoint_bytes(model: nn.Module, section: Section) -> int:
@@ -91,6 +102,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         "tokens": state.tokens,
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
         "parameters": count_parameters(loop.model),
+        "forward_flops_per_token": _flops(loop),
         "init": None if request.init is None else str(request.init.absolute()),
         "data": setup.data,
         "machine": machine_facts(loop.device, preset, loop.ranks),

@@ -4,14 +4,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from recurcli.commands.training.report import (
-    COMMANDS,
     machine_facts,
     model_card,
     notes_on_disk_space,
@@ -19,26 +17,19 @@ from recurcli.commands.training.report import (
     plan_of,
     result_of,
 )
-from recurcli.commands.training.setup import Section, TrainingRequest, TrainingSetup
+from recurcli.commands.training.request import COMMANDS, Event, Section, TrainingRequest, preset_facts
+from recurcli.commands.training.setup import TrainingSetup
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError
-from recurcli.events import Finished, Note, Progress
+from recurcli.events import Finished
 from recurcli.facts import first_difference, require_same
-from recurcli.files import sha256_of
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus
-from recurcli.strict_yaml import flatten
 from recurcli.training.session import Session, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
-
-Event = Note | Progress | Finished
-
-FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.compile", "data.path")
-"""Keys that a resume may change. The data are compared by hash instead of data.path."""
-FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every")
 
 
 @contextlib.contextmanager
@@ -69,7 +60,7 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
         status = check()
         if status != "new":
             require_same(
-                _preset_facts(run.read_preset(), section), _preset_facts(preset.to_dict(), section), request.output
+                preset_facts(run.read_preset(), section), preset_facts(preset.to_dict(), section), request.output
             )
         try:
             yield ranks.broadcast(status), device
@@ -87,42 +78,6 @@ def _check_encoder(resolved: ResolvedPreset) -> None:
         parse_config(encoder_class(resolved.preset.encoder["name"]).Config, values)
     except InvalidConfig as fault:
         raise resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason)) from None
-
-
-def _preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
-    """Return the keys of a preset that a resume must match, as dotted paths, with their values."""
-    other = "finetuning" if section == "pretraining" else "pretraining"
-    values = {**values, "prior": (values.get("prior") or {}).get("kind")}  # null in place of a section is a value too
-    pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
-    return {key: value for key, value in pairs if key not in FREE_KEYS and not key.endswith(FREE_ENDINGS)}
-
-
-def finished_run(request: TrainingRequest) -> Iterator[Event]:
-    """Yield the stored result of a finished run. Raises UsageError if the files of its data have changed."""
-    ranks, run = current(), RunDirectory(request.output)
-    result = run.read_result() if ranks.is_main else {}
-    if ranks.is_main:
-        yield from _compare_data(run, result, request.resolved.preset.data.path)
-    result = ranks.broadcast(result)
-    yield Note(f"{request.output}: is already finished; nothing to do")
-    yield Finished(result)
-
-
-def _compare_data(run: RunDirectory, result: Mapping[str, Any], path: str | None) -> Iterator[Note]:
-    """Compare the files below `path` with those of the finished run by hash; yields a warning if none can be compared.
-
-    Raises UsageError if a file differs.
-    """
-    before, compared = run.read_data_config().path, False
-    for split, facts in result["data"].items():
-        if path is not None and before is not None and Path(facts["path"]).is_relative_to(before):
-            file = Path(path) / Path(facts["path"]).relative_to(before)
-            if file.is_file():
-                name, compared = f"{split} sha256", True
-                require_same({name: facts["sha256"]}, {name: sha256_of(file)}, run.path)
-    if path != before and not compared:
-        other = f"its result comes from {before or 'the Hub'}; {path or 'the Hub'} was not read"
-        yield Note(f"{run.path}: {other}", "warning")
 
 
 def run_training(setup: TrainingSetup) -> Iterator[Event]:
@@ -179,7 +134,7 @@ def _session(setup: TrainingSetup) -> Session:
     return Session(
         run=run,
         loop=setup.loop,
-        must_match={**_preset_facts(preset.to_dict(), setup.section), **data, **origin},
+        must_match={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
         should_match=machine_facts(setup.loop.device, preset, setup.loop.ranks),
         publish=publish,
         stop=setup.stop,

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from recurcli.commands.training.dev_evaluation import DevEvaluation
+from recurcli.commands.training.request import Section, TrainingRequest
 from recurcli.data.examples import Split
 from recurcli.distributed.group import current
 from recurcli.errors import UsageError
@@ -17,7 +18,7 @@ from recurcli.events import Note
 from recurcli.model.config import ModelConfig
 from recurcli.model.device import autocast
 from recurcli.model.models import Classifier, MaskedTokenModel
-from recurcli.preset import Preset, ResolvedPreset
+from recurcli.preset import Preset
 from recurcli.runs.run_directory import RunStatus
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, choose_max_length, settled_tokenizer
@@ -30,24 +31,6 @@ from recurcli.training.schedule import settle_schedule
 from recurcli.training.session import StopRequest
 
 Model = TypeVar("Model", Classifier, MaskedTokenModel)
-Section = Literal["pretraining", "finetuning"]
-
-
-@dataclass(frozen=True)
-class TrainingRequest:
-    """The options of `recur pretrain` or `recur finetune`."""
-
-    resolved: ResolvedPreset
-    output: Path
-    init: Path | None = None
-    """The pretrained run to start from; None: random initial weights."""
-    resume: bool = False
-    overwrite: bool = False
-    dry_run: bool = False
-
-    def __post_init__(self) -> None:
-        if self.resume and self.overwrite:
-            raise UsageError("--resume and --overwrite exclude each other; leave out one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +186,7 @@ def build_model(
         embedding_orthonormal=preset.embedding.orthonormal,
         embedding_segments=preset.embedding.segments and pairs,
         embedding_matches=preset.embedding.matches and pairs,
+        embedding_ngrams=preset.embedding.ngrams,
         separator_id=tokenizer.separator_id,
         unknown_id=-1 if tokenizer.unknown_id is None else tokenizer.unknown_id,
         pooling=preset.pooling,

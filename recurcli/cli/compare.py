@@ -1,0 +1,55 @@
+"""The `recur compare` command: its options and help."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from recurcli.cli.app import app, example
+from recurcli.cli.options import Debug, Json, Quiet
+
+
+@app.command(
+    epilog=example(
+        "recur compare runs/",
+        "recur compare runs/starsaber-* runs/transformer-* --part encoder --output table.tex",
+    )
+)
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories of `recur finetune`, or folders of them.", metavar="RUN")
+    ],
+    part: Annotated[
+        Literal["model", "encoder"],
+        typer.Option(help="What is compared where a run has a prior: the model, or its encoder alone."),
+    ] = "model",
+    metric: Annotated[
+        str | None, typer.Option(help="Dev metric, such as macro_f1. Default: finetuning.metric.", metavar="NAME")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Also write the table: .md, .tex (booktabs), .csv or .json.", metavar="FILE")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Compare finished runs by preset, over their seeds.
+
+    Runs whose presets differ in the seed alone are a group: mean, standard deviation and best of the dev metric, size
+    and speed. Each pair of groups is tested on the stored predictions of the dev rows, by McNemar's exact test for
+    accuracies of one seed each, else by a paired bootstrap over rows and seeds, with Holm's correction. Runs that are
+    not finished are listed with their steps.
+    """
+    from recurcli.commands.compare import compare as command
+    from recurcli.display import comparison, comparison_files, progress, tables
+
+    if output is not None:
+        comparison_files.require_table(output, overwrite=overwrite)
+    result = progress.follow(command(runs, part=part, metric=metric), quiet=quiet)
+    if output is not None:
+        comparison_files.write_table(result, output)
+    if json:
+        tables.print_json(result)
+    else:
+        comparison.print_comparison(result)

@@ -1,0 +1,187 @@
+"""Finds the runs that `recur compare` was given, and reads what each has stored; without torch."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recurcli.commands.training.request import preset_facts
+from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.facts import as_stored
+from recurcli.files import is_locked, read_limited, verify_manifest
+from recurcli.runs.dev_predictions import DevPredictions, Part, read_dev_predictions
+from recurcli.runs.run_directory import LOCK, MODEL_FILES, PREDICTIONS, PRESET, RunDirectory, checkpoint_folders
+
+DEPTH = 3
+"""Levels of folders in which runs are looked for."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A finished fine-tuning run, with its dev predictions."""
+
+    path: Path
+    facts: Mapping[str, Any]
+    """The preset and the origin of the run by dotted keys; equal in runs that differ in their seed alone."""
+    seed: int
+    result: Mapping[str, Any]
+    dev: DevPredictions
+    scores: Mapping[str, float]
+    """The dev metrics of the compared part."""
+    encoder_scores: Mapping[str, float] | None
+    """The dev metrics of the encoder alone, if the run has a prior."""
+
+
+class Collected(NamedTuple):
+    """What the given folders hold."""
+
+    runs: list[ComparedRun]
+    unfinished: list[dict[str, Any]]
+    """`run`, `step` and `steps` (None: not known yet), and whether a process is `running`."""
+    left_out: list[dict[str, str]]
+    """`path` and `reason` of pretrained runs and of folders that are no runs."""
+
+
+def collect(paths: Sequence[Path], part: Part) -> Collected:
+    """Read the runs at `paths`, which are run directories or folders of them.
+
+    Raises ModelError if a run is damaged or was written by another version of recur.
+    """
+    runs: list[ComparedRun] = []
+    unfinished, left_out = [], []
+    known: set[Path] = set()
+    seeds: dict[tuple[str, int], Path] = {}
+    for path, is_run in _find(paths):
+        if path.resolve() in known:
+            continue
+        known.add(path.resolve())
+        if not is_run:
+            left_out.append({"path": str(path), "reason": "is no run and holds none"})
+            continue
+        run = RunDirectory(path)
+        if run.read_command() == "pretrain":
+            left_out.append({"path": str(path), "reason": "is a pretrained run, which has no dev metric"})
+        elif not run.is_finished:
+            unfinished.append({"run": str(path), **_progress(run)})
+        else:
+            read = _read_run(run, part)
+            first = seeds.setdefault((json.dumps(read.facts, sort_keys=True), read.seed), path)
+            if first == path:
+                runs.append(read)
+            else:
+                left_out.append({"path": str(path), "reason": f"has the preset and the seed of {first}"})
+    return Collected(runs, unfinished, left_out)
+
+
+def _find(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
+    """Yield the runs at or below `paths`, and with False the folders that hold none."""
+    for path in paths:
+        if not path.is_dir():
+            raise ModelError(f"{path}: is not a run directory" + ("" if path.exists() else " (it does not exist)"))
+        children = [path] if (path / PRESET).is_file() else _folders(path)
+        for child in children or [path]:
+            below = _runs_below(child, DEPTH)
+            yield from ((run, True) for run in below)
+            if not below:
+                yield child, False
+
+
+def _runs_below(folder: Path, depth: int) -> list[Path]:
+    if (folder / PRESET).is_file():
+        return [folder]
+    return [run for child in _folders(folder) if depth > 1 for run in _runs_below(child, depth - 1)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _read_run(run: RunDirectory, part: Part) -> ComparedRun:
+    verify_manifest(run.path, (*MODEL_FILES, PREDICTIONS))
+    result, dev = run.read_result(), read_dev_predictions(run.path, part)
+    try:
+        encoder = result["parts"]["encoder"] if "parts" in result else None
+        scores = encoder if encoder is not None and part == "encoder" else result["dev"]
+        accuracy = sum(map(str.__eq__, dev.labels, dev.predictions)) / len(dev.labels)
+        if abs(scores["accuracy"] - accuracy) > 1e-9:
+            raise ModelError(
+                f"{run.result}: says {scores['accuracy']:.4f} for the accuracy of the {part}, but {PREDICTIONS} gives "
+                f"{accuracy:.4f}; one of them is another run's"
+            )
+        float(result["seconds"]), float(result["tokens_per_second"]), int(result["parameters"]["embedding"])
+        str.join("", (result["task"], result["preset"], result["metric"], result["data"]["dev"]["sha256"]))
+        return ComparedRun(run.path, _facts(run, result), int(result["seed"]), result, dev, scores, encoder)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
+
+
+def _facts(run: RunDirectory, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the run was made of but for its seed: preset, training rows, and the pretrained run that it started from.
+
+    A null is left out, so that a key which an older recur did not have is no difference. Pretrained runs count as equal if
+    they differ in their seed alone; one that can no longer be read counts by its path.
+    """
+    train = result["data"]["train"]
+    facts = {**preset_facts(run.read_preset(), "finetuning"), "train rows": f"{train['rows']} ({train['sha256'][:8]})"}
+    if result.get("init") is not None:
+        try:
+            pretrained = RunDirectory(Path(result["init"]))
+            data = pretrained.read_result()["data"]
+            origin = preset_facts(pretrained.read_preset(), "pretraining")
+            facts |= {"init": "pretrained", **{f"init.{key}": value for key, value in origin.items()}}
+            facts |= {f"init {split}": data[split]["sha256"][:8] for split in data}
+        except (ModelError, OSError, KeyError, TypeError):
+            facts["init"] = result["init"]
+    seeds = ("runtime.seed", "init.runtime.seed")
+    return as_stored({key: value for key, value in facts.items() if value is not None and key not in seeds})
+
+
+def _progress(run: RunDirectory) -> dict[str, Any]:
+    """Return the last logged step of an unfinished run, its number of steps if a checkpoint knows it, and if it runs."""
+    step, steps = 0, None
+    try:
+        lines = run.metrics.read_bytes().split(b"\n")[:-1]
+        step = int(json.loads(lines[-1])["step"])
+    except (OSError, IndexError, ValueError, KeyError, TypeError):
+        pass  # no step is logged yet
+    for checkpoint in checkpoint_folders(run.checkpoints):
+        try:
+            stored = json.loads(read_limited(checkpoint / "state.json", limit=1 << 22))
+            step, steps = max(step, int(stored["state"]["step"])), int(stored["must_match"]["steps"])
+            break
+        except (OSError, ModelError, ValueError, KeyError, TypeError):
+            continue  # a resume takes the one before, too
+    try:
+        running = is_locked(run.path / LOCK)
+    except OSError:
+        running = False
+    return {"step": step, "steps": steps, "running": running}
+
+
+def require_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
+    """Raise UsageError for the first run whose task, labels, dev rows or, without `metric`, dev metric are not the first's."""
+    for run in runs[1:]:
+        if difference := _difference(runs[0], run, metric):
+            raise UsageError(f"{runs[0].path} and {run.path} cannot be compared: {difference}")
+
+
+def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> str | None:
+    """Return in words what keeps two runs from being compared; None: nothing."""
+    pairs = [
+        ("their tasks are", first.result["task"], other.result["task"]),
+        ("the sha256 of their dev rows is", *(run.result["data"]["dev"]["sha256"][:16] for run in (first, other))),
+        ("the numbers of their dev rows are", f"{len(first.dev.ids):,}", f"{len(other.dev.ids):,}"),
+        ("their classes are", *(", ".join(sorted(run.dev.names)) for run in (first, other))),
+    ]
+    for what, one, two in pairs:
+        if one != two:
+            return f"{what} {escaped(one)} and {escaped(two)}; compare runs of the same rows and labels"
+    rows = (list(zip(run.dev.ids, run.dev.labels, strict=True)) for run in (first, other))
+    for row, (one, two) in enumerate(zip(*rows, strict=True), 1):
+        if one != two:
+            shown = (f"id '{escaped(row_id, 40)}' with label '{escaped(label, 40)}'" for row_id, label in (one, two))
+            return f"dev row {row:,} is {' and '.join(shown)}; compare runs of the same rows and labels"
+    if metric is None and first.result["metric"] != other.result["metric"]:
+        return f"their metrics are {first.result['metric']} and {other.result['metric']}; choose one with --metric"
+    return None

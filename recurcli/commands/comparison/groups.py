@@ -1,0 +1,106 @@
+"""Groups runs by preset over seeds, and finds what differs between the groups."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from recurcli.commands.comparison.collect import ComparedRun
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone, sorted by seed."""
+
+    name: str
+    """What tells this group from the others, in words."""
+    values: Mapping[str, Any]
+    """The keys that differ between the groups, with their values in this one; a key of another encoder is missing."""
+    runs: Sequence[ComparedRun]
+
+    def scores(self, metric: str) -> list[float]:
+        """Return the dev metric of each run."""
+        return [run.scores[metric] for run in self.runs]
+
+    def to_json(self, metric: str) -> dict[str, Any]:
+        """Return what the table shows. Costs are means over the runs; FLOPs are None where a run did not count them."""
+        results = [run.result for run in self.runs]
+        parameters = results[0]["parameters"]
+        scores = self.scores(metric)
+        encoder = [run.encoder_scores[metric] for run in self.runs if run.encoder_scores is not None]
+        return {
+            "name": self.name,
+            "preset": results[0]["preset"],
+            "values": dict(self.values),
+            **_summary(scores),
+            "seeds": [run.seed for run in self.runs],
+            "scores": scores,
+            "encoder": _summary(encoder) if encoder else None,
+            "parameters": parameters["total"],
+            "parameters_without_embeddings": parameters["total"] - parameters["embedding"],
+            "forward_flops_per_token": results[0].get("forward_flops_per_token"),
+            "seconds": fmean(result["seconds"] for result in results),
+            "tokens_per_second": fmean(result["tokens_per_second"] for result in results),
+            "runs": [str(run.path) for run in self.runs],
+        }
+
+
+def _summary(scores: Sequence[float]) -> dict[str, Any]:
+    """Return number, mean, sample standard deviation (None for one run) and maximum of the scores."""
+    spread = stdev(scores) if len(scores) > 1 else None
+    return {"n": len(scores), "mean": fmean(scores), "std": spread, "best": max(scores)}
+
+
+def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], list[str], list[str]]:
+    """Return the groups, the best mean first, the keys that tell them apart, and other keys that differ.
+
+    See `differing_keys`.
+    """
+    members: dict[str, list[ComparedRun]] = {}
+    for run in runs:
+        members.setdefault(json.dumps(run.facts, sort_keys=True), []).append(run)
+    facts = [group[0].facts for group in members.values()]
+    apart, others = differing_keys(facts)
+    short = len({key.rpartition(".")[2] for key in apart}) == len(apart)
+    groups = []
+    for group, own in zip(members.values(), facts, strict=True):
+        values = {key: own.get(key) for key in (*apart, *others) if key in own or not _goes_with_another(key)}
+        name = ", ".join(_named(key, values[key], short=short) for key in apart if key in values)
+        groups.append(Group(name or group[0].result["preset"], values, sorted(group, key=lambda run: run.seed)))
+    return sorted(groups, key=lambda group: -fmean(group.scores(metric))), apart, others
+
+
+def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the keys that tell `facts` apart, of which none can be left out, and the other keys that differ.
+
+    The encoder's name comes first. Keys of the encoder that another encoder does not have go with its name, so they are
+    named only if they tell groups apart.
+    """
+    keys = sorted({key for each in facts for key in each}, key=lambda key: (key != "encoder.name", key))
+    shown = {key: [json.dumps(each[key]) if key in each else "" for each in facts] for key in keys}
+    differing = [key for key in keys if len(set(shown[key])) > 1]
+
+    def kinds(chosen: Sequence[str]) -> int:
+        return len(set(zip(*(shown[key] for key in chosen), strict=True))) if chosen else 1
+
+    apart: list[str] = []
+    for key in differing:
+        if kinds([*apart, key]) > kinds(apart):
+            apart.append(key)
+    for key in list(apart):  # a later key may make it needless
+        rest = [other for other in apart if other != key]
+        apart = rest if key != "encoder.name" and kinds(rest) == len(facts) else apart
+    implied = {key for key in differing if _goes_with_another(key) and "" in shown[key]}
+    return apart, [key for key in differing if key not in apart and key not in implied]
+
+
+def _goes_with_another(key: str) -> bool:
+    """Whether only some groups may have the key: those of its encoder, or those that start from a pretrained run."""
+    return key.startswith(("encoder.", "init.", "init "))
+
+
+def _named(key: str, value: Any, *, short: bool) -> str:
+    """Return a key and its value as a part of a group's name; `short`: only the last part of the key."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if key == "encoder.name" else f"{key.rpartition('.')[2] if short else key}={text}"

@@ -1,0 +1,145 @@
+"""The table of `recur compare` as a file: Markdown, LaTeX with booktabs, CSV or JSON."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recurcli.display.comparison import TESTS, has_encoder_column, mean_and_spread, p_text, sentence_on_rows, text_of
+from recurcli.errors import UsageError, escaped
+from recurcli.evaluation.metrics import METRICS
+from recurcli.files import require_writable, to_json, write_atomically
+
+Rows = list[list[str]]
+"""A table of text; the first row is the header."""
+
+
+def require_table(output: Path, *, overwrite: bool) -> None:
+    """Raise UsageError if no table can be written to `output`, by its suffix or because it exists."""
+    if output.suffix not in FORMATS:
+        raise UsageError(f"{output}: a table ends in one of {', '.join(FORMATS)}")
+    require_writable(output, overwrite=overwrite)
+
+
+def write_table(result: Mapping[str, Any], output: Path) -> None:
+    """Write the comparison in the format that the suffix of `output` names."""
+    write_atomically(output, FORMATS[output.suffix](result))
+
+
+def _group_rows(result: Mapping[str, Any]) -> Rows:
+    keys, encoder = [*result["differences"], *result["other_differences"]], has_encoder_column(result)
+    costs = ["parameters", "no embeddings", "FLOPs/token", "seconds", "tokens/s"]
+    alone = ["encoder alone"] if encoder else []
+    rows = [[*(keys or ["preset"]), "n", METRICS[result["metric"]].words, "best", *alone, *costs]]
+    for group in result["groups"]:
+        values = [_shown(text_of(group["values"][key])) if key in group["values"] else "–" for key in keys]
+        flops = group["forward_flops_per_token"]
+        rows.append(
+            [
+                *(values or [_shown(group["name"])]),
+                *(str(group["n"]), mean_and_spread(group), f"{group['best']:.4f}"),
+                *([mean_and_spread(group["encoder"])] if encoder else []),
+                *(f"{group['parameters']:,}", f"{group['parameters_without_embeddings']:,}"),
+                "–" if flops is None else f"{flops:,}",
+                *(f"{group['seconds']:,.1f}", f"{group['tokens_per_second']:,.0f}"),
+            ]
+        )
+    return rows
+
+
+def _keys_of(result: Mapping[str, Any]) -> int:
+    """Return the number of columns that say what a group is."""
+    return max(1, len(result["differences"]) + len(result["other_differences"]))
+
+
+def _test_rows(result: Mapping[str, Any]) -> Rows:
+    rows = [["A", "B", "A - B", "95 % interval", "test", "p", "p (Holm)"]]
+    for test in result["tests"]:
+        interval = " to ".join(f"{end:+.4f}" for end in test["interval"])
+        p_values = p_text(test["p_value"]), p_text(test["p_holm"])
+        names = _shown(test["a"]), _shown(test["b"])
+        rows.append([*names, f"{test['difference']:.4f}", interval, TESTS[test["test"]], *p_values])
+    return rows
+
+
+def _shown(text: str) -> str:
+    return escaped(text, limit=1000)
+
+
+def _markdown(result: Mapping[str, Any]) -> str:
+    def drawn(rows: Rows, left: int) -> list[str]:
+        lines = ["| " + " | ".join(re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text) for text in row) + " |" for row in rows]
+        return [lines[0], "|" + "---|" * left + "---:|" * (len(rows[0]) - left), *lines[1:]]
+
+    lines = drawn(_group_rows(result), _keys_of(result))
+    if result["tests"]:
+        lines += ["", *drawn(_test_rows(result), 2), "", sentence_on_rows(result)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "–": "--",
+}
+
+
+def _in_latex(text: str) -> str:
+    """Return `text` with the characters that LaTeX would read as commands escaped, and with minus signs before numbers."""
+    return re.sub(r"(?<![\w$-])-(?=\d)", "$-$", "".join(_LATEX.get(character, character) for character in text))
+
+
+def _latex(result: Mapping[str, Any]) -> str:
+    def drawn(rows: Rows, left: int) -> list[str]:
+        lines = [" & ".join(map(_in_latex, row)) + r" \\" for row in rows]
+        columns = "l" * left + "r" * (len(rows[0]) - left)
+        begin = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+        return [*begin, lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
+
+    lines = [r"% needs \usepackage{booktabs}", *drawn(_group_rows(result), _keys_of(result))]
+    if result["tests"]:
+        note = _in_latex(sentence_on_rows(result))
+        lines += ["", *drawn(_test_rows(result), 2), *(["", f"% {note}"] if note else [])]
+    return "\n".join(lines) + "\n"
+
+
+def _csv(result: Mapping[str, Any]) -> str:
+    """One row a group, with all digits."""
+    keys = [*result["differences"], *result["other_differences"]]
+    numbers = ["n", "mean", "std", "best", "parameters", "parameters_without_embeddings", "forward_flops_per_token"]
+    numbers += ["seconds", "tokens_per_second"]
+    encoder = [f"encoder_{key}" for key in ("mean", "std", "best")]
+    paper = io.StringIO()
+    writer = csv.writer(paper, lineterminator="\n")
+    writer.writerow(["name", "preset", *keys, "metric", *numbers, *encoder, "seeds", "runs"])
+    for group in result["groups"]:
+        values = [text_of(group["values"][key]) if key in group["values"] else "" for key in keys]
+        alone: Sequence[Any] = [(group["encoder"] or {}).get(key.removeprefix("encoder_")) for key in encoder]
+        lists = [" ".join(map(str, group[key])) for key in ("seeds", "runs")]
+        row = [
+            group["name"],
+            group["preset"],
+            *values,
+            result["metric"],
+            *(group[key] for key in numbers),
+            *alone,
+            *lists,
+        ]
+        writer.writerow(row)
+    return paper.getvalue()
+
+
+FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    ".md": _markdown,
+    ".tex": _latex,
+    ".csv": _csv,
+    ".json": lambda result: to_json(dict(result)),
+}
+"""The formats of a table by the suffix of its file."""

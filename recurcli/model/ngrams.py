@@ -1,0 +1,48 @@
+"""Embeddings of token n-grams, which share one hashed table.
+
+Shapes: B batch, T positions, D hidden, L lengths, H buckets.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_PRIME = (1 << 31) - 1
+_FACTOR = 1_000_003
+
+
+def ngram_buckets(ids: Tensor, lengths: Sequence[int], buckets: int) -> Tensor:
+    """Return the buckets (B, T, L) of the n-grams that end at each token of `ids` (B, T), one for each of `lengths`.
+
+    A bucket is a polynomial in the ids modulo 2^31 - 1, then modulo `buckets`; different n-grams may share one. Tokens
+    before the first are one symbol that stands nowhere else. No product exceeds 2^62, so any device gives the same.
+    """
+    found = []
+    for length in lengths:
+        hashes = torch.full_like(ids, length)
+        for back in range(length - 1, -1, -1):
+            token = F.pad(ids, (back, 0), value=-1)[:, : ids.shape[1]]
+            hashes = (hashes * _FACTOR + token + 2) % _PRIME
+        found.append(hashes % buckets)
+    return torch.stack(found, dim=2)
+
+
+class NgramEmbedding(nn.Module):
+    """Sums the vectors of the n-grams that end at a token, and applies dropout.
+
+    Bags of hashed n-grams are fastText's (Joulin et al., EACL 2017, section 2.3); one for each token is ours.
+    The table (H, D) is zero at first, so that an n-gram of no training row adds nothing, and its gradient is sparse.
+    """
+
+    def __init__(self, hidden_size: int, lengths: Sequence[int], buckets: int, dropout: float) -> None:
+        super().__init__()
+        self.lengths = tuple(lengths)
+        self.table = nn.Parameter(torch.zeros(buckets, hidden_size))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the sums: ids (B, T) -> (B, T, D)."""
+        buckets = ngram_buckets(ids, self.lengths, len(self.table))
+        return self.dropout(F.embedding(buckets, self.table, sparse=True).sum(dim=2))

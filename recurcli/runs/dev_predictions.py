@@ -1,0 +1,53 @@
+"""Reads predictions.dev.jsonl of a run; importable without torch. `runs/model_files.py` writes it."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from recurcli.errors import ModelError
+from recurcli.runs.run_directory import PREDICTIONS
+
+Part = Literal["model", "encoder"]
+"""Whose predictions: those of the model, or those of its encoder alone, without the prior."""
+
+
+class DevPredictions(NamedTuple):
+    """The dev rows of a run, each with its label and its prediction; N rows, C classes."""
+
+    ids: list[str]
+    labels: list[str]
+    predictions: list[str]
+    names: list[str]
+    """The C classes, in the order of the logits."""
+
+
+def read_dev_predictions(folder: Path, part: Part) -> DevPredictions:
+    """Read the predictions of a run whose manifest is verified. Raises ModelError if they are damaged."""
+    path = folder / PREDICTIONS
+    lines = path.read_bytes().decode(errors="replace").removesuffix("\n").split("\n")
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = _row(line, part)
+            rows.append((str(row["id"]), str(row["label"]), str(row["prediction"])))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ModelError(f"{path}:{number}: is damaged") from None
+    ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
+    try:
+        names = list(json.loads(lines[0])["probabilities"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ModelError(f"{path}:1: is damaged") from None
+    if unknown := {*labels, *predictions} - {*names}:
+        raise ModelError(f"{path}: has the label '{min(unknown)}' without a probability")
+    return DevPredictions(ids, labels, predictions, names)
+
+
+def _row(line: str, part: Part) -> dict[str, Any]:
+    """Return id, label and prediction of a line. The probabilities are parsed only where they are needed."""
+    head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
+    if part == "model" and found:
+        return json.loads(head + "}")
+    row = json.loads(line)
+    if part == "encoder" and (shares := row.get("encoder_probabilities")):
+        row["prediction"] = max(shares, key=shares.__getitem__)
+    return row

@@ -1,0 +1,327 @@
+"""`recur compare`: groups over seeds, tests between them, what is refused or left out, and the tables."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+from tiny_task import tiny
+
+from recurcli.commands.comparison.groups import differing_keys
+from recurcli.errors import ModelError
+from recurcli.evaluation.metrics import METRICS, Metric, classification_report
+from recurcli.evaluation.significance import mcnemar
+from recurcli.files import to_json, write_manifest
+from recurcli.runs.dev_predictions import read_dev_predictions
+from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
+
+Recur = Callable[..., tuple[int, str, str]]
+Line = dict[str, Any]
+
+
+def variant(
+    trained: Path,
+    target: Path,
+    *,
+    seed: int = 10,
+    wrong: int = 0,
+    change: Callable[[Line], None] = lambda line: None,
+    **finetuning: float,
+) -> Path:
+    """A copy of a trained run with another seed and other dev predictions: the last `wrong` of the right ones are wrong.
+
+    `change` is called with each line of the predictions; `finetuning` are keys of that section with their values.
+    """
+    shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints", ".lock"))
+    preset = RunDirectory(target).read_preset()
+    preset["runtime"]["seed"] = seed
+    preset["finetuning"] |= finetuning
+    RunDirectory(target).write_preset(preset, "finetune")
+    lines = [json.loads(line) for line in (target / "predictions.dev.jsonl").read_text().splitlines()]
+    names = list(lines[0]["probabilities"])
+    for line in [line for line in lines if line["label"] == line["prediction"]][: -wrong - 1 : -1]:
+        line["prediction"] = names[(names.index(line["label"]) + 1) % len(names)]
+    for line in lines:
+        change(line)
+    content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    (target / "predictions.dev.jsonl").write_text(content)
+    write_manifest(target, (*MODEL_FILES, "linear.safetensors", "prior.json", "predictions.dev.jsonl"))
+    result = json.loads((target / "result.json").read_text())
+    report = classification_report([line["label"] for line in lines], [line["prediction"] for line in lines], names)
+    result |= {"seed": seed, "dev": {**result["dev"], **report.metrics}}
+    (target / "result.json").write_text(to_json(result))
+    return target
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path) -> Path:
+    """Two seeds at a learning rate of 1e-2, and three, worse, at 1e-3."""
+    folder = tmp_path / "runs"
+    for seed, wrong in ((10, 0), (11, 2)):
+        variant(trained, folder / f"good-{seed}", seed=seed, wrong=wrong)
+    for seed, wrong in ((10, 9), (11, 12), (12, 10)):
+        variant(trained, folder / "low" / f"bad-{seed}", seed=seed, wrong=wrong, learning_rate=0.001)
+    return folder
+
+
+def compared(recur: Recur, *arguments: object) -> dict[str, Any]:
+    code, out, err = recur("compare", *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None:
+    found = compared(recur, runs)
+    assert (found["task"], found["metric"], found["part"], found["rows"]) == ("tnews", "accuracy", "model", 24)
+    key = "finetuning.learning_rate"
+    assert (found["differences"], found["other_differences"]) == ([key], [])
+    good, bad = found["groups"]
+    assert (good["n"], good["seeds"], bad["n"], bad["seeds"]) == (2, [10, 11], 3, [10, 11, 12])
+    assert (good["values"], bad["values"]) == ({key: 0.01}, {key: 0.001})
+    for group in (good, bad):
+        results = [json.loads((Path(run) / "result.json").read_text()) for run in group["runs"]]
+        scores = [result["dev"]["accuracy"] for result in results]
+        assert group["scores"] == scores
+        assert (group["mean"], group["std"]) == (pytest.approx(mean(scores)), pytest.approx(stdev(scores)))
+        assert group["best"] == max(scores)
+        assert group["parameters"] == results[0]["parameters"]["total"]
+        assert group["parameters_without_embeddings"] == group["parameters"] - results[0]["parameters"]["embedding"]
+        assert group["forward_flops_per_token"] == results[0]["forward_flops_per_token"] > 0
+        assert group["seconds"] == pytest.approx(results[0]["seconds"])
+    (test,) = found["tests"]
+    assert (test["a"], test["b"], test["test"]) == ("learning_rate=0.01", "learning_rate=0.001", "bootstrap")
+    assert 0 < test["p_holm"] == test["p_value"] < 0.1
+    low, high = test["interval"]
+    assert test["difference"] == pytest.approx(good["mean"] - bad["mean"])
+    assert low < test["difference"] < high
+
+
+def test_one_seed_each_is_tested_by_mcnemar_with_holms_correction(recur: Recur, runs: Path, trained: Path) -> None:
+    other = variant(trained, runs / "third", wrong=3, learning_rate=0.005)
+    found = compared(recur, runs / "good-10", runs / "low" / "bad-10", other)
+    assert [(test["test"], test["only_a_right"], test["only_b_right"]) for test in found["tests"]] == [
+        ("mcnemar", 3, 0),
+        ("mcnemar", 9, 0),
+        ("mcnemar", 6, 0),
+    ]
+    p_values = [mcnemar(3, 0), mcnemar(9, 0), mcnemar(6, 0)]
+    assert [test["p_value"] for test in found["tests"]] == p_values
+    assert [test["p_holm"] for test in found["tests"]] == [p_values[0], 3 * p_values[1], 2 * p_values[2]]
+    assert [group["std"] for group in found["groups"]] == [None] * 3
+
+
+def test_another_metric_is_tested_by_a_bootstrap(recur: Recur, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compared(recur, runs / "good-10", runs / "low" / "bad-10", "--metric", "macro_f1")
+    stored = json.loads((runs / "good-10" / "result.json").read_text())["dev"]
+    assert (found["metric"], found["groups"][0]["mean"]) == ("macro_f1", stored["macro_f1"])
+    assert [test["test"] for test in found["tests"]] == ["bootstrap"]
+    monkeypatch.setitem(METRICS, "mcc", Metric("MCC", METRICS["mcc"].compute))
+    code, out, err = recur("compare", runs, "--metric", "mcc", "--json")
+    assert (code, json.loads(out)["tests"]) == (0, [])
+    assert "no tests: the metric mcc has no form for resamples" in err
+    code, _, err = recur("compare", runs, "--metric", "macro_f")
+    assert (code, err) == (2, "recur: error: --metric: no metric 'macro_f'; did you mean 'macro_f1'?\n")
+
+
+def test_the_encoder_alone_stands_beside_the_model_and_can_be_compared(recur: Recur, runs: Path) -> None:
+    stored = json.loads((runs / "good-10" / "result.json").read_text())["parts"]["encoder"]["accuracy"]
+    assert [group["encoder"]["mean"] for group in compared(recur, runs)["groups"]] == [pytest.approx(stored)] * 2
+    found = compared(recur, runs, "--part", "encoder")
+    assert [group["mean"] for group in found["groups"]] == [pytest.approx(stored)] * 2
+    assert found["tests"][0]["p_value"] == 1.0, "their encoders predict the same"
+    assert "encoder alone" in recur("compare", runs)[1]
+    assert "encoder alone" not in recur("compare", runs, "--part", "encoder")[1]
+
+
+def relabelled(line: Line) -> None:
+    if line["id"] == "3":
+        line["label"] = "100" if line["label"] != "100" else "101"
+
+
+@pytest.mark.parametrize(
+    ("change", "stored", "reason"),
+    [
+        (lambda line: line.update(id=f"{line['id']}x"), {}, "dev row 1 is id '0' with label '10.' and id '0x'"),
+        (relabelled, {}, "dev row 4 is id '3' with label"),
+        (lambda line: line["probabilities"].update(new=0.0), {}, "their classes are 100, "),
+        (lambda line: None, {"task": "afqmc"}, "their tasks are tnews and afqmc"),
+        (lambda line: None, {"metric": "mcc"}, "their metrics are accuracy and mcc; choose one with --metric"),
+        (lambda line: None, {"data": {"dev": {"sha256": "f" * 64}}}, "the sha256 of their dev rows is .* and ffff"),
+    ],
+)
+def test_other_rows_and_labels_are_refused_by_name(
+    change: Callable[[Line], None], stored: dict[str, Any], reason: str, recur: Recur, runs: Path, trained: Path
+) -> None:
+    other = variant(trained, runs / "other", seed=3, change=change)
+    result = json.loads((other / "result.json").read_text())
+    for key, value in stored.items():
+        result[key] = {**result[key], **value} if isinstance(value, dict) else value
+    (other / "result.json").write_text(to_json(result))
+    code, out, err = recur("compare", runs / "good-10", other)
+    assert (code, out) == (2, "")
+    assert re.match(rf"recur: error: {runs / 'good-10'} and {other} cannot be compared: {reason}", err), err
+
+
+def test_what_is_no_finished_run_is_listed_or_left_out(recur: Recur, runs: Path, trained: Path) -> None:
+    for name in ("stopped", "new"):
+        variant(trained, runs / name, seed=4)
+        (runs / name / "result.json").unlink()
+    shutil.copytree(trained / "checkpoints", runs / "stopped" / "checkpoints")
+    (runs / "new" / "metrics.jsonl").unlink()
+    (runs / "notes").mkdir()
+    (runs / "table.md").write_text("")
+    (runs / "pre").mkdir()
+    preset = (trained / "preset.yaml").read_text()
+    (runs / "pre" / "preset.yaml").write_text(preset.replace("# command: finetune", "# command: pretrain"))
+    variant(trained, runs / "twin")
+    found = compared(recur, runs, runs / "good-10", runs)
+    steps = json.loads((trained / "result.json").read_text())["steps"]
+    assert found["unfinished"] == [
+        {"run": str(runs / "new"), "step": 0, "steps": None, "running": False},
+        {"run": str(runs / "stopped"), "step": steps, "steps": steps, "running": False},
+    ]
+    assert [(Path(entry["path"]).name, entry["reason"]) for entry in found["left_out"]] == [
+        ("notes", "is no run and holds none"),
+        ("pre", "is a pretrained run, which has no dev metric"),
+        ("twin", f"has the preset and the seed of {runs / 'good-10'}"),
+    ]
+    assert [group["n"] for group in found["groups"]] == [2, 3]
+    code, out, err = recur("compare", runs)
+    assert code == 0
+    assert re.search(rf"stopped +{steps} +{steps} +stopped", out)
+    assert f"recur: {runs / 'notes'}: left out: it is no run and holds none\n" in err
+    assert compared(recur, runs / "stopped")["groups"] == []
+    for nothing, code, reason in (
+        (runs / "notes", 2, "no run of `recur finetune` to compare"),
+        (runs / "gone", 4, "is not a run directory (it does not exist)"),
+    ):
+        ended = recur("compare", nothing, "--quiet")
+        assert (ended[0], ended[2].count("\n"), reason in ended[2]) == (code, 1, True)
+
+
+def test_a_damaged_run_is_refused(recur: Recur, runs: Path) -> None:
+    result, weights = runs / "good-10" / "result.json", runs / "good-11" / "model.safetensors"
+    whole = result.read_text()
+    for text, reason in (
+        (re.sub(r'"accuracy": [0-9.]+', '"accuracy": 0.125', whole), "one of them is another run's"),
+        (whole.replace('"seconds": ', '"second": '), "is damaged: KeyError('seconds')"),
+        (whole[:-9], "is damaged"),
+    ):
+        result.write_text(text)
+        code, _, err = recur("compare", runs)
+        assert (code, err.count("\n")) == (4, 1), err
+        assert str(result) in err
+        assert reason in err
+    result.write_text(whole)
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    code, out, err = recur("compare", runs)
+    assert (code, out) == (4, "")
+    assert err == f"recur: error: {weights}: is damaged (its size or sha256 is not what manifest.json says)\n"
+
+
+def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: Path) -> None:
+    found = compared(recur, runs)
+    for suffix in ("md", "tex", "csv", "json"):
+        assert recur("compare", runs, "--output", tmp_path / f"table.{suffix}")[::2] == (0, "")
+    assert json.loads((tmp_path / "table.json").read_text()) == found
+    lines = (tmp_path / "table.md").read_text().splitlines()
+    assert lines[0].startswith(r"| finetuning.learning\_rate | n | accuracy | best | encoder alone | parameters |")
+    assert lines[2].startswith(f"| 0.01 | 2 | {found['groups'][0]['mean']:.4f} ± {found['groups'][0]['std']:.4f} |")
+    assert lines[5].startswith(r"| A | B | A - B |")
+    with (tmp_path / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["mean"]) for row in rows] == [group["mean"] for group in found["groups"]]
+    assert [row["finetuning.learning_rate"] for row in rows] == ["0.01", "0.001"]
+    tex = (tmp_path / "table.tex").read_text()
+    assert r"finetuning.learning\_rate & n & accuracy" in tex
+    assert r"$\pm$" in tex
+    for begun in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", tex, flags=re.DOTALL):
+        rows_of = [line for line in begun[1].splitlines() if line.endswith(r"\\")]
+        assert {line.count(" & ") + 1 for line in rows_of} == {len(begun[0])}
+    assert not re.search(r"(?<!\\)[_%#]", tex.replace("% ", ""))
+    code, _, err = recur("compare", runs, "--output", tmp_path / "table.md")
+    assert (code, "exists already; replace it with --overwrite" in err) == (2, True)
+    assert recur("compare", runs, "--output", tmp_path / "table.md", "--overwrite")[0] == 0
+    code, _, err = recur("compare", runs, "--output", tmp_path / "table.xlsx")
+    assert (code, "a table ends in one of .md, .tex, .csv, .json" in err) == (2, True)
+
+
+def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    piped = recur("compare", runs)[1]
+    assert "finetuning.learning_rate   n" in piped
+    assert "With 24 dev rows, a test at the 5 % level finds a true difference of 0." in piped
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for width in (40, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = re.sub("\x1b\\[[0-9;]*m", "", recur("compare", runs)[1]).splitlines()
+        assert max(map(len, lines)) <= width
+        assert any("learning_rate=0.001" in line for line in lines) == (width == 120), "else the groups have numbers"
+
+
+def test_comparing_and_repeating_a_finished_run_import_no_torch(runs: Path, trained: Path, tiny_tnews: Path) -> None:
+    again = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", trained, "--quiet", "--resume"]
+    settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "prior.kind=linear")
+    code = (
+        "import sys; from recurcli.cli import run; code = run(sys.argv[1:]); "
+        "heavy = {'torch', 'datasets', 'sklearn', 'pandas', 'tokenizers', 'scipy.stats'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    for arguments in (["compare", runs], ["finetune", *again, *settings]):
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert "accuracy" in done.stdout
+
+
+def test_the_differing_keys_tell_the_groups_apart() -> None:
+    base = {"encoder.name": "rsa", "encoder.layers": 2, "rate": 1, "size": 8, "heads": 1}
+    other = {"encoder.name": "bilstm", "rate": 2, "size": 8, "heads": 1}
+    assert differing_keys([base]) == ([], [])
+    assert differing_keys([base, other]) == (["encoder.name"], ["rate"]), "layers go with the encoder"
+    assert differing_keys([base, {**base, "encoder.layers": 4}, other])[0] == ["encoder.name", "encoder.layers"]
+    wide = {**base, "size": 16, "heads": 2}
+    assert differing_keys([base, wide]) == (["heads"], ["size"])
+    assert differing_keys([base, wide, {**wide, "size": 24}]) == (["size"], ["heads"])
+
+
+def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
+    odd = ['a", "probabilities": {"x": 1}', "line\u2028separator", "\u001b[31m", ""]
+    shares = {"y": 0.25, "n": 0.75}
+    lines = [{"id": name, "label": "y", "prediction": "n", "probabilities": shares} for name in odd]
+    lines[1]["encoder_probabilities"] = {"y": 0.9, "n": 0.1}
+    content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    (tmp_path / "predictions.dev.jsonl").write_text(content, encoding="utf-8")
+    found = read_dev_predictions(tmp_path, "model")
+    assert (found.ids, found.labels, found.predictions, found.names) == (odd, ["y"] * 4, ["n"] * 4, ["y", "n"])
+    assert read_dev_predictions(tmp_path, "encoder").predictions == ["n", "y", "n", "n"]
+    for damage in ("[]\n", '{"id": "1"}\n', "{\n", "\n", '{"id": "1", "label": "z", "prediction": "n"}\n'):
+        (tmp_path / "predictions.dev.jsonl").write_text(content + damage, encoding="utf-8")
+        with pytest.raises(ModelError, match=r"predictions\.dev\.jsonl"):
+            read_dev_predictions(tmp_path, "model")
+
+
+def test_runs_from_pretrained_ones_are_groups_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    """Pretrained runs that differ in their seed are one origin; another number of epochs is another."""
+    for name, seed, epochs in (("a", 1, 2), ("b", 2, 2), ("c", 3, 9)):
+        run = variant(trained, tmp_path / "pre" / name)
+        preset = RunDirectory(run).read_preset()
+        preset["runtime"]["seed"], preset["pretraining"]["epochs"] = seed, epochs
+        RunDirectory(run).write_preset(preset, "pretrain")
+    for seed, origin in ((1, None), (2, "a"), (3, "b"), (4, "c"), (5, "gone")):
+        run = variant(trained, tmp_path / "runs" / str(seed), seed=seed)
+        result = json.loads((run / "result.json").read_text())
+        result["init"] = origin and str(tmp_path / "pre" / origin)
+        (run / "result.json").write_text(to_json(result))
+    found = compared(recur, tmp_path / "runs")
+    assert sorted(group["seeds"] for group in found["groups"]) == [[1], [2, 3], [4], [5]]
+    assert found["differences"] == ["init", "init.pretraining.epochs"]
