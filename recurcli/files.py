@@ -167,11 +167,11 @@ def read_limited(path: Path, limit: int) -> bytes:
     return content
 
 
-def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object]]) -> None:
+def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object]], *, replace: bool = False) -> None:
     """Create the folder `target` with one file per writer and a manifest, atomically.
 
-    The files are written, synced and hashed in a sibling folder, which is then renamed to `target`. Raises StorageError
-    if the system refuses.
+    The files are written, synced and hashed in a sibling folder, which is then renamed to `target`. With `replace`, an
+    older `target` is deleted just before that. Raises StorageError if the system refuses.
     """
     with writing(target):
         temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
@@ -184,6 +184,8 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
             write_manifest(temporary, writers)
             temporary.chmod(0o777 & ~_umask())
             sync_directory(temporary)
+            if replace:
+                remove(target)
             temporary.rename(target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

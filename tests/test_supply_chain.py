@@ -27,7 +27,8 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def test_every_dependency_has_a_lower_bound_and_a_pinned_version_above_it() -> None:
-    requirements = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["report"]]
+    extras = PROJECT["optional-dependencies"]
+    requirements = [*PROJECT["dependencies"], *extras["report"], *extras["onnx"]]
     pinned = {line.split("==")[0].lower(): line.split("==")[1] for line in CONSTRAINTS}
     bounds = lower_bounds(requirements)
     assert len(bounds) == len(requirements)

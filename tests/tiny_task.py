@@ -11,6 +11,7 @@ TINY = [
     "tokenizer.min_frequency=1",
     "data.max_length=16",
     "data.extra_rows=[]",
+    "embedding.ngrams=null",
     "finetuning.batch_size=8",
     "finetuning.epochs=2",
     "finetuning.learning_rate=1e-2",

@@ -10,16 +10,25 @@ from recurcli.cli.options import BatchSize, Data, Debug, Device, Json, Precision
 
 
 @app.command(
-    epilog=example("recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip")
+    epilog=example(
+        "recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip",
+        "recur export runs/starsaber-tnews --format onnx --output tnews-onnx",
+    )
 )
 def export(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories; one zip holds the files of all.", metavar="RUN")],
-    output: Annotated[Path, typer.Option(help="File to write.", metavar="PATH")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; one for onnx, one zip for all.", metavar="RUN")],
+    output: Annotated[Path, typer.Option(help="File or, for onnx, folder to write.", metavar="PATH")],
     format: Annotated[
-        str, typer.Option(help="Format to write: clue, a zip for CLUE's leaderboard.", metavar="NAME")
+        str,
+        typer.Option(
+            help="Format to write: clue, a zip for CLUE's leaderboard; onnx, a folder that predicts without torch.",
+            metavar="NAME",
+        ),
     ] = "clue",
     data: Data = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing output file. For onnx: an earlier export.")
+    ] = False,
     json: Json = False,
     device: Device = None,
     precision: PrecisionOption = None,
@@ -27,10 +36,13 @@ def export(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Pack predictions of CLUE's test rows for its leaderboard.
+    """Write predictions for CLUE's leaderboard, or an ONNX model.
 
-    Predicts the test rows of each run's task and writes them as the leaderboard wants them, checked before they are
-    written. Computes in fp32 unless --precision says otherwise, so that the same runs give the same bytes.
+    clue predicts the test rows of each run's task and writes them as the leaderboard wants them, checked before they are
+    written. It computes in fp32 unless --precision says otherwise, so that the same runs give the same bytes.
+
+    onnx writes a folder with the model in fp32, checked against the run, and a script predict.py that needs onnxruntime,
+    tokenizers and numpy only. It needs the packages of recurcli[onnx], and no data.
     """
     from recurcli.commands.export import export as command
 

@@ -1,18 +1,25 @@
 """`recur export`: writes trained classifiers, or their predictions, in a format of another tool."""
 
+import contextlib
+import os
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from recurcli.commands.trained_run import data_config, task_of
-from recurcli.errors import UsageError, escaped
+from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
-from recurcli.files import require_writable
+from recurcli.export.onnx_export import export_onnx
+from recurcli.files import MANIFEST, read_manifest, require_writable
 from recurcli.model.device import Precision
+from recurcli.runs.run_directory import RunDirectory
 
-FORMATS: dict[str, ExportFormat] = {"clue": ExportFormat(export_clue, ".zip", "a CLUE submission is a zip")}
+FORMATS: dict[str, ExportFormat] = {
+    "clue": ExportFormat(export_clue, "a CLUE submission is a zip", suffix=".zip"),
+    "onnx": ExportFormat(export_onnx, "an ONNX export is a folder", folder_with="predict.py", reads_data=False),
+}
 """The formats of `recur export` by the value of `--format`; each is a file of `recurcli.export` and a row here."""
 
 
@@ -33,24 +40,50 @@ def export(
     """
     if format not in FORMATS:
         raise UsageError(f"--format: unknown format '{escaped(format)}'; known: {', '.join(FORMATS)}")
+    if data is not None and not FORMATS[format].reads_data:
+        raise UsageError(f"--data: {FORMATS[format].title} without rows of the task; leave it out")
     _check_output(output, FORMATS[format], overwrite=overwrite)
     predictors = [Predictor.load(run, device=device, precision=precision, batch_size=batch_size) for run in runs]
-    loaded = [_trained_run(run, predictor, data) for run, predictor in zip(runs, predictors, strict=True)]
+    loaded = [
+        _trained_run(run, predictor, data, FORMATS[format]) for run, predictor in zip(runs, predictors, strict=True)
+    ]
     files = yield from FORMATS[format].export(loaded, output)
     yield Finished({"output": str(output), "format": format, "files": files})
 
 
-def _trained_run(run: Path, predictor: Predictor, data: Path | None) -> TrainedRun:
+def _trained_run(run: Path, predictor: Predictor, data: Path | None, format: ExportFormat) -> TrainedRun:
     def predict(texts: Texts, total: int, before: int) -> Generator[RowsDone, None, list[str]]:
         logits = yield from predictor.iter_logits(texts, total=total, before=before)
         return [predictor.labels[index] for index in logits.argmax(axis=1)]
 
-    task, config = task_of(run, predictor), data_config(run, data)
-    return TrainedRun(run, task, config, predictor.model, predictor.tokenizer, predict)
+    config = data_config(run, data) if format.reads_data else RunDirectory(run).read_data_config()
+    task = task_of(run, predictor)
+    return TrainedRun(run, task, config, predictor.model, predictor.tokenizer, predictor.prior, predict)
 
 
 def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> None:
-    """Raise UsageError if `output` has the wrong suffix or cannot be written."""
-    if output.suffix != format.suffix:
+    """Raise UsageError if `output` has the wrong suffix or cannot be written.
+
+    A folder is replaced only if all its files are those of an earlier export.
+    """
+    if output.suffix != format.suffix and not format.folder_with:
         raise UsageError(f"{output}: {format.title}; name it {output.name}{format.suffix}")
-    require_writable(output, overwrite=overwrite)
+    if not format.folder_with:
+        require_writable(output, overwrite=overwrite)
+        return
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
+    if not output.is_dir() and os.path.lexists(output):
+        raise UsageError(f"{output}: is a file, but {format.title}; choose another --output")
+    if output.is_dir() and any(output.iterdir()):
+        if not _is_earlier_export(output, format):
+            raise UsageError(f"{output}: is not empty and is not an earlier export; choose another --output")
+        if not overwrite:
+            raise UsageError(f"{output}: exists already; replace it with --overwrite")
+
+
+def _is_earlier_export(folder: Path, format: ExportFormat) -> bool:
+    with contextlib.suppress(ModelError):
+        listed = read_manifest(folder).keys()
+        return format.folder_with in listed and {path.name for path in folder.iterdir()} <= {*listed, MANIFEST}
+    return False

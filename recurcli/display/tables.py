@@ -192,8 +192,10 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
 
 def print_export(result: Mapping[str, Any]) -> None:
     """Print the files that an export wrote."""
-    listed = table("file", "rows", "from", "run")
+    _, *facts = result["files"][0]
+    listed = table("file", *facts)
     listed.columns[1].justify = "right"
     for member in result["files"]:
-        listed.add_row(member["name"], f"{member['rows']:,}", cell(member["from"]), cell(member["run"]))
+        values = (f"{member[fact]:,}" if isinstance(member[fact], int) else cell(member[fact]) for fact in facts)
+        listed.add_row(member["name"], *values)
     show(heading(result["output"]), listed)

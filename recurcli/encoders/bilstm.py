@@ -1,7 +1,8 @@
 """A bidirectional LSTM: two directions of D/2 each, concatenated (Hochreiter & Schmidhuber, 1997; Schuster & Paliwal, 1997)."""
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -32,7 +33,12 @@ class BiLSTM(Encoder):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is None:
             return self._run(x)
-        lengths = mask.sum(dim=-1).clamp(min=1).cpu()  # a row with no real token reads one padded position
+        lengths = mask.sum(dim=-1).clamp(min=1)  # a row with no real token reads one padded position
+        if torch.compiler.is_exporting():  # torch.export cannot pack rows of dynamic lengths
+            for layer in self.layers:
+                x = onnx_lstm(cast(nn.LSTM, layer), x, lengths)
+            return x
+        lengths = lengths.cpu()
         states = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(self._run(states), batch_first=True, total_length=x.shape[1])[0]
 
@@ -47,3 +53,32 @@ class BiLSTM(Encoder):
         if isinstance(states, PackedSequence):
             return states._replace(data=F.dropout(states.data, self.dropout, self.training))
         return F.dropout(states, self.dropout, self.training)
+
+
+def onnx_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
+    """Return the states of one bidirectional layer by ONNX's operator LSTM: (B, T, D), (B,) -> (B, T, D), 0 at padding.
+
+    ONNX has the gates in the order input, output, forget, cell; torch has input, forget, cell, output.
+    """
+    size = lstm.hidden_size
+
+    def both(name: str) -> Tensor:
+        parts = [lstm.get_parameter(f"{name}_l0{direction}") for direction in ("", "_reverse")]
+        return torch.stack(
+            [part.view(4, size, *part.shape[1:])[[0, 3, 1, 2]].flatten(0, 1) for part in parts]
+        )  # (2, 4 S, …)
+
+    states = torch.onnx.ops.symbolic(
+        "LSTM",
+        (
+            x.transpose(0, 1),
+            both("weight_ih"),
+            both("weight_hh"),
+            torch.cat([both("bias_ih"), both("bias_hh")], dim=1),
+            lengths.int(),
+        ),
+        {"hidden_size": size, "direction": "bidirectional"},
+        dtype=x.dtype,
+        shape=(x.shape[1], 2, x.shape[0], size),
+    )
+    return states.permute(2, 0, 1, 3).flatten(2)

@@ -7,7 +7,7 @@
 Shapes: B batch, T positions, D hidden size, L layers. Matrix products: 8 D² + 6 T D FLOPs per token and layer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import torch
@@ -134,17 +134,39 @@ class StarSaber(Encoder):
         layer = cast(StarSaberLayer, self.layers[0])
         dropout = layer.dropout(torch.ones_like(x))  # one dropout mask for all iterations
         h = self._first(x)
-        active = torch.ones(len(x), dtype=torch.bool, device=x.device)  # (B,)
-        iterations = torch.zeros_like(active, dtype=torch.int64)
-        for _ in range(self.config.max_iterations):
+
+        def iterate(h: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
             updated = dropout * layer(h, x, mask)
             moved = torch.linalg.vector_norm((updated - h).detach(), dim=-1)  # (B, T)
             if mask is not None:
                 moved = moved.masked_fill(~mask, 0.0)
             h = torch.where(active[:, None, None], updated, h)
+            return h, active & (moved.amax(dim=-1) > self.config.tolerance)
+
+        active = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)  # (B,)
+        if torch.compiler.is_exporting():
+            return _exported_loop(iterate, h, active, self.config.max_iterations)
+        iterations = torch.zeros_like(active, dtype=torch.int64)
+        for _ in range(self.config.max_iterations):
             iterations += active
-            active = active & (moved.amax(dim=-1) > self.config.tolerance)
+            h, active = iterate(h, active)
             if not active.any():
                 break
         self.iterations = iterations
         return h
+
+
+def _exported_loop(
+    iterate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], h: Tensor, active: Tensor, max_iterations: int
+) -> Tensor:
+    """Return the last h of `iterate` as a loop of the exported graph, because a graph has no break."""
+    from torch._higher_order_ops import while_loop  # torch has no public name for it
+
+    def go_on(step: Tensor, h: Tensor, active: Tensor) -> Tensor:
+        return (step < max_iterations) & active.any()
+
+    def body(step: Tensor, h: Tensor, active: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return step + 1, *iterate(h, active)
+
+    start = torch.zeros((), dtype=torch.int64, device=h.device), h.clone(), active  # h may be the embeddings
+    return while_loop(go_on, body, start)[1]  # type: ignore[no-untyped-call]

@@ -86,6 +86,11 @@ def stacked(cells: Sequence[nn.Module]) -> Cell:
     return cell
 
 
+def export_obstacle(config: TruncatedConfig) -> str:
+    """Return `Encoder.export_obstacle`."""
+    return "" if config.window else "with window null it runs a loop over the positions, and a graph has one length"
+
+
 def run(layers: nn.ModuleList, x: Tensor, mask: Tensor | None, window: int | None) -> Tensor:
     """Return the last layer's states of all directions, concatenated: (B, T, D) -> (B, T, S) or (B, T, 2 S)."""
     outputs = []
@@ -110,6 +115,7 @@ class TruncatedRNN(Encoder):
     def __init__(self, config: TruncatedRNNConfig) -> None:
         super().__init__()
         self.config = config
+        self.export_obstacle = export_obstacle(config)
         self.layers = build_layers(config, RNNCell)
         self.dropout = nn.Dropout(config.dropout)
         self.project_()
@@ -133,6 +139,7 @@ class TruncatedLSTM(Encoder):
     def __init__(self, config: TruncatedLSTMConfig) -> None:
         super().__init__()
         self.config = config
+        self.export_obstacle = export_obstacle(config)
         self.layers = build_layers(
             config, partial(LSTMCell, forget_bound=config.forget_bound if config.stable else 1.0)
         )

@@ -8,6 +8,7 @@ from typing import Any
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
 from recurcli.events import Note, RowsDone
+from recurcli.linear.prior import Prior
 from recurcli.model.models import Classifier
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -21,9 +22,11 @@ class TrainedRun:
     path: Path
     task: Task
     data: DataConfig
-    """The preset's `data`, with the command's `--data`."""
+    """The preset's `data`, with the command's `--data`; the rows may be gone if the format does not read them."""
     model: Classifier
     tokenizer: Tokenizer
+    prior: Prior | None
+    """The linear model whose logits are added to the encoder's; None: there is none."""
     predict: Callable[[Texts, int, int], Generator[RowsDone, None, list[str]]]
     """Predicts labels. Arguments: the texts, and for RowsDone the numbers of all rows and of earlier rows."""
 
@@ -33,8 +36,12 @@ class ExportFormat:
     """One export format."""
 
     export: Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, list[dict[str, Any]]]]
-    """Writes the runs to a path and returns name, rows, source and run of each written file."""
-    suffix: str
-    """Ending of the file's name."""
+    """Writes the runs to a path, replacing what is there, and returns facts for a table, `name` first, of each file."""
     title: str
     """The format in words, for messages."""
+    suffix: str = ""
+    """Ending of the file's name."""
+    folder_with: str = ""
+    """For a format that writes a folder (by `commit_directory`): a file of every such folder, by which it is known."""
+    reads_data: bool = True
+    """Whether it reads rows of the task, so that the command's --data makes sense."""

@@ -28,12 +28,12 @@ def in_both_texts(ids: Tensor, second: Tensor, vocab_size: int) -> Tensor:
 
     `second` (B, T) is True in the second text.
     """
-    in_second = torch.zeros(len(ids), vocab_size, dtype=torch.bool, device=ids.device)
-    in_first = in_second.clone()
-    rows = torch.arange(len(ids), device=ids.device).unsqueeze(1).expand_as(ids)
-    in_second[rows[second], ids[second]] = True
-    in_first[rows[~second], ids[~second]] = True
-    return torch.where(second, in_first.gather(1, ids), in_second.gather(1, ids))
+    seen = torch.zeros(
+        ids.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device
+    )  # the last column is never read
+    sides = (torch.where(side, ids, vocab_size) for side in (second, ~second))
+    in_second, in_first = (seen.scatter(1, side, True).gather(1, ids) for side in sides)
+    return (second & in_first) | (~second & in_second)
 
 
 class TokenEmbedding(nn.Module):
@@ -88,7 +88,7 @@ class TokenEmbedding(nn.Module):
         x = F.embedding(ids, self.weight) * self.scale if plain else F.embedding(ids, self.table())
         if self.concatenate_positions:
             positions = sinusoidal_positions(x.new_empty(1, ids.shape[1], self.hidden_size - x.shape[-1]))
-            x = torch.cat([x, positions.expand(len(ids), -1, -1)], dim=-1)  # (B, T, D)
+            x = torch.cat([x, positions.expand(ids.shape[0], -1, -1)], dim=-1)  # (B, T, D)
         if self.second_text is not None or self.match is not None:
             x = self._mark_pairs(x, ids)
         x = self.dropout(x)

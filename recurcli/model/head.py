@@ -19,7 +19,7 @@ def pool(states: Tensor, mask: Tensor, how: Pooling) -> Tensor:
         return states.masked_fill(~real, lowest).amax(dim=1) * mask.any(dim=1, keepdim=True)
     first = how == "first"
     position = mask.int().argmax(dim=1) if first else mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
-    chosen = states[torch.arange(len(states), device=states.device), position]
+    chosen = states[torch.arange(states.shape[0], device=states.device), position]
     return chosen * mask.any(dim=1, keepdim=True)
 
 

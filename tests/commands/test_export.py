@@ -195,7 +195,9 @@ def export_vocabulary(runs: Sequence[TrainedRun], output: Path) -> Generator[Row
 def test_a_format_is_a_function_and_a_row(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(FORMATS, "vocabulary", ExportFormat(export_vocabulary, ".txt", "a vocabulary is a text file"))
+    monkeypatch.setitem(
+        FORMATS, "vocabulary", ExportFormat(export_vocabulary, "a vocabulary is a text file", suffix=".txt")
+    )
     options = ["--format", "vocabulary", "--output"]
     code, out, err = recur("export", trained, *options, tmp_path / "x.txt", "--json")
     assert code == 0, err
@@ -209,4 +211,4 @@ def test_a_format_is_a_function_and_a_row(
 
 def test_a_format_that_is_unknown_is_refused_with_those_there_are(recur: Recur, trained: Path, tmp_path: Path) -> None:
     code, _, err = recur("export", trained, "--format", "pickle", "--output", tmp_path / "x.zip")
-    assert (code, err) == (2, "recur: error: --format: unknown format 'pickle'; known: clue\n")
+    assert (code, err) == (2, "recur: error: --format: unknown format 'pickle'; known: clue, onnx\n")

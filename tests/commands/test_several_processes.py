@@ -21,7 +21,7 @@ UNEVEN = (
     "finetuning.gradient_accumulation_steps=2",
     "pretraining.batch_size=7",
     "pretraining.gradient_accumulation_steps=2",
-    "embedding.ngrams={buckets: 97}",
+    "embedding.ngrams={buckets: 97, dropout: 0}",
 )
 
 

@@ -30,7 +30,7 @@ socket.socket.connect = socket.getaddrinfo = refused
 
 def rows(task, split, config):
     try:
-        return load_split(task, split, config).examples
+        return [example[:4] for example in load_split(task, split, config).examples]
     except DataError as error:
         return str(error)
 

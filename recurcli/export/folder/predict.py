@@ -1,0 +1,99 @@
+"""Labels texts with the exported model in this folder: python predict.py < texts.txt > labels.tsv
+
+Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes `label<TAB>probability` for each
+line, in order. It needs numpy, and where there is a model.onnx, onnxruntime and tokenizers. OMP_NUM_THREADS limits the threads.
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOLDER = Path(__file__).resolve().parent
+CONFIG = json.loads((FOLDER / "config.json").read_text(encoding="utf-8"))
+LABELS = [re.sub(r"[\t\r\n]", " ", label) for label in CONFIG["id2label"].values()]
+BATCH_SIZE = 64
+WINDOW = 1 << 18  # bytes that are read, sorted by length and labelled together; they bound the memory
+Rows = list[tuple[str, ...]]
+
+
+class Encoder:
+    def __init__(self) -> None:
+        import onnxruntime
+        import tokenizers
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+        self.session = onnxruntime.InferenceSession(FOLDER / "model.onnx", options, providers=["CPUExecutionProvider"])
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+        self.tokenizer.encode_special_tokens = True  # the name of a special token in a text is text
+
+    def logits(self, rows: Rows) -> Any:
+        tokens, logits = self.tokenize(rows), np.zeros((len(rows), len(LABELS)))
+        order = sorted(range(len(rows)), key=lambda row: len(tokens[row]))
+        for start in range(0, len(order), BATCH_SIZE):
+            batch = order[start : start + BATCH_SIZE]
+            ids = np.full((len(batch), max(1, len(tokens[batch[-1]]))), CONFIG["pad_id"])
+            for place, row in enumerate(batch):
+                ids[place, : len(tokens[row])] = tokens[row]
+            logits[batch] = self.session.run(["logits"], {"input_ids": ids})[0]
+        return logits
+
+    def tokenize(self, rows: Rows) -> list[list[int]]:
+        """At most max_length ids a row. Of two texts the longer one is cut first; the separator between them stays."""
+        most, special = CONFIG["max_length"], CONFIG["special_ids"]
+        pieces = [text[: most * CONFIG["characters_per_token"]] for row in rows for text in row]
+        encodings = iter(self.tokenizer.encode_batch_fast(pieces, add_special_tokens=False))
+        tokens = []
+        for row in rows:
+            first, *rest = ([CONFIG["unknown_id"] if i in special else i for i in next(encodings).ids] for _ in row)
+            kept, tail = most, []
+            for second in rest:
+                if len(first) + len(second) >= most:
+                    shorter = min(len(first), len(second), (most - 1) // 2)
+                    kept = shorter if len(first) <= len(second) else most - 1 - shorter
+                tail = [CONFIG["separator_id"], *second]
+            tokens.append([*first[:kept], *tail][:most])
+        return tokens
+
+
+def texts_of(line: bytes, number: int) -> tuple[str, ...]:
+    text = line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
+    texts = tuple(text.split("\t")) if text else ("", "")
+    if CONFIG["pairs"] and len(texts) != 2:
+        sys.exit(
+            f"predict.py: error: line {number}: has {len(texts) - 1} TABs; one must separate the two texts of a pair"
+        )
+    return texts if CONFIG["pairs"] else (text,)
+
+
+def main() -> None:
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `| head` ends it silently
+    parts: list[tuple[float, Any]] = []
+    if CONFIG["encoder_weight"]:
+        parts.append((CONFIG["encoder_weight"], Encoder()))
+    if CONFIG["linear_weight"]:
+        from linear_model import Linear
+
+        parts.append((CONFIG["linear_weight"], Linear(FOLDER / "linear.npz", CONFIG)))
+    done = 0
+    while lines := sys.stdin.buffer.readlines(WINDOW):
+        lines[0] = lines[0] if done else lines[0].removeprefix(b"\xef\xbb\xbf")  # a byte order mark
+        rows = [texts_of(line, number) for number, line in enumerate(lines, done + 1)]
+        done += len(rows)
+        logits = sum(weight * part.logits(rows) for weight, part in parts)
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        best = zip(shares.argmax(axis=1), shares.max(axis=1), strict=True)
+        sys.stdout.buffer.write("".join(f"{LABELS[label]}\t{share:.6f}\n" for label, share in best).encode())
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

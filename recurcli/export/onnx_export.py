@@ -1,0 +1,109 @@
+"""The export format `onnx`: a folder with an ONNX model and a script that needs neither recur nor torch.
+
+model.onnx has the encoder and its head, linear.npz the linear model of a prior; predict.py joins their logits. A part of
+weight 0 is left out.
+"""
+
+import io
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recurcli.errors import UsageError
+from recurcli.events import Note
+from recurcli.export.format import TrainedRun
+from recurcli.export.onnx_model import onnx_model, require_exportable
+from recurcli.files import commit_directory, to_json
+from recurcli.linear.model import LinearModel
+from recurcli.linear.ngrams import LONGEST_TEXT
+from recurcli.model.saved import config_to_dict
+from recurcli.runs.run_directory import MODEL_CARD, RunDirectory
+from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
+
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+SCRIPTS = Path(__file__).parent / "folder"
+"""The folder with predict.py and linear_model.py, which are copied."""
+
+
+def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, None, list[dict[str, Any]]]:
+    """Write the folder `output` for one run; return name, size in bytes and purpose of its files.
+
+    Raises UsageError before any work for several runs, a missing package, and an encoder that cannot be exported;
+    ModelError as `onnx_model` does.
+    """
+    if len(runs) != 1:
+        raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
+    [run] = runs
+    weights = (1.0, 0.0) if run.prior is None else (run.prior.encoder_weight, run.prior.linear_weight)
+    if weights[0]:
+        _require_packages()
+        require_exportable(run.model)
+    yield from RunDirectory(run.path).note_if_unfinished()
+    if "spans" in run.model.config.columns:
+        yield Note("predict.py does not mark the two spans of a text; give it texts that are marked", "warning")
+    files: dict[str, tuple[bytes, str]] = {}
+    if weights[0]:
+        content, difference = onnx_model(run.model.cpu())
+        files["model.onnx"] = content, f"encoder; its logits are within {difference:.0e} of the run's"
+        files["tokenizer.json"] = run.tokenizer.to_json().encode(), "tokenizer"
+    else:
+        yield Note(
+            "the linear model alone was the best on the dev rows, so there is no model.onnx: no encoder needs to run"
+        )
+    if run.prior is not None and weights[1]:
+        files["linear.npz"] = _npz(run.prior.linear), "linear model on n-grams"
+        files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
+    files["config.json"] = to_json(_config(run, weights)).encode(), "labels and settings"
+    files["predict.py"] = (SCRIPTS / "predict.py").read_bytes(), "labels texts: python predict.py < texts.txt"
+    files["README.md"] = _card(run, encoder=bool(weights[0])).encode(), "model card"
+    writers: dict[str, Callable[[Path], object]] = {
+        name: partial(Path.write_bytes, data=content) for name, (content, _) in files.items()
+    }
+    commit_directory(output, writers, replace=True)
+    return [{"name": name, "bytes": len(content), "purpose": what} for name, (content, what) in files.items()]
+
+
+def _require_packages() -> None:
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise UsageError(f"--format onnx needs {' and '.join(missing)}: pip install 'recurcli[onnx]'")
+
+
+def _npz(linear: LinearModel) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, keys=linear.ngrams.keys, idf=linear.ngrams.weights, weights=linear.weights, bias=linear.bias)
+    return buffer.getvalue()
+
+
+def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
+    """Return config.json: that of the run, and what predict.py needs besides."""
+    tokenizer, config = run.tokenizer, run.model.config
+    ngrams = None if run.prior is None else run.prior.linear.ngrams.config
+    replaced = [tokenizer.pad_id, tokenizer.separator_id, tokenizer.mask_id]  # as in Tokenizer.encode
+    return {
+        **config_to_dict(config),
+        "pairs": bool(config.columns.get("pair")),
+        "encoder_weight": weights[0],
+        "linear_weight": weights[1],
+        "separator_id": tokenizer.separator_id,
+        "unknown_id": tokenizer.unknown_id,
+        "special_ids": [] if tokenizer.unknown_id is None else replaced,
+        "characters_per_token": CHARACTERS_PER_TOKEN,
+        "longest_text": LONGEST_TEXT,
+        "ngrams": None if ngrams is None else [ngrams.characters, ngrams.words],
+    }
+
+
+def _card(run: TrainedRun, *, encoder: bool) -> str:
+    """Return the run's model card with the use of this folder."""
+    card = run.path / MODEL_CARD
+    about = card.read_text(encoding="utf-8").partition("\n## Use\n")[0] if card.is_file() else f"# {run.path.name}\n"
+    packages = "onnxruntime tokenizers numpy" if encoder else "numpy"
+    texts = "two texts a line, separated by a TAB" if run.model.config.columns.get("pair") else "one text a line"
+    return (
+        f"{about}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"
+        f"texts.txt has {texts} (UTF-8); labels.tsv has `label<TAB>probability` for each, in order.\n"
+    )

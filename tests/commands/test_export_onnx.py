@@ -1,0 +1,322 @@
+"""`recur export --format onnx`: a folder that labels texts as `recur predict` does, without torch, or no folder."""
+
+import importlib.util
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from predicting import Recur, jsonl, tsv
+from tiny_task import tiny
+
+from recurcli.cli import run
+from recurcli.encoders import ENCODERS
+from recurcli.errors import ModelError, UsageError
+from recurcli.export import onnx_export, onnx_model
+from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
+from recurcli.model.models import Classifier
+from recurcli.runs.model_files import read_prior, write_prior
+from recurcli.runs.run_directory import RunDirectory
+from recurcli.tokens.tokenizer import Tokenizer
+
+NASTY = [
+    *(
+        "鼠牛虎",
+        "",
+        " ",
+        "龙" * 5000,
+        "ｆｕｌｌ Ｗｉｄｔｈ",
+        "e\u0301É",
+        "İSTANBUL ß",
+        "👩‍👩‍👧 🇩🇪",
+        "\x07\x1b[31m",
+        "\u202eabc\u200b",
+    ),
+    *(
+        "[SEP]",
+        "a[PAD]b [MASK] [UNK]",
+        "NA",
+        "null",
+        '"',
+        "  鼠  猴 ",
+        "\u2028\x85\x0b\x0c龙",
+        "\ufeff龙",
+        "蛇\r猴",
+        "𪚥",
+        "1e400",
+    ),
+]
+ALONE = """
+import runpy, sys
+sys.modules.update(torch=None, recurcli=None)
+sys.path[0] = sys.argv[1]
+runpy.run_path(f"{sys.argv[1]}/predict.py", run_name="__main__")
+"""
+"""Runs predict.py in an environment without torch and recur."""
+
+
+def labelled(folder: Path, content: bytes) -> subprocess.CompletedProcess[bytes]:
+    script = [sys.executable, "-c", ALONE, str(folder)]
+    return subprocess.run(script, input=content, capture_output=True, check=False)
+
+
+def require_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str, ...]]) -> None:
+    """Compare the output of predict.py with that of `recur predict`, to which the texts come as JSON."""
+    config = json.loads((run / "config.json").read_text())
+    columns = [config["columns"][name][0] for name in ("text", "pair") if config["columns"].get(name)]
+    path = folder.parent / "texts.jsonl"
+    path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in texts))
+    code, out, err = recur("predict", run, path, "--precision", "fp32", "--quiet")
+    assert code == 0, err
+    expected = jsonl(out)
+    done = labelled(folder, "".join("\t".join(row) + "\n" for row in texts).encode())
+    assert (done.returncode, done.stderr) == (0, b"")
+    found = tsv(done.stdout.decode())
+    assert [label for label, _ in found] == [line["prediction"] for line in expected]
+    shares = [line["score"] for line in expected]
+    assert [float(share) for _, share in found] == pytest.approx(shares, abs=1e-4)
+
+
+def weighted(run: Path, target: Path, encoder: float, linear: float) -> Path:
+    shutil.copytree(run, target, ignore=shutil.ignore_patterns("checkpoints"))
+    prior = read_prior(target, 15)
+    assert prior is not None
+    write_prior(target, replace(prior, encoder_weight=encoder, linear_weight=linear))
+    return target
+
+
+def module_of(folder: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("exported_predict", folder / "predict.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ONNX folder of the small TNEWS, whose prior has an encoder and a linear model."""
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    output = tmp_path_factory.mktemp("onnx") / "folder"
+    assert run(["export", str(trained), "--format", "onnx", "--output", str(output), "--quiet"]) == 0
+    return output
+
+
+@pytest.fixture
+def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports in the test take the graph of `exported`, which is of the same run."""
+    content = (exported / "model.onnx").read_bytes()
+    monkeypatch.setattr(onnx_model, "trace", lambda logits, example: content)
+
+
+def test_nasty_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path) -> None:
+    require_same(recur, trained, exported, [(text,) for text in NASTY])
+
+
+def test_real_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path, real_data: Path) -> None:
+    lines = (real_data / "tnews" / "dev.json").read_text(encoding="utf-8").splitlines()[:1000]
+    require_same(recur, trained, exported, [(json.loads(line)["sentence"],) for line in lines])
+
+
+def test_a_line_ends_as_in_recur_and_the_last_one_needs_no_end(exported: Path) -> None:
+    lines = labelled(exported, "龙蛇\n\n鼠\r\n猴鸡".encode()).stdout.splitlines()
+    assert len(lines) == 4
+    alone = [labelled(exported, text.encode()).stdout.splitlines() for text in ("\ufeff龙蛇", "\n", "鼠", "猴鸡\n")]
+    assert [[line] for line in lines] == alone
+    assert labelled(exported, b"").stdout == b""
+
+
+def test_no_row_depends_on_the_rows_that_are_read_with_it(exported: Path) -> None:
+    draw = random.Random(0)
+    lines = ["".join(draw.choices("鼠牛虎龙蛇马羊", k=draw.randint(0, 60))) + "\n" for _ in range(4000)]
+    assert len("".join(lines).encode()) > module_of(exported).WINDOW, "they are read in two parts"
+    whole = labelled(exported, "".join(lines).encode()).stdout.splitlines()
+    assert len(whole) == len(lines)
+    for some in (slice(0, 3), slice(2800, 3000), slice(3999, 4000)):
+        alone = labelled(exported, "".join(lines[some]).encode()).stdout.split()
+        assert alone[::2] == [line.split()[0] for line in whole[some]]
+        shares = [float(line.split()[1]) for line in whole[some]]
+        assert [float(share) for share in alone[1::2]] == pytest.approx(shares, abs=2e-6)
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 3, 8, 13])
+def test_pairs_are_tokenised_as_in_recur(max_length: int, trained: Path, exported: Path) -> None:
+    tokenizer, module, draw = Tokenizer.load(trained / "tokenizer.json"), module_of(exported), random.Random(1)
+    pairs = [(a, b) for a in NASTY for b in NASTY]
+    pairs += [("鼠" * draw.randint(0, 9), "龙猴" * draw.randint(0, 9)) for _ in range(200)]
+    module.CONFIG["max_length"] = max_length
+    encoder = object.__new__(module.Encoder)
+    encoder.tokenizer = tokenizer.backend
+    for rows in (pairs, [(text,) for text in NASTY]):
+        tokens = tokenizer.encode([(row[0], row[1] if len(row) > 1 else None) for row in rows], max_length)
+        expected = [tokens.ids[a:b].tolist() for a, b in zip(tokens.offsets, tokens.offsets[1:], strict=False)]
+        assert encoder.tokenize(rows) == expected
+
+
+def test_the_linear_model_alone_needs_numpy_only(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)
+    source, folder = weighted(trained, tmp_path / "run", 0, 2), tmp_path / "folder"
+    code, out, err = recur("export", source, "--format", "onnx", "--output", folder, "--json")
+    assert code == 0, err
+    assert "there is no model.onnx: no encoder needs to run" in err
+    names = {file["name"] for file in json.loads(out)["files"]}
+    assert names == {"linear.npz", "linear_model.py", "config.json", "predict.py", "README.md"}
+    assert {path.name for path in folder.iterdir()} == {*names, "manifest.json"}
+    require_same(recur, source, folder, [(text,) for text in NASTY])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "pairs": True}))
+    assert labelled(folder, "鼠\t牛\n\n\t\n".encode()).stdout.count(b"\n") == 3
+    for line, tabs in ((b"a\tb\nno tab\n", 0), (b"a\tb\nc\td\te\n", 2)):
+        done = labelled(folder, line)
+        assert (done.returncode, done.stdout) == (1, b"")
+        reason = f"line 2: has {tabs} TABs; one must separate the two texts of a pair"
+        assert done.stderr.decode() == f"predict.py: error: {reason}\n"
+
+
+def test_without_the_packages_it_says_what_to_install(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)
+    code, out, err = recur("export", trained, "--format", "onnx", "--output", tmp_path / "x")
+    assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
+    needed = "onnx and onnxscript and onnxruntime"
+    assert err == f"recur: error: --format onnx needs {needed}: pip install 'recurcli[onnx]'\n"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_graph_that_differs_is_refused_and_leaves_no_folder(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_of = onnx_model.onnx_model
+
+    def changed(model: Classifier) -> tuple[bytes, float]:
+        with torch.no_grad():
+            model.head.output.bias[3] += 2e-4
+        return model_of(model)
+
+    monkeypatch.setattr(onnx_export, "onnx_model", changed)
+    code, out, err = recur("export", trained, "--format", "onnx", "--output", tmp_path / "x")
+    assert (code, out, list(tmp_path.iterdir())) == (4, "", [])
+    assert "the ONNX model of the encoder starsaber is not written: a logit differs by 2.0e-04" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_only_an_earlier_export_is_replaced(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    folder, file = tmp_path / "x", tmp_path / "file"
+    folder.mkdir()
+    line = ("export", trained, "--format", "onnx", "--output")
+    assert recur(*line, folder)[0] == 0, "an empty folder is one to write to"
+    code, _, err = recur(*line, folder)
+    assert (code, err) == (2, f"recur: error: {folder}: exists already; replace it with --overwrite\n")
+    (folder / "model.onnx").write_bytes(b"damaged")
+    assert recur(*line, folder, "--overwrite")[0] == 0
+    assert (folder / "model.onnx").stat().st_size > 1000
+    (folder / "notes.txt").write_text("precious")
+    file.write_text("precious")
+    for output, reason in (
+        (folder, "is not empty and is not an earlier export"),
+        (trained, "is not empty and is not an earlier export"),
+        (file, "is a file, but an ONNX export is a folder"),
+    ):
+        code, _, err = recur(*line, output, "--overwrite")
+        assert (code, reason in err) == (2, True), err
+    assert (folder / "notes.txt").read_text() == file.read_text() == "precious"
+
+
+def test_several_runs_and_data_are_refused(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    for more, reason in (((trained,), "writes one run"), (("--data", tmp_path), "--data: an ONNX export")):
+        code, _, err = recur("export", trained, *more, "--format", "onnx", "--output", tmp_path / "x")
+        assert (code, reason in err) == (2, True), err
+
+
+def classifier(name: str, **keys: Any) -> Classifier:
+    """A model of pairs whose every parameter was moved, so that nothing is 0 or the identity."""
+    torch.manual_seed(0)
+    marks = {"embedding_segments": True, "embedding_matches": True, "separator_id": 2, "unknown_id": 1}
+    model_keys = {
+        key: keys.pop(key) for key in list(keys) if key in ("pooling", "embedding_orthonormal", "embedding_ngrams")
+    }
+    config = ModelConfig(
+        encoder={"name": name, "hidden_size": 16, "num_layers": 2, **keys},
+        vocab_size=50,
+        pad_id=0,
+        max_length=70,
+        pair_pooling="sides",
+        labels=("a", "b", "c"),
+        **marks,  # type: ignore[arg-type]
+        **model_keys,
+    )
+    model = Classifier(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        model.encoder.project_()
+    return model
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {"window": 4} if name.startswith("truncated") else {}) for name in ENCODERS),
+    ("starsaber", {"tied": True, "num_layers": None}),
+    ("starsaber", {"position": "sinusoidal", "bias": True, "pooling": "max"}),
+    ("starsaber", {"direct_path": False, "initial": "linear", "pooling": "first"}),
+    ("starsaber", {"initial": "zero", "pooling": "last", "embedding_orthonormal": True}),
+    ("starsaber", {"embedding_ngrams": NgramEmbeddingConfig(buckets=300)}),
+    ("gated-starsaber", {"gate": "lstm"}),
+    ("gated-starsaber", {"gate": "gru"}),
+    ("rsa", {"causal": True}),
+    ("linear-transformer", {"causal": True}),
+    ("transject", {"orthogonal_map": "householder"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "keys"), VARIANTS)
+def test_every_encoder_is_exported_for_pairs_of_all_lengths(name: str, keys: dict[str, Any]) -> None:
+    pytest.importorskip("onnxscript")
+    assert onnx_model.onnx_model(classifier(name, **keys))[1] < 1e-5
+
+
+@pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm"])
+def test_an_encoder_that_cannot_be_exported_is_named_with_the_reason(name: str) -> None:
+    onnx_model.require_exportable(classifier(name))
+    with pytest.raises(UsageError, match=f"the encoder {name} cannot be exported to ONNX: with window null"):
+        onnx_model.require_exportable(classifier(name, window=None))
+
+
+def test_an_encoder_that_torch_cannot_trace_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = classifier("starsaber")
+    forward = model.encoder.forward
+    monkeypatch.setattr(model.encoder, "forward", lambda x, mask: forward(x, mask) * float(x.sum()))
+    with pytest.raises(ModelError, match="the encoder starsaber cannot be exported to ONNX: "):
+        onnx_model.onnx_model(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["char", "byte", "bpe", "wordpiece"])
+def test_a_model_of_pairs_labels_as_predict_does(kind: str, recur: Recur, real_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    source, folder = tmp_path / "run", tmp_path / "folder"
+    settings = tiny(f"tokenizer.kind={kind}", "finetuning.max_steps=40", "prior.kind=linear", "encoder.num_heads=2")
+    line = ["--preset", "rsa-ocnli", "--data", real_data, "--output", source, "--quiet"]
+    assert recur("finetune", *line, *settings)[0] == 0
+    prior = read_prior(source, 3)
+    assert prior is not None
+    write_prior(source, replace(prior, encoder_weight=1.1, linear_weight=0.7))
+    assert RunDirectory(source).is_finished
+    code, _, err = recur("export", source, "--format", "onnx", "--output", folder)
+    assert code == 0, err
+    rows = [json.loads(line) for line in (real_data / "ocnli" / "dev.json").read_text().splitlines()[:500]]
+    nasty = [(a.replace("\t", " "), b.replace("\t", " ")) for a in NASTY for b in NASTY]
+    require_same(recur, source, folder, [*nasty, *((row["sentence1"], row["sentence2"]) for row in rows)])
