@@ -163,7 +163,7 @@ def _count_known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, Non
             yield Note(f"{unknown}: {known.path} has changed since the training", "warning")
             return counts
     for key, known in (("training_rows", train), ("dev_rows", dev)):
-        counts[key] = count_known_rows(rows, known)
+        counts[key] = count_known_rows(rows, known.with_extra_rows())
     chosen = f", {counts['dev_rows']:,} dev rows, on which the model was selected" if counts["dev_rows"] else ""
     text = f"{counts['training_rows']:,} of {len(rows.examples):,} rows are training rows{chosen}"
     yield Note(text, "warning" if counts["training_rows"] else "info")

@@ -55,7 +55,7 @@ def finetune(request: TrainingRequest) -> Iterator[Event]:
             splits["test"] = test
         given = None if init is None else init.tokenizer
         if preset.data.extra_rows:
-            train = yield from _add_extra_rows(train, preset.data)
+            train = yield from _add_extra_rows(train, splits["dev"], preset.data)
             splits["train"] = train
         texts = train.texts
         tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given)
@@ -156,7 +156,7 @@ def _has_test_rows(task: Task, config: DataConfig) -> bool:
     return not Path(config.path).is_file() and has_split(task, "test", config)
 
 
-def _add_extra_rows(train: Split, config: DataConfig) -> Generator[Note, None, Split]:
+def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[Note, None, Split]:
     """Return the training rows with those of `data.extra_rows`; yields their number.
 
     Raises UsageError if the rows are pairs.
@@ -164,9 +164,9 @@ def _add_extra_rows(train: Split, config: DataConfig) -> Generator[Note, None, S
     columns = " and ".join(f"'{escaped(str(name))}'" for name in config.extra_rows)
     if train.columns.pair:
         raise UsageError(
-            f"data.extra_rows: {columns} has single texts, but the rows are pairs; {setting('extra_rows', '[]')}"
+            f"data.extra_rows: rows of {columns} would be single texts, but the others are pairs; {setting('extra_rows', '[]')}"
         )
-    longer = train.with_extra_rows()
+    longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)
     reason = "each with the label of its row" if added else "since no row has a text there"
     yield Note(f"train: {added:,} extra rows from {columns}, {reason}")
@@ -195,10 +195,15 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
         )
 
 
+_NGRAMS = "embedding.ngrams"
+
+
 def _read_init(path: Path, preset: Preset) -> TrainedFiles:
     """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
     before, now = (_architecture(values) for values in (RunDirectory(path).read_preset(), preset.to_dict()))
+    if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
+        now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := find_difference(before, now):
         key, its, ours = difference
         raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same")
@@ -212,19 +217,19 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
         for path, value in flatten(values)
         if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
         or (path == ("embedding", "orthonormal") and value)
-        or (path[:2] == ("embedding", "ngrams") and path[-1] != "dropout" and value is not None)
+        or (".".join(path).startswith(_NGRAMS) and path[-1] != "dropout" and value is not None)
     }
 
 
 def _load_pretrained(model: Classifier, init: TrainedFiles) -> None:
     """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights.
 
-    The two pair vectors of the embedding may be in only one of them. If the run has none, `model` keeps its initial ones; if
-    `model` has none, those of the run are ignored.
+    The two pair vectors and the n-gram table of the embedding may be in only one of them. If the run has none, `model` keeps
+    its initial ones; if `model` has none, those of the run are ignored.
     """
     initial = model.state_dict()
     shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}
-    for name in ("embedding.second_text", "embedding.match"):
+    for name in ("embedding.second_text", "embedding.match", "embedding.ngrams.table"):
         if name in initial:
             shared.setdefault(name, initial[name])
         else:

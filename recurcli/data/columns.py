@@ -35,7 +35,7 @@ LONGEST_NAME = 40
 
 
 class Columns(NamedTuple):
-    """Names of the text, pair, label and id columns in one file of labelled rows; None: absent or not requested."""
+    """Names of the columns in one file of labelled rows; None: absent or not requested."""
 
     texts: TextColumns
     label: str | None
@@ -66,12 +66,18 @@ class ColumnNames:
 
         Raises DataError, which ends with `way_out`, if there is none.
         """
+        if (key := self.look_up(word)) is not None:
+            return key
+        hint = self.hint or escaped(did_you_mean(word, self.names), 400) + way_out
+        raise DataError(f"{self.header or self.source}: has no column '{escaped(word)}'{hint}")
+
+    def look_up(self, word: str) -> str | None:
+        """Return the key of the column with the name `word`, else with that number from 1; None if there is none."""
         if word in self.names:
             return self._only(word)
         if self.numbered and is_number(word) and 0 < int(word[:9]) <= len(self.keys):
             return self.keys[int(word[:9]) - 1]
-        hint = self.hint or escaped(did_you_mean(word, self.names), 400) + way_out
-        raise DataError(f"{self.header or self.source}: has no column '{escaped(word)}'{hint}")
+        return None
 
     def find_usual(self, usual: Iterable[str], taken: Collection[str] = ()) -> str | None:
         """Return the key of the first of the `usual` names that is a column, in any case; None if none is."""
@@ -188,6 +194,7 @@ def find_columns(
         row_id = named(str(config.id), "id")
     elif row_id not in names:
         row_id = next((name for name in ID_NAMES if name in names), row_id)
-    wanted_extra = tuple(str(name) for name in config.extra_rows if extra)
-    extra_names = wanted_extra if records.format == "jsonl" else columns.find_all(wanted_extra)
+    wanted_extra = [str(name) for name in config.extra_rows if extra]
+    found_extra = wanted_extra if records.format == "jsonl" else map(columns.look_up, wanted_extra)
+    extra_names = tuple(key for key in found_extra if key is not None)
     return Columns(texts, label, row_id if records.format == "jsonl" or row_id in names else None, extra_names)

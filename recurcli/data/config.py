@@ -69,6 +69,8 @@ class DataConfig:
             raise ValueError("labels must be two or more, each once")
         if any(not file for file in (self.files or {}).values()):
             raise ValueError("files must not be empty names; leave the split out")
+        if len({str(name) for name in self.extra_rows} - {""}) < len(self.extra_rows):
+            raise ValueError(f"extra_rows must be different columns, not {list(self.extra_rows)}")
         for name in ("path", "hub", "text", "pair", "label", "id"):
             if getattr(self, name) in ("", (), ("",)):
                 raise ValueError(f"{name} must not be empty; leave it out, or write null")

@@ -61,10 +61,15 @@ class Split:
         """The text and second text of each example."""
         return [(example.text, example.pair) for example in self.examples]
 
-    def with_extra_rows(self) -> "Split":
-        """Return the split with the extra texts of its examples as examples of their own, after all others."""
-        extra = [Example(row.id, text, None, row.label) for row in self.examples for text in row.extra]
-        return replace(self, examples=[*self.examples, *extra])
+    def with_extra_rows(self, dev: "Split | None" = None) -> "Split":
+        """Return the split with the extra texts of its examples as examples of their own, after all others.
+
+        Texts of `dev` rows are left out.
+        """
+        held_back = {row_hash(row.text, row.pair) for row in dev.examples} if dev is not None else set()
+        extra = (Example(row.id, text, None, row.label) for row in self.examples for text in row.extra)
+        kept = [row for row in extra if row_hash(row.text, None) not in held_back]
+        return replace(self, examples=[*self.examples, *kept])
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -284,7 +289,7 @@ def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[s
     if label == task.dropped_label:
         return None
     extra = (joined(record.fields, (key,)) for key in columns.extra if record.fields.get(key) is not None)
-    return Example(row_id, text, pair, label, tuple(text for text in extra if text))
+    return Example(row_id, text, pair, label, tuple(text for text in extra if text.strip()))
 
 
 def _id_of(value: Any) -> str:

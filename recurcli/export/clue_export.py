@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, load_split
+from recurcli.data.examples import Split, load_split, open_source
 from recurcli.data.sources import find_source
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note, RowsDone
@@ -37,13 +37,13 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
             raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run per task")
         for split in run.task.submissions:
             target = Target(run.task, split)
-            if (rows := _test_rows(target, run.data)) is None:
-                yield Note(f"{target.name} is left out: {target.test_file} is missing", "warning")
-            elif empty := _empty_column(target, run.data):
+            if empty := _empty_column(target, run.data):
                 reason = (
-                    f"the run reads the column '{escaped(empty)}', which is empty in all rows of {target.test_file}"
+                    f"the run reads the column '{escaped(empty)}', and no row of {target.test_file} has a text there"
                 )
                 yield Note(f"{target.name} is left out: {reason}", "warning")
+            elif (rows := _test_rows(target, run.data)) is None:
+                yield Note(f"{target.name} is left out: {target.test_file} is missing", "warning")
             else:
                 answers.append(_Answer(target, run, rows))
     if not answers:
@@ -82,12 +82,19 @@ def _test_rows(target: Target, config: DataConfig) -> Split | None:
 
 
 def _empty_column(target: Target, config: DataConfig) -> str | None:
-    """Return the first of several columns of the text that is empty in all test rows; None if there is none.
+    """Return the first column of several for the text that the test rows lack, or that is empty in all; None if there is none.
 
     TNEWS 1.1 has no keywords, for example: a run that learned from them would predict its rows badly.
     """
-    columns = config.text if isinstance(config.text, tuple) else ()
-    for column in map(str, columns if len(columns) > 1 else ()):
+    names = config.text if isinstance(config.text, tuple) and len(config.text) > 1 else ()
+    if not names or config.path is None or not _has_test_file(target, config):
+        return None
+    source = find_source(target.task, target.split, config)
+    with open_source(source, target.task, config) as records:
+        missing = next((str(name) for name in names if str(name) not in records.columns), None)
+    if missing is not None:
+        return missing
+    for column in map(str, names):
         rows = load_split(target.task, target.split, replace(config, text=(column,), skip_bad_rows=False))
         if not any(example.text for example in rows.examples):
             return column

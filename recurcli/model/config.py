@@ -36,8 +36,8 @@ class NgramEmbeddingConfig:
     """Dropout probability on the sum of the n-gram embeddings of a token."""
 
     def __post_init__(self) -> None:
-        if not self.lengths or min(self.lengths) < 2 or len(set(self.lengths)) < len(self.lengths):
-            raise ValueError(f"lengths must be different numbers of at least 2, not {list(self.lengths)}")
+        if not self.lengths or not {*self.lengths} <= {*range(2, 17)} or len({*self.lengths}) < len(self.lengths):
+            raise ValueError(f"lengths must be different numbers from 2 to 16, not {list(self.lengths)}")
         if not 1 <= self.buckets < 2**31:
             raise ValueError(f"buckets must lie in [1, 2^31), not {self.buckets}")
         if not 0 <= self.dropout < 1:
@@ -54,7 +54,7 @@ class EmbeddingConfig:
     """Path of pre-trained word vectors in word2vec text format. Their size must be encoder.hidden_size, or half of it if the
     encoder concatenates positions; null = random initial vectors."""
     freeze: bool = False
-    """Do not train the embedding; needs `vectors`."""
+    """Do not train the token vectors; needs `vectors`."""
     orthonormal: bool = False
     """Make the columns of the embedding orthonormal, scaled by sqrt(V / 2), so that tokens stay distinct (TransJect)."""
     dropout: float = 0.0

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _PRIME = (1 << 31) - 1
-_FACTOR = 1_000_003
+_FACTOR, _SPREAD = 950706376, 742938285
+"""Multipliers modulo 2^31 - 1 (Fishman & Moore, SIAM J. Sci. Stat. Comput., 1986)."""
 
 
 def ngram_buckets(ids: Tensor, lengths: Sequence[int], buckets: int) -> Tensor:
@@ -25,15 +26,15 @@ def ngram_buckets(ids: Tensor, lengths: Sequence[int], buckets: int) -> Tensor:
         for back in range(length - 1, -1, -1):
             token = F.pad(ids, (back, 0), value=-1)[:, : ids.shape[1]]
             hashes = (hashes * _FACTOR + token + 2) % _PRIME
-        found.append(hashes % buckets)
+        found.append(hashes * _SPREAD % _PRIME % buckets)
     return torch.stack(found, dim=2)
 
 
 class NgramEmbedding(nn.Module):
     """Sums the vectors of the n-grams that end at a token, and applies dropout.
 
-    Bags of hashed n-grams are fastText's (Joulin et al., EACL 2017, section 2.3); one for each token is ours.
-    The table (H, D) is zero at first, so that an n-gram of no training row adds nothing, and its gradient is sparse.
+    Bags of hashed n-grams are fastText's (Joulin et al., EACL 2017, section 2.2); one for each token is ours.
+    The table (H, D) is zero at first, and its gradient is sparse.
     """
 
     def __init__(self, hidden_size: int, lengths: Sequence[int], buckets: int, dropout: float) -> None:

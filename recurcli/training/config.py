@@ -33,7 +33,7 @@ class OptimizationConfig:
     lr_scheduler: Literal["linear", "cosine", "constant"] = "linear"
     """Decay of the learning rate after the warm-up: linear or cosine to 0, or constant."""
     weight_decay: float = 0.01
-    """AdamW's weight decay. It applies to matrices only, not to vectors (biases, LayerNorm) or scalars."""
+    """AdamW's weight decay. It applies to matrices only, not to vectors (biases, LayerNorm), scalars or n-gram embeddings."""
     beta1: float = 0.9
     """Adam's decay rate of the first moment."""
     beta2: float = 0.999

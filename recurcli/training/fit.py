@@ -22,6 +22,7 @@ from recurcli.model.models import Backbone
 from recurcli.tokens.batching import epoch_batches
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.objectives import Objective
+from recurcli.training.optimizer import ngram_table
 from recurcli.training.schedule import learning_rate
 
 
@@ -173,7 +174,9 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     model.train()
     losses = _backward(loop, rows, generator)
     loss = losses.pop("loss")
-    clipped = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]  # Adagrad scales its rows
+    clipped = [
+        p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse
+    ]  # Adagrad scales its own rows
     norm = nn.utils.clip_grad_norm_(clipped, loop.config.max_grad_norm or math.inf).item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         optimizer.zero_grad()
@@ -218,16 +221,40 @@ def _backward(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) 
     return ranks.all_reduce(losses)
 
 
-def _sum_gradients(model: nn.Module, ranks: Ranks) -> None:
-    """Sum each gradient over the processes. A gradient that is None in every process stays None, a sparse one sparse."""
+def _sum_gradients(model: Backbone, ranks: Ranks) -> None:
+    """Sum each gradient over the processes. A gradient that is None in every process stays None.
+
+    Of the n-gram table, only the rows that have a gradient in a process are exchanged.
+    """
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    found = [(float(p.grad is not None), float(p.grad is not None and p.grad.is_sparse)) for p in learning]
-    counts = torch.tensor(found, device=learning[0].device)
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in learning]
-    ranks.all_reduce_([*gradients, counts])
-    for parameter, gradient, (present, sparse) in zip(learning, gradients, counts.tolist(), strict=True):
-        gradient = gradient.to_sparse(1) if sparse else gradient
-        parameter.grad = gradient if present else None
+    present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
+    table = ngram_table(model)
+    rows = torch.zeros(0) if table is None else _rows_with_gradient(table, ranks)
+    gradients = [
+        _gradient_of_rows(p, rows) if p is table else torch.zeros_like(p) if p.grad is None else p.grad
+        for p in learning
+    ]
+    ranks.all_reduce_([*gradients, present])
+    for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
+        if parameter is table:
+            gradient = torch.sparse_coo_tensor(rows.unsqueeze(0), gradient, parameter.shape, is_coalesced=True)
+        parameter.grad = gradient if count else None
+
+
+def _rows_with_gradient(table: nn.Parameter, ranks: Ranks) -> torch.Tensor:
+    """Return the rows (R,) of `table` (H, D) that have a gradient in any process, ascending."""
+    mine = [] if table.grad is None else table.grad.coalesce().indices()[0].tolist()
+    rows = sorted({row for found in ranks.all_gather(mine) for row in found})
+    return torch.tensor(rows, dtype=torch.long, device=table.device)
+
+
+def _gradient_of_rows(table: nn.Parameter, rows: torch.Tensor) -> torch.Tensor:
+    """Return the gradient (R, D) of the `rows` (R,) of `table`, 0 where it has none."""
+    found = table.new_zeros(len(rows), table.shape[1])
+    if table.grad is not None:
+        gradient = table.grad.coalesce()
+        found[torch.searchsorted(rows, gradient.indices()[0])] = gradient.values()
+    return found
 
 
 def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:

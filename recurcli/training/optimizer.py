@@ -10,8 +10,8 @@ from recurcli.model.models import Backbone
 from recurcli.training.config import OptimizationConfig
 
 
-class AdamW(torch.optim.AdamW):
-    """AdamW, but parameters with sparse gradients (H, D) are trained by row-wise Adagrad.
+class AdamWWithSparseRows(torch.optim.AdamW):
+    """AdamW, but a parameter (H, D) with a sparse gradient is trained by row-wise Adagrad.
 
     Row h of a table (H, D) has one sum of squares, s_h += mean_d g_hd^2, and changes by -lr g_h / sqrt(s_h): Adagrad (Duchi
     et al., JMLR 2011) with one step size a row (Mudigere et al., ISCA 2022). Rows without a gradient stay as they are,
@@ -22,28 +22,30 @@ class AdamW(torch.optim.AdamW):
     def step(self) -> None:  # type: ignore[override]
         """Do one step, and drop the sparse gradients."""
         for group in self.param_groups:
-            for table in group["params"]:
-                if table.grad is not None and table.grad.is_sparse:
-                    self._step_rows(table, group["lr"])
-                    table.grad = None  # AdamW leaves out a parameter without a gradient
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    self._step_rows(parameter, group["lr"])
+                    parameter.grad = None  # AdamW leaves out a parameter without a gradient
         super().step()
 
     def _step_rows(self, table: Tensor, rate: float) -> None:
         gradient = table.grad.coalesce()  # type: ignore[union-attr]
         rows, values = gradient.indices()[0], gradient.values()
-        sums = self.state[table].setdefault("row_sum", table.new_zeros(len(table)))
+        if "row_sum" not in self.state[table]:
+            self.state[table]["row_sum"] = table.new_zeros(len(table))
+        sums = self.state[table]["row_sum"]
         sums[rows] += values.square().mean(dim=1)
         table[rows] -= rate * values * sums[rows].clamp_min(1e-20).rsqrt().unsqueeze(1)
 
 
-def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamW:
-    """Return AdamW over the parameters that require gradients. Weight decay applies to matrices only.
+def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSparseRows:
+    """Return the optimizer of the parameters that require gradients. Weight decay applies to matrices but the n-gram table.
 
     The `lr_factor` of a parameter group multiplies the learning rate. It is `config.scalar_lr_factor` for scalars, because
     Adam changes a parameter by about one learning rate per step; the n-gram table has a rate of its own.
     """
     assert config.learning_rate is not None
-    table = _ngram_table(model)
+    table = ngram_table(model)
     scalars: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     matrices: list[nn.Parameter] = []
@@ -61,7 +63,7 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamW:
             "lr_factor": config.ngram_learning_rate / config.learning_rate,
         },
     ]
-    return AdamW(
+    return AdamWWithSparseRows(
         [group for group in groups if group["params"]],
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
@@ -70,7 +72,8 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamW:
     )
 
 
-def _ngram_table(model: Backbone) -> nn.Parameter | None:
+def ngram_table(model: Backbone) -> nn.Parameter | None:
+    """Return the table (H, D) of the n-gram embeddings, whose gradient is sparse; None: the model has none."""
     return None if model.embedding.ngrams is None else model.embedding.ngrams.table
 
 
@@ -103,7 +106,7 @@ def _state_shape(key: str, parameter: Tensor) -> torch.Size:
 
 def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Load the tensors of `optimizer_tensors` into `optimizer`. Raises ModelError if they do not fit the model."""
-    left, table = dict(tensors), _ngram_table(model)
+    left, table = dict(tensors), ngram_table(model)
     for name, parameter in model.named_parameters():
         keys = ("row_sum",) if parameter is table else ("step", "exp_avg", "exp_avg_sq")
         state = {key: left.pop(f"{key}/{name}", None) for key in keys}

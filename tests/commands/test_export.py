@@ -95,9 +95,16 @@ def test_a_test_file_without_a_column_that_the_run_reads_is_left_out(recur: Recu
     assert code == 0, err
     code, _, err = recur("export", trained, "--output", zipped)
     assert code == 0, err
-    reason = "the run reads the column 'keywords', which is empty in all rows of test.json"
+    reason = "the run reads the column 'keywords', and no row of test.json has a text there"
     assert f"recur: warning: tnews11_predict.json is left out: {reason}\n" in err
     assert zipfile.ZipFile(zipped).namelist() == ["tnews10_predict.json"]
+    without = (data / "test.json").read_text().splitlines()
+    (data / "test.json").write_text(
+        "".join(json.dumps({"sentence": json.loads(line)["sentence"]}) + "\n" for line in without)
+    )
+    code, _, err = recur("export", trained, "--output", zipped, "--overwrite")
+    assert code == 0, err
+    assert f"recur: warning: tnews11_predict.json is left out: {reason}\n" in err, "without the column it is the same"
     (data / "test1.0.json").unlink()
     code, _, err = recur("export", trained, "--output", zipped, "--overwrite")
     assert code == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Example, load_split
+from recurcli.data.examples import Example, Split, load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError, UsageError
 
@@ -74,10 +74,18 @@ def test_extra_rows_have_the_label_of_their_row_and_never_that_of_a_dev_row(tmp_
     ]
     assert [(row.id, row.text, row.label) for row in longer.examples[len(train.examples) :]] == expected
     assert load_split(TNEWS, "dev", config(path, extra_rows=("keywords",))).examples[2].extra == ()
+    held_back = Split([Example("d", "词2", None, "102"), Example("e", "other", None, "102")], None, "")
+    assert {row.text for row in longer.examples} - {row.text for row in train.with_extra_rows(held_back).examples} == {
+        "词2"
+    }
     missing = load_split(TNEWS, "train", config(path, extra_rows=("keyword",)))
     assert missing.with_extra_rows() == missing
     (tmp_path / "x.tsv").write_text("sentence\tlabel\tkey words\na\t102\tk\nb\t102\t\n")
-    for columns, found in ((("key words",), [Example("0", "k", None, "102")]), (("keywords",), [])):
+    for columns, found in (
+        (("key words",), [Example("0", "k", None, "102")]),
+        (("nothing", 3), [Example("0", "k", None, "102")]),
+        (("keywords",), []),
+    ):
         assert (
             load_split(TNEWS, "train", config(tmp_path / "x.tsv", extra_rows=columns)).with_extra_rows().examples[2:]
             == found

@@ -60,6 +60,23 @@ def test_it_is_never_worse_than_a_part_alone(strengths: tuple[float, float], see
         assert (prior.encoder_weight, prior.linear_weight > 0) == (0, True)
 
 
+def test_a_smaller_share_of_the_encoder_is_chosen_where_it_is_better() -> None:
+    """The linear model is sure where it is wrong, so the smallest cross-entropy trusts the encoder on every row.
+
+    The margins of the linear model are 1 on 650 rows, -2 on 200, -0.5 on 150; those of the encoder 0.9 on 65 % of each, else
+    -0.9. With a quarter of its weight the encoder corrects the last 150 rows alone; an eighth corrects none.
+    """
+    linear = np.repeat([1.0, -2.0, -0.5], [650, 200, 150])
+    encoder = np.where(np.arange(1000) % 20 < 13, 0.9, -0.9)
+    parts = [np.stack([margins, -margins], axis=1) / 2 for margins in (encoder, linear)]
+    targets = np.zeros(1000, np.int64)
+    fitted = fit_weights(np.stack(parts), targets, NEUTRAL)
+    assert accuracy(targets, fitted[0] * parts[0] + fitted[1] * parts[1]) == (0.65,)
+    prior = Prior.fit(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
+    assert prior.encoder_weight / prior.linear_weight == pytest.approx(fitted[0] / fitted[1] / 4)
+    assert accuracy(targets, prior.join(parts[0], parts[1]))[0] > 0.74
+
+
 def test_the_sum_must_be_better_by_a_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 400 rows the sum turns 8 to right and k to wrong: its gain is 8 - k rows, the standard error sqrt(8 + k)."""
     targets = np.zeros(400, np.int64)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,8 +24,15 @@ def bucket(ngram: list[int], buckets: int) -> int:
     """The hash of an n-gram, in Python's integers; -1 stands before the first token."""
     number = len(ngram)
     for token in ngram:
-        number = (number * 1_000_003 + token + 2) % (2**31 - 1)
-    return number % buckets
+        number = (number * 950706376 + token + 2) % (2**31 - 1)
+    return number * 742938285 % (2**31 - 1) % buckets
+
+
+@pytest.mark.parametrize("buckets", [65_536, 100_000, 262_144, 1_000_000])
+def test_ngrams_spread_over_the_buckets(buckets: int) -> None:
+    ids = torch.cartesian_prod(torch.arange(600), torch.arange(600))
+    occupied = len(torch.unique(ngram_buckets(ids, (2,), buckets)[:, 1, 0]))
+    assert occupied > 0.95 * buckets * (1 - math.exp(-len(ids) / buckets)), "fewer than a random hash would fill"
 
 
 def test_the_vector_of_a_token_is_the_sum_over_the_ngrams_that_end_there() -> None:
@@ -81,7 +89,8 @@ def test_a_row_scores_alone_as_it_does_among_others() -> None:
 
 
 def test_the_table_follows_row_wise_adagrad_and_the_other_weights_follow_adamw() -> None:
-    model, config = build(), FinetuningConfig(learning_rate=1e-2, ngram_learning_rate=0.05, weight_decay=0.1)
+    config = FinetuningConfig(learning_rate=1e-2, ngram_learning_rate=0.05, weight_decay=0.1, scalar_lr_factor=1.0)
+    model = build()
     plain = copy.deepcopy(model)
     optimizer = build_optimizer(model, config)
     others = {name: parameter for name, parameter in plain.named_parameters() if name != "embedding.ngrams.table"}
@@ -91,7 +100,7 @@ def test_the_table_follows_row_wise_adagrad_and_the_other_weights_follow_adamw()
         [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=1e-2, betas=(0.9, 0.999)
     )
     for group in optimizer.param_groups:
-        group["lr"] = 0.05 if group["params"][0] is model.embedding.ngrams.table else 1e-2  # type: ignore[union-attr]
+        group["lr"] = 1e-2 * group["lr_factor"]
     table, sums = torch.zeros(13, 8).double(), torch.zeros(13).double()
     for step in range(3):
         ids = torch.randint(1, 20, (4, 5), generator=torch.Generator().manual_seed(step))
@@ -125,6 +134,10 @@ def test_a_pretrained_table_is_fine_tuned_and_another_one_is_refused(
     assert code == 0, err
     assert json.loads((second / "config.json").read_text())["embedding_ngrams"]["buckets"] == 89
     assert recur("predict", second, tiny_tnews / "dev.json", "--quiet")[0] == 0
+    plain = tmp_path / "plain"
+    assert recur("pretrain", *given, "--output", plain, *tiny())[0] == 0
+    code, _, err = recur("finetune", *given, "--init", plain, "--output", tmp_path / "new", *tiny(ngrams, "prior=null"))
+    assert code == 0, f"the table is new: {err}"
     for other in ("embedding.ngrams={buckets: 90}", "embedding.ngrams=null"):
         code, _, err = recur("finetune", *given, "--init", first, "--output", tmp_path / "x", *tiny(other))
         assert code == 2
@@ -134,17 +147,19 @@ def test_a_pretrained_table_is_fine_tuned_and_another_one_is_refused(
 @pytest.mark.parametrize(
     ("ngrams", "reason"),
     [
-        ("{lengths: []}", "lengths must be different numbers of at least 2"),
-        ("{lengths: [1, 2]}", "lengths must be different"),
-        ("{lengths: [2, 2]}", "lengths must be different"),
-        ("{buckets: 0}", "buckets must lie in"),
-        ("{dropout: 1}", "dropout must lie in"),
-        ("{size: 1}", "unknown key"),
+        ("{lengths: []}", "lengths must be different numbers from 2 to 16, not []"),
+        ("{lengths: [1, 2]}", "lengths must be different numbers from 2 to 16, not [1, 2]"),
+        ("{lengths: [20000]}", "lengths must be different numbers from 2 to 16, not [20000]"),
+        ("{lengths: [2, 2]}", "lengths must be different numbers from 2 to 16, not [2, 2]"),
+        ("{buckets: 0}", "buckets must lie in [1, 2^31), not 0"),
+        ("{dropout: 1}", "dropout must lie in [0, 1), not 1.0"),
+        ("{size: 1}", "size: unknown key; known: buckets, dropout, lengths"),
     ],
 )
 def test_a_bad_value_is_refused(ngrams: str, reason: str, recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     given = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "x"]
     code, _, err = recur("finetune", *given, "--set", f"embedding.ngrams={ngrams}")
     assert code == 2
-    assert f"embedding.ngrams.{reason.split()[0]}" in err or reason in err
+    assert reason.split(maxsplit=1)[1] in err
+    assert f"embedding.ngrams.{reason.split()[0].rstrip(':')}: " in err
     assert len(err.splitlines()) == 1

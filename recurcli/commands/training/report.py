@@ -10,7 +10,6 @@ from typing import Any
 import safetensors
 import tokenizers
 import torch
-from torch import nn
 
 from recurcli import __version__
 from recurcli.commands.training.request import COMMANDS, Section
@@ -21,10 +20,12 @@ from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Note
 from recurcli.model.device import choose_precision
+from recurcli.model.models import Backbone
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.fit import TrainingLoop, TrainingState
+from recurcli.training.optimizer import ngram_table
 from recurcli.training.schedule import learning_rate
 
 
@@ -61,11 +62,14 @@ def _flops(loop: TrainingLoop) -> int | None:
         return None
 
 
-def _checkpoint_bytes(model: nn.Module, section: Section) -> int:
-    """Return the approximate size of a checkpoint: weights, two Adam moments, and the best weights in fine-tuning."""
-    weights = total_bytes(model.state_dict())
-    learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    return weights + 2 * learning + (weights if section == "finetuning" else 0)
+def _checkpoint_bytes(model: Backbone, section: Section) -> int:
+    """Return the approximate size of a checkpoint: weights, optimizer state, and the best weights in fine-tuning.
+
+    The optimizer has two moments of a weight, and one number of a row of the n-gram table.
+    """
+    weights, table = total_bytes(model.state_dict()), ngram_table(model)
+    numbers = sum(len(p) if p is table else 2 * p.numel() for p in model.parameters() if p.requires_grad)
+    return weights + 4 * numbers + (weights if section == "finetuning" else 0)
 
 
 def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
