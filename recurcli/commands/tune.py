@@ -97,6 +97,9 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
             kept = f"{len(study.results()):,} of {request.trials:,} trials are kept"
             stop.__notes__ = [f"{kept}; continue with the same command and --resume"]
             raise
+        finally:
+            if not study.results():
+                _clear(folder)
         results = study.results()
         yield Finished(_result(request, results, {each.key: str(each) for each in ranges}))
 

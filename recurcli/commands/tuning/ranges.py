@@ -52,8 +52,9 @@ class Range:
 
         if self.scale == "choices":
             return CategoricalDistribution(self.values)
-        kind = IntDistribution if isinstance(self.values[0], int) else FloatDistribution
-        return kind(*self.values, log=self.scale == "log")
+        low, high = self.values
+        kind = IntDistribution if isinstance(low, int) else FloatDistribution
+        return kind(low, high, log=self.scale == "log")
 
     def rounded(self, value: Any) -> Any:
         """Return a sampled value as the training takes it: a float has SIGNIFICANT_DIGITS digits and stays in the range."""
@@ -99,22 +100,29 @@ def ranges_of(
     a choice that the preset does not take.
     """
     preset = resolved.preset
-    fixed = {setting.partition("=")[0].strip() for setting in settings}
+    fixed = tuple(setting.partition("=")[0].strip() + "." for setting in settings)  # of keys, or of whole sections
     if given:
         ranges = [parse_range(text) for text in given]
     else:
         missing = {"encoder.dropout"} if "dropout" not in preset.encoder else set()
         missing |= {"finetuning.epochs"} if preset.finetuning.max_steps else set()
-        ranges = [each for each in map(parse_range, DEFAULT_RANGES) if each.key not in fixed | missing]
+        ranges = [each for each in map(parse_range, DEFAULT_RANGES) if each.key not in missing]
+        ranges = [each for each in ranges if not f"{each.key}.".startswith(fixed)]
         if not ranges:
             raise UsageError("--set fixes every key that is searched by default; name others with --range")
     keys = [each.key for each in ranges]
     for place, key in enumerate(keys):
-        if key in fixed or key in keys[:place]:
-            raise UsageError(f"--range {key}: {'--set sets it too' if key in fixed else 'stands twice'}; keep one")
+        if f"{key}.".startswith(fixed) or key in keys[:place]:
+            raise UsageError(
+                f"--range {escaped(key)}: {'stands twice' if key in keys[:place] else '--set fixes it'}; keep one"
+            )
     for each in ranges:
+        shown = f"--range {escaped(each.key)}={escaped(each)}"
         for value in each.values:
-            check_encoder(compose(name, data=data, settings=settings, overrides={each.key: (f"--range {each}", value)}))
+            try:
+                check_encoder(compose(name, data=data, settings=settings, overrides={each.key: (shown, value)}))
+            except UsageError as error:
+                raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
     return [_typed(each, str(preset.encoder["name"])) for each in ranges]
 
 
