@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest, preset_facts
-from recurcli.commands.tuning.ranges import ranges_of, short_names
+from recurcli.commands.tuning.ranges import Range, ranges_of, short_names
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, NumericError, UsageError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import require_same
 from recurcli.files import remove, write_atomically
-from recurcli.preset import ResolvedPreset, compose
+from recurcli.preset import Preset, ResolvedPreset, compose
 from recurcli.preset.compose import is_file_name
 from recurcli.runs.run_directory import LOCK, RunDirectory
 from recurcli.strict_yaml import dump
@@ -77,15 +77,17 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
 
     folder, preset = request.folder, request.resolved.preset
     _check_folder(folder)
-    facts = {**preset_facts(preset.to_dict(), "finetuning"), **{f"--range {each.key}": str(each) for each in ranges}}
+    facts = facts_of(preset, ranges)
     with RunDirectory(folder).lock(), storage_errors(folder / STUDY):
         if request.overwrite:
             _clear(folder)
+        new = not (folder / STUDY).exists()
         study = Study(folder / STUDY, ranges, preset.runtime.seed)
-        if not study.results():  # nothing is lost: a wrong path, or a stop in the first trial
+        if not new and not study.results():  # a kill in its first trial; its ranges may have been others
             _clear(folder)
-            study = Study(folder / STUDY, ranges, preset.runtime.seed)
-            study.add_facts(facts)
+            new, study = True, Study(folder / STUDY, ranges, preset.runtime.seed)
+        if new:
+            study.set_facts(facts)
         elif not request.resume:
             raise UsageError(
                 f"{folder}: already has a study; continue it with --resume, or replace it with --overwrite"
@@ -102,6 +104,11 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
                 _clear(folder)
         results = study.results()
         yield Finished(_result(request, results, {each.key: str(each) for each in ranges}))
+
+
+def facts_of(preset: Preset, ranges: Sequence[Range]) -> dict[str, Any]:
+    """Return what a resume of a study must match, without the data."""
+    return {**preset_facts(preset.to_dict(), "finetuning"), **{f"--range {each.key}": str(each) for each in ranges}}
 
 
 def _check_folder(folder: Path) -> None:
@@ -131,7 +138,7 @@ def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note]:
             data = {key: outcome["data"][key.partition(" ")[0]]["sha256"] for key in DATA_FACTS}
             stored = {key: value for key, value in study.facts.items() if key in DATA_FACTS}
             require_same(stored or data, data, request.folder)
-            study.add_facts(data)
+            study.set_facts({**study.facts, **data})
         outcome = {key: value for key, value in outcome.items() if key != "data"}
         seconds = round(time.perf_counter() - started, 1)
         study.end(trial, {"trial": number, "settings": settings, **outcome, "seconds": seconds})

@@ -51,9 +51,9 @@ class Study:
         """What a resume must match."""
         return dict(self._study.user_attrs.get("facts", {}))
 
-    def add_facts(self, facts: Mapping[str, Any]) -> None:
-        """Add to `facts`."""
-        self._study.set_user_attr("facts", as_stored({**self.facts, **facts}))
+    def set_facts(self, facts: Mapping[str, Any]) -> None:
+        """Replace `facts`."""
+        self._study.set_user_attr("facts", as_stored(facts))
 
     def results(self) -> list[dict[str, Any]]:
         """Return the results of the trials that ended, in their order."""
