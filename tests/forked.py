@@ -5,6 +5,7 @@ trained nothing when it forks, so that nothing of it can be wrong in the child.
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import signal
@@ -91,6 +92,8 @@ class ForkServer:
         """Fork a process that calls `module:function` with the arguments, as a list of strings, and exits with its value."""
         self._count += 1
         out, err = self._folder / f"{self._count}.out", self._folder / f"{self._count}.err"
+        out.touch()
+        err.touch()
         request = {"call": call, "arguments": list(map(str, arguments)), "shims": shims}
         return Child(self, self.ask({**request, "out": str(out), "err": str(err)})["pid"], out, err)
 
@@ -168,6 +171,8 @@ def _import_all() -> None:
         "rich.progress",
     ):
         importlib.import_module(name)
+    if importlib.util.find_spec("optuna"):
+        importlib.import_module("recurcli.commands.tuning.study")
     from recurcli.preset import compose
 
     compose("starsaber-tnews")

@@ -38,7 +38,7 @@ from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
 
 
-def finetune(request: TrainingRequest) -> Iterator[Event]:
+def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
     """Train a classifier as `request` says; yields notes, progress and the result."""
     preset = request.resolved.preset
     with enter_run(request, "finetuning") as (status, device):

@@ -98,17 +98,18 @@ def compose(
 
 def _plain_name(name: str, default: str) -> str:
     """Return the name of a preset file without its ending; `default` for the preset.yaml of a run."""
-    stem = Path(name).stem if _is_file_name(name) else name
+    stem = Path(name).stem if is_file_name(name) else name
     return default if stem == "preset" else stem
 
 
-def _is_file_name(name: str) -> bool:
+def is_file_name(name: str) -> bool:
+    """Return whether `--preset name` names a file, and not one of recur's presets."""
     return "/" in name or name.endswith((".yaml", ".yml"))
 
 
 def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
     """Return the layers of `name`: those of the presets that it extends, then its own keys."""
-    if _is_file_name(name):
+    if is_file_name(name):
         path = Path(name).expanduser()
     else:
         if not PRESET_NAME.fullmatch(name):
@@ -128,7 +129,7 @@ def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
         raise UsageError(f"{at}: extends: one preset's name or path, not {escaped(repr(parent), 40)}")
     if str(path) in seen or len(seen) > 16:
         raise UsageError(f"{at}: extends: goes round in a circle: {' > '.join([*seen, str(path)])}")
-    if _is_file_name(parent):
+    if is_file_name(parent):
         parent = str(path.parent / Path(parent).expanduser())
     try:
         return [*_chain(parent, (*seen, str(path))), layer]

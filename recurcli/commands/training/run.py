@@ -40,7 +40,7 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
     cannot be resumed with this preset.
     """
     preset, ranks = request.resolved.preset, current()
-    _check_encoder(request.resolved)
+    check_encoder(request.resolved)
     device = choose_device(preset.runtime.device, ranks)
     if preset.runtime.threads is not None:
         torch.set_num_threads(preset.runtime.threads)
@@ -71,7 +71,7 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
             raise
 
 
-def _check_encoder(resolved: ResolvedPreset) -> None:
+def check_encoder(resolved: ResolvedPreset) -> None:
     """Raise UsageError if the encoder's Config rejects a value. This runs before any data are read."""
     values = {key: value for key, value in resolved.preset.encoder.items() if key != "name"}
     try:

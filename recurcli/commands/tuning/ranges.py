@@ -1,0 +1,163 @@
+"""The ranges that `recur tune` searches: how they are written, which are the default, and which a preset takes."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from recurcli.commands.training.run import check_encoder
+from recurcli.encoders import encoder_class
+from recurcli.errors import UsageError, escaped
+from recurcli.preset import Preset, ResolvedPreset, compose
+from recurcli.strict_yaml import parse_value
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+DEFAULT_RANGES = (
+    "finetuning.learning_rate=1e-4..3e-3:log",
+    "encoder.dropout=0.0..0.5",
+    "embedding.dropout=0.0..0.5",
+    "finetuning.epochs=1..20:log",
+    "finetuning.batch_size=16|32|64|128",
+    "pooling=mean|max",
+)
+"""Ours: around the defaults of the presets, from scratch on a few thousand rows."""
+TUNED_SECTIONS = ("encoder.", "embedding.", "tokenizer.", "finetuning.", "pooling", "pair_pooling", "data.max_length")
+"""The beginnings of the keys that may be searched; the others have no effect, or change the rows or the seed."""
+NOT_TUNED = ("finetuning.metric", "finetuning.score_test", "finetuning.linear_floor")
+SIGNIFICANT_DIGITS = 3
+"""Digits to which a sampled number is rounded before the training, so that the best preset can be read."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of a key among which a study chooses."""
+
+    key: str
+    values: tuple[Any, ...]
+    """The smallest and the largest number, or the choices."""
+    scale: Literal["linear", "log", "choices"]
+
+    def __str__(self) -> str:
+        if self.scale == "choices":
+            return "|".join(str(value) for value in self.values)
+        return f"{self.values[0]}..{self.values[1]}{':log' if self.scale == 'log' else ''}"
+
+    def distribution(self) -> "BaseDistribution":
+        """Return the range in Optuna's form."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        if self.scale == "choices":
+            return CategoricalDistribution(self.values)
+        low, high = self.values
+        kind = IntDistribution if isinstance(low, int) else FloatDistribution
+        return kind(low, high, log=self.scale == "log")
+
+    def rounded(self, value: Any) -> Any:
+        """Return a sampled value as the training takes it: a float has SIGNIFICANT_DIGITS digits and stays in the range."""
+        if self.scale == "choices" or not isinstance(value, float):
+            return value
+        low, high = self.values
+        return min(max(float(f"{value:.{SIGNIFICANT_DIGITS}g}"), low), high)
+
+
+def parse_range(text: str) -> Range:
+    """Return the range in `text`: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A|B. Raises UsageError for anything else."""
+    shown = f"--range {escaped(text)}"
+    key, equals, written = (part.strip() for part in text.partition("="))
+    if not equals or not key or not written:
+        raise UsageError(f"{shown}: is not KEY=LOW..HIGH or KEY=A|B, such as finetuning.learning_rate=1e-4..3e-3:log")
+    if "|" in written or ".." not in written:
+        choices = [parse_value(part, shown) for part in written.split("|")]
+        if not all(isinstance(choice, str | int | float) for choice in choices):
+            raise UsageError(f"{shown}: each choice is a word or a number")
+        if len(set(choices)) < max(2, len(choices)):
+            way_out = f"write LOW..HIGH or A|B, or fix the value by --set {escaped(text)}"
+            raise UsageError(f"{shown}: {'is one value' if len(choices) < 2 else 'names a choice twice'}; {way_out}")
+        return Range(key, tuple(choices), "choices")
+    ends, colon, scale = written.partition(":")
+    if colon and scale != "log":
+        raise UsageError(f"{shown}: '{escaped(scale)}' is no scale; write LOW..HIGH:log, or LOW..HIGH")
+    values = [parse_value(part, shown) for part in ends.split("..", 1)]
+    if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
+        raise UsageError(f"{shown}: both ends must be numbers")
+    if not values[0] < values[1]:
+        raise UsageError(f"{shown}: the range is empty; the first number must be below the second")
+    if colon and values[0] <= 0:
+        raise UsageError(f"{shown}: a logarithmic range starts above 0")
+    return Range(key, tuple(values), "log" if colon else "linear")
+
+
+def ranges_of(
+    name: str, resolved: ResolvedPreset, given: Sequence[str], *, data: Path | None, settings: Sequence[str]
+) -> list[Range]:
+    """Return the ranges `given`, else the default ones that the preset `name` has and `settings` do not fix.
+
+    Raises UsageError for a range that is badly written, for a key that is unknown or not to be searched, and for an end or
+    a choice that the preset does not take.
+    """
+    preset = resolved.preset
+    fixed = tuple(setting.partition("=")[0].strip() + "." for setting in settings)  # of keys, or of whole sections
+    if given:
+        ranges = [parse_range(text) for text in given]
+    else:
+        missing = {"encoder.dropout"} if "dropout" not in preset.encoder else set()
+        missing |= {"finetuning.epochs"} if preset.finetuning.max_steps else set()
+        ranges = [each for each in map(parse_range, DEFAULT_RANGES) if each.key not in missing]
+        ranges = [each for each in ranges if not f"{each.key}.".startswith(fixed)]
+        if not ranges:
+            raise UsageError("--set fixes every key that is searched by default; name others with --range")
+    keys = [each.key for each in ranges]
+    for place, key in enumerate(keys):
+        if f"{key}.".startswith(fixed) or key in keys[:place]:
+            raise UsageError(
+                f"--range {escaped(key)}: {'stands twice' if key in keys[:place] else '--set fixes it'}; keep one"
+            )
+    for each in ranges:
+        shown = f"--range {escaped(each.key)}={escaped(each)}"
+        for value in each.values:
+            try:
+                check_encoder(compose(name, data=data, settings=settings, overrides={each.key: (shown, value)}))
+            except UsageError as error:
+                raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
+    return [_typed(each, str(preset.encoder["name"])) for each in ranges]
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the last part of each key, or the whole key where another one has the same."""
+    keys = list(keys)
+    last = [key.rpartition(".")[2] for key in keys]
+    return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}
+
+
+def _typed(searched: Range, encoder: str) -> Range:
+    """Return the range with numbers of the type of its key. Raises UsageError if the key takes none, or is not searched."""
+    shown = f"--range {searched.key}"
+    if not searched.key.startswith(TUNED_SECTIONS) or searched.key in NOT_TUNED:
+        raise UsageError(f"{shown}: is not searched: it has no effect on the dev metric, or changes what it means")
+    if searched.scale == "choices":
+        return searched
+    kind = _number_type(searched.key, encoder)
+    if kind is None:
+        raise UsageError(f"{shown}: takes no range of numbers; name choices: {escaped(searched.key)}=A|B")
+    if kind is int and not all(isinstance(value, int) for value in searched.values):
+        raise UsageError(f"{shown}: takes whole numbers, not {searched}")
+    return dataclasses.replace(searched, values=tuple(map(kind, searched.values)))
+
+
+def _number_type(key: str, encoder: str) -> type[int] | type[float] | None:
+    """Return the type of the numbers that a key of a preset takes; None if it takes none."""
+    kind: Any = Preset
+    for part in key.split("."):
+        if kind is Preset and part == "encoder":
+            kind = encoder_class(encoder).Config
+            continue
+        kind = {field.name: field.type for field in dataclasses.fields(kind)}.get(part)
+        kind = next(filter(dataclasses.is_dataclass, get_args(kind)), kind)  # of `Section | None`
+        if not dataclasses.is_dataclass(kind):
+            break
+    members = (kind, *get_args(kind))
+    return float if float in members else int if int in members else None

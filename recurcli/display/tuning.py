@@ -1,0 +1,49 @@
+"""The result of `recur tune` on the screen: a row for each trial, and the preset of the best one."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from recurcli.commands.tuning.ranges import short_names
+from recurcli.display.tables import NARROW, cell, console, heading, show, table, width_of
+from recurcli.evaluation.metrics import METRICS
+
+
+def print_study(result: Mapping[str, Any]) -> None:
+    """Print the trials, the best of them in bold, and say what the best score is worth."""
+    best, metric, screen = result["best"], f"dev {METRICS[result['metric']].words}", console()
+    made = _trials(result, metric, narrow=False)
+    if NARROW <= screen.width < width_of(made, screen):
+        made = _trials(result, metric, narrow=True)
+    closing = (
+        f"{metric} {best['dev_metric']:.4f} chose trial {best['trial']} among {len(result['trials'])}, so it is too high; "
+        "it is no test score, and is that of the encoder alone."
+    )
+    command = f"recur finetune --preset {shlex.quote(best['preset'])}"
+    parts = (Text(closing, style="dim"), Text("The preset is used by  ") + cell(command, style="bold"))
+    show(heading(result["preset"], f"seed {result['seed']}"), made, *parts)
+
+
+def _trials(result: Mapping[str, Any], metric: str, *, narrow: bool) -> Table:
+    """The table of the trials; `narrow`: the headings are broken into words."""
+    names = short_names(result["ranges"])
+    made = table("trial", *names.values(), metric, "", numbers=True, narrow=narrow)
+    made.columns[-1].justify = "left"
+    for column in made.columns if narrow else ():
+        column.header = _in_words(str(column.header))
+    for trial in result["trials"]:
+        score = "–" if trial["dev_metric"] is None else f"{trial['dev_metric']:.4f}"
+        values = [cell(trial["settings"][key]) for key in names]
+        state = "best" if trial["trial"] == result["best"]["trial"] else trial["state"]
+        style = {"best": "bold", "complete": ""}.get(state, "dim")
+        made.add_row(str(trial["trial"]), *values, score, "" if state == "complete" else state, style=style)
+    return made
+
+
+def _in_words(name: str) -> Text:
+    """A heading whose words are below each other."""
+    return Text("\n").join(cell(word) for word in re.split(r"[ ._]", name))

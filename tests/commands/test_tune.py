@@ -1,0 +1,214 @@
+"""`recur tune`: the search, the preset that it writes, interrupted studies, and the ranges that are refused."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked import ForkServer
+from tiny_task import TINY, rows, write_rows
+
+from recurcli.commands.tune import TuningRequest, facts_of
+from recurcli.commands.tuning.ranges import Range, parse_range, ranges_of
+from recurcli.strict_yaml import read_mapping
+
+pytest.importorskip("optuna")
+from recurcli.commands.tuning.study import Study
+
+Recur = Callable[..., tuple[int, str, str]]
+RATE, LAYERS = "finetuning.learning_rate", "encoder.num_layers"
+RANGES = (f"{RATE}=1e-4..1e-2:log", f"{LAYERS}=1..3", "pooling=max|mean")
+SETTINGS = [setting for setting in TINY if setting.partition("=")[0] not in (RATE, LAYERS)]
+
+
+def options(data: Path, output: Path, *more: object, ranges: tuple[str, ...] = RANGES) -> list[object]:
+    """Arguments of a study whose trials take a fraction of a second."""
+    given = [("--set", setting) for setting in SETTINGS] + [("--range", each) for each in ranges]
+    flat = [part for pair in given for part in pair]
+    return ["tune", "--preset", "starsaber-tnews", "--data", data, "--output", output, *flat, *more]
+
+
+def timeless(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in trial.items() if key != "seconds"} for trial in result["trials"]]
+
+
+@pytest.fixture(scope="module")
+def study(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, str]:
+    """A study of four trials that nothing disturbed: its folder, its result and its lines on stderr."""
+    folder = tmp_path_factory.mktemp("study") / "tuned"
+    ended = forks.run(*options(tiny_tnews, folder, "--trials", 4, "--json"))
+    assert ended.code == 0, ended.err
+    return folder, json.loads(ended.out), ended.err
+
+
+def test_each_trial_lies_in_the_ranges_and_has_a_line(study: tuple[Path, Any, str]) -> None:
+    folder, result, err = study
+    assert [trial["trial"] for trial in result["trials"]] == list(range(1, 5))
+    assert (result["complete"], result["pruned"], result["diverged"]) == (4, 0, 0)  # no median of five yet
+    for trial in result["trials"]:
+        settings = trial["settings"]
+        assert list(settings) == [RATE, LAYERS, "pooling"]
+        assert 1e-4 <= settings[RATE] <= 1e-2
+        assert settings[LAYERS] in (1, 2, 3)
+        assert settings["pooling"] in ("max", "mean")
+        assert f"trial {trial['trial']} of 4: learning_rate={settings[RATE]} num_layers={settings[LAYERS]}" in err
+        assert f"; dev accuracy {trial['dev_metric']:.4f}" in err
+    assert len({json.dumps(trial["settings"]) for trial in result["trials"]}) > 1
+    scores = {trial["trial"]: trial["dev_metric"] for trial in result["trials"] if trial["state"] == "complete"}
+    assert result["best"]["dev_metric"] == max(scores.values()) == scores[result["best"]["trial"]]
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "best.yaml", "study.db"]
+
+
+def test_the_best_preset_trains_to_its_score_and_says_what_the_score_is(
+    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
+) -> None:
+    folder, result, _ = study
+    best = folder / "best.yaml"
+    text, values = best.read_text(), read_mapping(best)[0]
+    assert f"accuracy {result['best']['dev_metric']:.4f}: the best of 4 trials" in text
+    assert "it is no test score" in text
+    assert values["extends"] == "starsaber-tnews"
+    assert values["encoder"] == {"hidden_size": 16, "num_layers": result["best"]["settings"][LAYERS]}
+    assert values["finetuning"][RATE.partition(".")[2]] == result["best"]["settings"][RATE]
+    arguments = ("--preset", best, "--data", tiny_tnews, "--output", tmp_path / "run", "--set", "prior=null", "--json")
+    code, out, err = recur("finetune", *arguments)
+    assert code == 0, err
+    assert json.loads(out)["dev"]["accuracy"] == result["best"]["dev_metric"]
+
+
+def test_an_interrupted_study_goes_on_as_if_it_had_not_been(
+    forks: ForkServer, recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
+) -> None:
+    arguments = options(tiny_tnews, tmp_path / "x", "--trials", 4)
+    child = forks.start(*arguments)
+    child.said("trial 1 of 4")
+    child.send(signal.SIGKILL)
+    assert child.end().code == -signal.SIGKILL
+    code, _, err = recur(*arguments)
+    assert (code, "already has a study; continue it with --resume" in err) == (2, True)
+    child = forks.start(*arguments, "--resume")
+    child.said("trial 3 of 4")
+    child.send(signal.SIGTERM)
+    ended = child.end()
+    assert ended.code == 143
+    assert ended.err.splitlines()[-1].startswith("recur: stopped by SIGTERM")
+    assert ended.err.endswith("3 of 4 trials are kept; continue with the same command and --resume\n")
+    code, out, err = recur(*arguments, "--resume", "--json")
+    assert (code, err.count("; dev accuracy")) == (0, 1)
+    assert timeless(json.loads(out)) == timeless(study[1])
+    assert not (tmp_path / "x" / "trials").exists()
+
+
+def test_a_trial_below_the_median_is_pruned_at_its_second_evaluation(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    settings = [*SETTINGS, "finetuning.evaluate_every=2"]
+    request = TuningRequest("starsaber-tnews", tiny_tnews, settings=settings, ranges=RANGES)
+    ranges = ranges_of(request.preset, request.resolved, RANGES, data=tiny_tnews, settings=settings)
+    earlier = Study(tmp_path / "study.db", ranges, seed=10)
+    earlier.set_facts(facts_of(request.resolved.preset, ranges))
+    for number in range(1, 6):
+        trial, values = earlier.next_trial()
+        for evaluation in range(1, 9):
+            trial.report(2.0, evaluation)  # better than any accuracy
+        result = {"trial": number, "settings": values, "state": "complete", "dev_metric": 0.5}
+        earlier.end(trial, {**result, "evaluations": 8, "seconds": 1.0})
+    more = ("--trials", 6, "--resume", "--set", "finetuning.evaluate_every=2", "--json")
+    code, out, err = recur(*options(tiny_tnews, tmp_path, *more))
+    assert (code, "pruned after 2 evaluations; best 0.5000 (trial 1)" in err) == (0, True)
+    found = json.loads(out)
+    assert (found["complete"], found["pruned"], found["best"]["trial"]) == (5, 1, 1)
+    assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)
+
+
+def test_a_resume_with_other_settings_or_rows_is_refused(
+    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
+) -> None:
+    folder = study[0]
+    code, out, err = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume", "--json"))
+    assert (code, json.loads(out)["best"], err) == (0, study[1]["best"], "")
+    code, _, err = recur(*options(tiny_tnews, folder, "--resume", "--set", "runtime.seed=11"))
+    assert (code, "runtime.seed was 10 and is now 11" in err) == (2, True)
+    code, _, err = recur(*options(tiny_tnews, folder, "--resume", ranges=RANGES[1:]))
+    assert (code, "--range finetuning.learning_rate was '0.0001..0.01:log' and is now absent" in err) == (2, True)
+    write_rows(tmp_path / "train.json", rows(60, seed=5, labelled=True))
+    write_rows(tmp_path / "dev.json", rows(24, seed=2, labelled=True))
+    code, _, err = recur(*options(tmp_path, folder, "--resume", "--trials", 5))
+    assert (code, "train sha256 was" in err) == (2, True)
+
+
+def test_trials_that_diverge_are_counted_and_kept_runs_stay(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    arguments = options(tiny_tnews, tmp_path / "x", "--trials", 2, "--keep-runs", ranges=(f"{RATE}=1e18..1e20",))
+    code, _, err = recur(*arguments)
+    assert code == 6
+    assert "; diverged: step" in err
+    assert "none of the 2 trials ended with a finite dev metric; trial 2: step" in err
+    assert sorted(path.name for path in (tmp_path / "x" / "trials").iterdir()) == ["001", "002"]
+    code, _, err = recur(*arguments, "--overwrite", "--set", f"{RATE}=1")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--set fixes it" in err
+
+
+def test_a_study_without_a_trial_leaves_nothing(recur: Recur, tmp_path: Path) -> None:
+    code, _, err = recur(*options(tmp_path / "missing", tmp_path / "x"))
+    assert (code, err.count("\n")) == (3, 1)
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "other").write_text("")
+    code, _, err = recur(*options(tmp_path / "missing", tmp_path))
+    assert (code, "is not empty and has no study" in err) == (2, True)
+
+
+def test_a_damaged_study_is_named(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    (tmp_path / "study.db").write_bytes(b"no database" * 1000)
+    code, _, err = recur(*options(tiny_tnews, tmp_path, "--resume"))
+    assert code == 4
+    assert (
+        err == f"recur: error: {tmp_path}/study.db: is damaged: file is not a database; start again with --overwrite\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("lr=1..2", "lr: unknown key; did you mean 'finetuning.learning_rate'"),
+        ("epochs=1..2", "unknown key; did you mean 'finetuning.epochs'"),
+        (f"{RATE}=3e-3..1e-4", "the range is empty"),
+        (f"{RATE}=0..1:log", "starts above 0"),
+        (f"{RATE}=1e-4..1e-3:lg", "'lg' is no scale"),
+        (f"{RATE}=-1..1", "must be above 0, not -1.0"),
+        (f"{RATE}=a..b", "both ends must be numbers"),
+        (f"{RATE}=", "is not KEY=LOW..HIGH or KEY=A|B"),
+        ("finetuning.patience=1.5..3", "1.5 should be a valid integer"),
+        ("pooling=max", "is one value"),
+        ("pooling=max|max", "names a choice twice"),
+        ("pooling=max|medium", "pooling: 'medium' should be 'mean', 'max', 'first' or 'last'"),
+        ("encoder=a|b", "does not say its encoder.name"),
+        ("encoder.hidden_size=16..32", "--set fixes it"),
+        ("runtime.seed=1..3", "is not searched"),
+        ("finetuning.metric=accuracy|macro_f1", "is not searched"),
+    ],
+)
+def test_a_wrong_range_is_refused_in_one_line(recur: Recur, tmp_path: Path, text: str, reason: str) -> None:
+    code, _, err = recur(*options(tmp_path, tmp_path / "x", ranges=(text,)))
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"recur: error: --range {text.partition('=')[0]}")
+    assert reason in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_range_is_read_as_it_is_written() -> None:
+    assert parse_range("a.b=1e-4..3e-3:log") == Range("a.b", (1e-4, 3e-3), "log")
+    assert parse_range("a=1..20") == Range("a", (1, 20), "linear")
+    assert parse_range(" a = x | 2 ") == Range("a", ("x", 2), "choices")
+    assert Range("a", (0.00012345, 1.0), "log").rounded(0.000123461) == 0.00012345  # 0.000123 is outside
+    assert Range("a", (0.0, 1.0), "linear").rounded(0.123456) == 0.123
+
+
+def test_without_optuna_one_line_says_what_to_install(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recurcli.commands.tune.find_spec", lambda name: None)
+    code, _, err = recur(*options(tiny_tnews, tmp_path / "x"))
+    assert (code, err) == (2, "recur: error: recur tune needs Optuna: pip install 'recurcli[tune]'\n")
