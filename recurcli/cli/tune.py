@@ -53,7 +53,8 @@ def tune(
     earliest. runtime.seed seeds the choice of the settings and each run. The best preset is written to best.yaml. Its
     dev score chose it, so it is no test score.
     """
-    from recurcli.commands.tune import TuningRequest, tune as command  # isort: skip
+    from recurcli.commands.tune import tune as command
+    from recurcli.commands.tuning.request import TuningRequest
     from recurcli.display import progress, tables, tuning
 
     request = TuningRequest(

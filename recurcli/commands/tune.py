@@ -3,63 +3,34 @@
 import contextlib
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest, preset_facts
-from recurcli.commands.tuning.ranges import Range, ranges_of, short_names
+from recurcli.commands.tuning.ranges import Range, ranges_of
+from recurcli.commands.tuning.report import BEST, best_of, best_preset, line_of, result_of
+from recurcli.commands.tuning.request import TuningRequest
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, NumericError, UsageError
-from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import require_same
 from recurcli.files import remove, write_atomically
-from recurcli.preset import Preset, ResolvedPreset, compose
-from recurcli.preset.compose import is_file_name
+from recurcli.preset import Preset, compose
 from recurcli.runs.run_directory import LOCK, RunDirectory
-from recurcli.strict_yaml import dump
 
 if TYPE_CHECKING:
     from optuna import Trial
 
     from recurcli.commands.tuning.study import Study
 
-BEST, TRIALS, STUDY = "best.yaml", "trials", "study.db"
+TRIALS, STUDY = "trials", "study.db"
 FIXED: Mapping[str, object] = {"prior": None, "finetuning.linear_floor": False, "finetuning.score_test": False}
 """What every trial has: the encoder is tuned, and no test row is read."""
 
 DATA_FACTS = ("train sha256", "dev sha256")
 """What a resume must match and is known when the first trial is complete."""
-
-
-@dataclass(frozen=True)
-class TuningRequest:
-    """The options of `recur tune`."""
-
-    preset: str
-    data: Path | None = None
-    trials: int = 20
-    """The number of all trials of the study, also after a resume."""
-    output: Path | None = None
-    """The folder of the study; None: runs/ and the name of the preset with `-tuned`."""
-    ranges: Sequence[str] = ()
-    settings: Sequence[str] = ()
-    resume: bool = False
-    overwrite: bool = False
-    keep_runs: bool = False
-    """Whether the run directories of the trials stay."""
-    resolved: ResolvedPreset = field(init=False)
-    folder: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        if self.resume and self.overwrite:
-            raise UsageError("--resume and --overwrite exclude each other; leave out one")
-        resolved = compose(self.preset, data=self.data, settings=self.settings)
-        object.__setattr__(self, "resolved", resolved)
-        object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")
 
 
 def tune(request: TuningRequest) -> Iterator[Note | Finished]:
@@ -103,7 +74,7 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
             if not study.results():
                 _clear(folder)
         results = study.results()
-        yield Finished(_result(request, results, {each.key: str(each) for each in ranges}))
+        yield Finished(result_of(request, results, {each.key: str(each) for each in ranges}))
 
 
 def facts_of(preset: Preset, ranges: Sequence[Range]) -> dict[str, Any]:
@@ -146,8 +117,8 @@ def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note]:
             remove(run)
         results = study.results()
         if best := best_of(results):
-            write_atomically(request.folder / BEST, _best_preset(request, results, best))
-        yield Note(_line(request, results[-1], best))
+            write_atomically(request.folder / BEST, best_preset(request, results, best))
+        yield Note(line_of(request, results[-1], best))
     if not request.keep_runs:
         remove(runs)
 
@@ -180,75 +151,3 @@ def _train(
         except NumericError as error:
             return {**outcome, "state": "diverged", "reason": str(error)}
     return outcome
-
-
-def best_of(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the complete trial with the largest dev metric, the first of equals; None if there is none."""
-    complete = [result for result in results if result["state"] == "complete"]
-    return max(complete, key=lambda result: result["dev_metric"], default=None)
-
-
-def counted(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the number of trials in each state."""
-    states = [result["state"] for result in results]
-    return {state: states.count(state) for state in ("complete", "pruned", "diverged")}
-
-
-def _line(request: TuningRequest, result: Mapping[str, Any], best: Mapping[str, Any] | None) -> str:
-    """Return the line of a trial: its number, settings and dev metric, whether it was pruned, and the best so far."""
-    names = short_names(result["settings"])
-    shown = " ".join(f"{names[key]}={value}" for key, value in result["settings"].items())
-    metric = METRICS[request.resolved.preset.finetuning.metric].words
-    score = "" if result["dev_metric"] is None else f"; dev {metric} {result['dev_metric']:.4f}"
-    after = {"complete": "", "pruned": f", pruned after {result['evaluations']} evaluations"}
-    end = after.get(result["state"], f"; diverged: {result.get('reason')}")
-    so_far = "" if best is None else f"; best {best['dev_metric']:.4f} (trial {best['trial']})"
-    return f"trial {result['trial']} of {request.trials}: {shown}{score}{end}{so_far}"
-
-
-def _best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> str:
-    """Return best.yaml: the preset that it extends, what `--set` and the best trial change in it, and what its score is."""
-    preset = request.resolved.preset
-    named = is_file_name(request.preset)
-    values: dict[str, Any] = {"extends": str(Path(request.preset).expanduser().absolute()) if named else request.preset}
-    changed: dict[str, Any] = {}
-    for key in (setting.partition("=")[0].strip() for setting in request.settings):
-        changed[key] = preset.to_dict()
-        for part in key.split("."):
-            changed[key] = changed[key][part]
-    for key, value in {**changed, **best["settings"]}.items():
-        *sections, last = key.split(".")
-        holder = values
-        for section in sections:
-            holder = holder.setdefault(section, {})
-        holder[last] = value
-    counts = ", ".join(f"{count} {state}" for state, count in counted(results).items() if count)
-    comment = [
-        f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of {len(results)} trials "
-        f"of `recur tune` ({counts}), trial {best['trial']}.",
-        "This score chose the preset, so it is too high; it is no test score.",
-        "It is that of the encoder alone, without prior.",
-    ]
-    return "".join(f"# {line}\n" for line in comment) + dump(values)
-
-
-def _result(request: TuningRequest, results: Sequence[Mapping[str, Any]], ranges: Mapping[str, str]) -> dict[str, Any]:
-    """Return the result of the study. Raises NumericError if no trial is complete."""
-    best = best_of(results)
-    if best is None:
-        reason = results[-1].get("reason", "")
-        count = len(results)
-        fault = f"none of the {count} trials ended with a finite dev metric; trial {count}: {reason}"
-        raise NumericError(f"{request.folder}: {fault}")
-    preset = request.resolved.preset
-    return {
-        "preset": request.resolved.name,
-        "task": preset.task,
-        "metric": preset.finetuning.metric,
-        "seed": preset.runtime.seed,
-        "output": str(request.folder),
-        "ranges": dict(ranges),
-        "trials": [dict(result) for result in results],
-        **counted(results),
-        "best": {**best, "preset": str(request.folder / BEST), "chosen_by_this_score": True},
-    }

@@ -10,8 +10,9 @@ import pytest
 from forked import ForkServer
 from tiny_task import TINY, rows, write_rows
 
-from recurcli.commands.tune import TuningRequest, facts_of
+from recurcli.commands.tune import facts_of
 from recurcli.commands.tuning.ranges import Range, parse_range, ranges_of
+from recurcli.commands.tuning.request import TuningRequest
 from recurcli.strict_yaml import read_mapping
 
 pytest.importorskip("optuna")

@@ -1,0 +1,35 @@
+"""The options of `recur tune`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recurcli.errors import UsageError
+from recurcli.preset import ResolvedPreset, compose
+
+
+@dataclass(frozen=True)
+class TuningRequest:
+    """The options of `recur tune`."""
+
+    preset: str
+    data: Path | None = None
+    trials: int = 20
+    """The number of all trials of the study, also after a resume."""
+    output: Path | None = None
+    """The folder of the study; None: runs/ and the name of the preset with `-tuned`."""
+    ranges: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    resume: bool = False
+    overwrite: bool = False
+    keep_runs: bool = False
+    """Whether the run directories of the trials stay."""
+    resolved: ResolvedPreset = field(init=False)
+    folder: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise UsageError("--resume and --overwrite exclude each other; leave out one")
+        resolved = compose(self.preset, data=self.data, settings=self.settings)
+        object.__setattr__(self, "resolved", resolved)
+        object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")
