@@ -79,6 +79,7 @@ def test_the_best_preset_trains_to_its_score_and_says_what_the_score_is(
     assert json.loads(out)["dev"]["accuracy"] == result["best"]["dev_metric"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_goes_on_as_if_it_had_not_been(
     forks: ForkServer, recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_an_interrupted_study_goes_on_as_if_it_had_not_been(
     assert not (tmp_path / "x" / "trials").exists()
 
 
+@pytest.mark.slow
 def test_a_trial_below_the_median_is_pruned_at_its_second_evaluation(
     recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
