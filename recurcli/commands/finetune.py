@@ -169,7 +169,7 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[N
     longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)
     reason = "each with the label of its row" if added else "since no row has a text there"
-    yield Note(f"train: {added:,} extra rows from {columns}, {reason}")
+    yield Note(f"train: {added:,} extra rows from {columns}, {reason}", "info" if added else "warning")
     return longer
 
 

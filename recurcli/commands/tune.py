@@ -68,7 +68,8 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
             yield from _run_trials(request, study)
         except Interrupted as stop:
             kept = f"{len(study.results()):,} of {request.trials:,} trials are kept"
-            stop.__notes__ = [f"{kept}; continue with the same command and --resume"]
+            hint = f"{kept}; continue with the same command and --resume"
+            stop.__notes__ = [hint if study.results() else "nothing was kept; run the same command to start again"]
             raise
         finally:
             if not study.results():
