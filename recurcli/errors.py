@@ -62,6 +62,12 @@ def last_line(code: int, message: str) -> str:
     return f"recur: {message}" if code > 128 else f"recur: error: {message}"
 
 
+def refuse_both(*, resume: bool, overwrite: bool) -> None:
+    """Raise UsageError if --resume and --overwrite are both given."""
+    if resume and overwrite:
+        raise UsageError("--resume and --overwrite exclude each other; leave out one")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown `word`: its nearest known name, or all names when none is near."""
     names = sorted(known)

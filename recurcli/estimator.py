@@ -191,7 +191,7 @@ def _plain(labels: Iterable[Any], what: str) -> np.ndarray:
 
 
 def _name(label: Any) -> str:
-    """Return the name of a label in a run: what a file with this label would give."""
+    """Return a label as `recur finetune` would read it from a file: "true" for True, "1" for 1.0."""
     if isinstance(label, bool):
         return str(label).lower()
     return str(int(label)) if isinstance(label, float) else str(label)

@@ -23,7 +23,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("heads", "num_attention_heads"), "num_heads"),
     "seed": "runtime.seed",
 }
-"""Other libraries' name of a key: ours. A name with a dot is a key's whole path."""
+"""Maps the name of a key in other libraries to ours. A name with a dot is a whole path."""
 
 
 class InvalidConfig(UsageError):
@@ -93,11 +93,15 @@ def paths_of(name: str, keys: Iterable[str]) -> list[str]:
     return sorted(key for key in keys if name in (key, key.rpartition(".")[2]))
 
 
+def section_of(kind: Any) -> Any:
+    """Return the dataclass of a field of type `Section` or `Section | None`; None: the field holds no section."""
+    return next((member for member in (kind, *get_args(kind)) if dataclasses.is_dataclass(member)), None)
+
+
 def _fields_at(kind: Any, path: tuple[str, ...]) -> list[str]:
     """Names of the fields of the dataclass that `path` leads to, from `kind`."""
     for part in path:
-        kind = {field.name: field.type for field in dataclasses.fields(kind)}.get(part)
-        kind = next(filter(dataclasses.is_dataclass, get_args(kind)), kind)  # of `Section | None`
-        if not dataclasses.is_dataclass(kind):
+        kind = section_of({field.name: field.type for field in dataclasses.fields(kind)}.get(part))
+        if kind is None:
             return []
     return [field.name for field in dataclasses.fields(kind)]

@@ -32,7 +32,7 @@ from recurcli.cli.options import (
 from recurcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from recurcli.commands.training.request import Event, TrainingRequest
+    from recurcli.commands.training.request import Event, Section, TrainingRequest
 
 
 @app.command(epilog=example("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5"))
@@ -65,19 +65,13 @@ def pretrain(
     given |= {"device": device, "precision": precision}
     overrides = _overrides("pretraining", settings or [], given)
     resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
-    from recurcli.commands.training.request import TrainingRequest, repeat_finished_run, repeats_finished_run
+    from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / f"{resolved.name}-pretrained"
     request = TrainingRequest(
         resolved, output, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
     )
-    if repeats_finished_run(request, "pretraining"):
-        events = repeat_finished_run(request)  # in an instant, because torch is not imported
-    else:
-        from recurcli.commands.pretrain import pretrain as command
-
-        events = command(request)
-    _show(events, request, json=json, quiet=quiet)
+    _show(_events(request, "pretraining"), request, json=json, quiet=quiet)
 
 
 @app.command(
@@ -127,23 +121,18 @@ def finetune(
         given[split] = path and str(path.expanduser().absolute())
     overrides = _overrides("finetuning", settings or [], given)
     resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
-    from recurcli.commands.training.request import TrainingRequest, repeat_finished_run, repeats_finished_run
+    from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / resolved.name
     request = TrainingRequest(
         resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
     )
-    if repeats_finished_run(request, "finetuning"):
-        events = repeat_finished_run(request)  # in an instant, because torch is not imported
-    else:
-        from recurcli.commands.finetune import finetune as command
-
-        events = command(request)
-    _show(events, request, json=json, quiet=quiet)
+    _show(_events(request, "finetuning"), request, json=json, quiet=quiet)
 
 
 def _overrides(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
-    """Return what the options `given` by name set in a preset: key to option and value. None: not given.
+    """Return the keys of the preset that options set, each with its option and value. `given` maps an option's name to its
+    value, which is None if it was not given.
 
     --device, --precision and --batch-size come after --set. Raises UsageError if --set sets the key of another one.
     """
@@ -164,6 +153,21 @@ def _overrides(section: str, settings: Sequence[str], given: Mapping[str, object
             raise UsageError(f"--{name} and --set {key} set the same key; give one of them")
         overrides[key] = (f"--{name}", parse_value(str(value), f"--{name}") if name == "epochs" else value)
     return overrides
+
+
+def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]":
+    """Return the events of the training. A finished run is repeated without importing torch, so it takes no time."""
+    from recurcli.commands.training.request import repeat_finished_run, repeats_finished_run
+
+    if repeats_finished_run(request, section):
+        return repeat_finished_run(request)
+    if section == "pretraining":
+        from recurcli.commands.pretrain import pretrain as pretrain_command
+
+        return pretrain_command(request)
+    from recurcli.commands.finetune import finetune as finetune_command
+
+    return finetune_command(request)
 
 
 def _show(events: "Iterator[Event]", request: "TrainingRequest", *, json: bool, quiet: bool) -> None:

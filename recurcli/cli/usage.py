@@ -13,7 +13,7 @@ OTHER_COMMANDS = {
     **dict.fromkeys(("validate", "lint"), "check"),
     **dict.fromkeys(("preset", "list", "show", "config"), "presets"),
 }
-"""Other tools' name of a command: ours."""
+"""Maps the name of a command in other tools to ours."""
 
 
 def usage_line(error: Any) -> str:

@@ -50,13 +50,13 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         train = splits["train"]
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
+        if preset.data.extra_rows:
+            train = yield from _add_extra_rows(train, splits["dev"], preset.data)
+            splits["train"] = train
         test = yield from _load_test(request, task, splits)
         if test is not None:
             splits["test"] = test
         given = None if init is None else init.tokenizer
-        if preset.data.extra_rows:
-            train = yield from _add_extra_rows(train, splits["dev"], preset.data)
-            splits["train"] = train
         texts = train.texts
         tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
@@ -150,7 +150,7 @@ def _load_test(
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:
-    """Return whether the task's folder has a test split; where the training rows are in no file, whether there may be one."""
+    """Return whether the data may have test rows: a folder is searched; for the Hub and the generator it is True."""
     if config.path is None:
         return not is_local(config, "train")
     return not Path(config.path).is_file() and has_split(task, "test", config)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TRIALS, STUDY = "trials", "study.db"
 FIXED: Mapping[str, object] = {"prior": None, "finetuning.linear_floor": False, "finetuning.score_test": False}
-"""What every trial has: the encoder is tuned, and no test row is read."""
+"""Settings of every trial: the encoder alone is tuned, and no test rows are read."""
 
 DATA_FACTS = ("train sha256", "dev sha256")
 """What a resume must match and is known when the first trial is complete."""
@@ -106,12 +106,11 @@ def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note]:
         run, started = runs / f"{number:03}", time.perf_counter()
         remove(run)
         outcome = yield from _train(request, trial, settings, run, with_notes=number == first)
-        if "data" in outcome:
-            data = {key: outcome["data"][key.partition(" ")[0]]["sha256"] for key in DATA_FACTS}
+        if splits := outcome.pop("data", None):
+            data = {key: splits[key.partition(" ")[0]]["sha256"] for key in DATA_FACTS}
             stored = {key: value for key, value in study.facts.items() if key in DATA_FACTS}
             require_same(stored or data, data, request.folder)
             study.set_facts({**study.facts, **data})
-        outcome = {key: value for key, value in outcome.items() if key != "data"}
         seconds = round(time.perf_counter() - started, 1)
         study.end(trial, {"trial": number, "settings": settings, **outcome, "seconds": seconds})
         if not request.keep_runs:

@@ -22,8 +22,8 @@ class DataConfig:
     path: str | None = None
     """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
     files: dict[str, str] | None = None
-    """Files by split (train, dev, test): absolute paths, or names in the folder `path`. Without dev, the dev rows are drawn
-    from train. null, or a split that is left out: the task's file."""
+    """The file of each split (train, dev, test): an absolute path, or a name in the folder `path`. null, or a missing split:
+    the task's file. If train is named and dev is missing, the dev rows are drawn from the training rows."""
     hub: str | None = None
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`; not used if `path` is set."""
     max_length: int | Literal["auto"] = 128
@@ -42,8 +42,8 @@ class DataConfig:
     label: Column | None = None
     """Column (or JSON key) of the label."""
     extra_rows: tuple[Column, ...] = ()
-    """Columns (or JSON keys) whose texts are training rows of their own, with the label of their row, such as keywords. A
-    row without such a text adds none; a missing column adds none. Dev and test rows are not changed."""
+    """Columns (or JSON keys), such as keywords, whose texts are added to the training rows, with the label of their row. A
+    missing column or an empty text adds no row. Dev and test rows are not changed."""
     id: Column | None = None
     """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""
     labels: tuple[str | int, ...] | None = None

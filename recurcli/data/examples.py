@@ -118,8 +118,9 @@ def load_split(
         rows = (Record(line, row._asdict()) for line, row in enumerate(listops_rows(task, split), 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
-        extra = split == "train"
-        columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, way_out=way_out)
+        columns = find_columns(
+            records, task, config, layout, labelled=labelled, extra=split == "train", way_out=way_out
+        )
         everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
         return everything

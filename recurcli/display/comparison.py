@@ -1,6 +1,5 @@
 """The result of `recur compare` on the screen: scores, costs, tests, and runs that are not finished."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,11 +7,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from recurcli.commands.comparison.groups import text_of
 from recurcli.display.tables import cell, console, heading, show, table, width_of
 from recurcli.evaluation.metrics import METRICS
 
 MOST_TESTS = 30
 """Tests that are listed; of more, those with the smallest p-values."""
+COSTS = ("parameters", "no embeddings", "FLOPs/token", "seconds", "tokens/s")
+"""The columns of `cost_texts`."""
 TESTS = {"mcnemar": "exact McNemar", "bootstrap": "paired bootstrap"}
 
 
@@ -37,11 +39,6 @@ def print_comparison(result: Mapping[str, Any]) -> None:
     show(*shown)
 
 
-def text_of(value: Any) -> str:
-    """A value of a preset as text; None as JSON's null."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def mean_and_spread(summary: Mapping[str, Any] | None) -> str:
     """The mean of a group's scores, with the standard deviation if there are several."""
     if summary is None:
@@ -54,13 +51,27 @@ def has_encoder_column(result: Mapping[str, Any]) -> bool:
     return result["part"] == "model" and any(group["encoder"] for group in result["groups"])
 
 
+def cost_texts(group: Mapping[str, Any]) -> list[str]:
+    """The sizes and times of a group; a number of FLOPs that is not known is a dash."""
+    flops = group["forward_flops_per_token"]
+    counts = [f"{group['parameters']:,}", f"{group['parameters_without_embeddings']:,}"]
+    speed = [f"{group['seconds']:,.1f}", f"{group['tokens_per_second']:,.0f}"]
+    return [*counts, "–" if flops is None else f"{flops:,}", *speed]
+
+
+def difference_texts(test: Mapping[str, Any]) -> list[str]:
+    """The difference of two groups, and its interval."""
+    low, high = test["interval"]
+    return [f"{test['difference']:.4f}", f"{low:+.4f} to {high:+.4f}"]
+
+
 def p_text(p_value: float) -> str:
     """A p-value of three decimals."""
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def sentence_on_rows(result: Mapping[str, Any]) -> str:
-    """Say which difference the dev rows can show; empty if there are no tests."""
+    """Return a sentence on the smallest difference that the dev rows can detect; empty if there are no tests."""
     if result["smallest_difference"] is None:
         return ""
     return (
@@ -109,12 +120,9 @@ def _score_table(result: Mapping[str, Any], keys: Sequence[str], *, numbered: bo
 
 
 def _costs(result: Mapping[str, Any], names: Mapping[str, str]) -> Table:
-    made = table("group", "parameters", "no embeddings", "FLOPs/token", "seconds", "tokens/s", numbers=True)
+    made = table("group", *COSTS, numbers=True)
     for group in result["groups"]:
-        flops = group["forward_flops_per_token"]
-        counts = [f"{group['parameters']:,}", f"{group['parameters_without_embeddings']:,}"]
-        speed = [f"{group['seconds']:,.1f}", f"{group['tokens_per_second']:,.0f}"]
-        made.add_row(cell(names[group["name"]]), *counts, "–" if flops is None else f"{flops:,}", *speed)
+        made.add_row(cell(names[group["name"]]), *cost_texts(group))
     return made
 
 
@@ -133,13 +141,7 @@ def _tests(result: Mapping[str, Any], names: Mapping[str, str]) -> Table:
     for column in made.columns[2:]:
         column.no_wrap = True
     for test in sorted(result["tests"], key=lambda test: test["p_holm"])[:MOST_TESTS]:
-        low, high = test["interval"]
-        row = [
-            f"{test['difference']:.4f}",
-            f"{low:+.4f} to {high:+.4f}",
-            p_text(test["p_value"]),
-            p_text(test["p_holm"]),
-        ]
+        row = [*difference_texts(test), p_text(test["p_value"]), p_text(test["p_holm"])]
         style = "bold" if test["p_holm"] < 0.05 else ""
         kind = [TESTS[test["test"]]] if both else []
         made.add_row(cell(names[test["a"]]), cell(names[test["b"]]), *row, *kind, style=style)

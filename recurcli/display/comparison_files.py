@@ -7,7 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recurcli.display.comparison import TESTS, has_encoder_column, mean_and_spread, p_text, sentence_on_rows, text_of
+from recurcli.commands.comparison.groups import text_of
+from recurcli.display.comparison import (
+    COSTS,
+    TESTS,
+    cost_texts,
+    difference_texts,
+    has_encoder_column,
+    mean_and_spread,
+    p_text,
+    sentence_on_rows,
+)
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.files import require_writable, to_json, write_atomically
@@ -30,20 +40,16 @@ def write_table(result: Mapping[str, Any], output: Path) -> None:
 
 def _group_rows(result: Mapping[str, Any]) -> Rows:
     keys, encoder = [*result["differences"], *result["other_differences"]], has_encoder_column(result)
-    costs = ["parameters", "no embeddings", "FLOPs/token", "seconds", "tokens/s"]
     alone = ["encoder alone"] if encoder else []
-    rows = [[*(keys or ["preset"]), "n", METRICS[result["metric"]].words, "best", *alone, *costs]]
+    rows = [[*(keys or ["preset"]), "n", METRICS[result["metric"]].words, "best", *alone, *COSTS]]
     for group in result["groups"]:
         values = [_shown(text_of(group["values"][key])) if key in group["values"] else "–" for key in keys]
-        flops = group["forward_flops_per_token"]
         rows.append(
             [
                 *(values or [_shown(group["name"])]),
                 *(str(group["n"]), mean_and_spread(group), f"{group['best']:.4f}"),
                 *([mean_and_spread(group["encoder"])] if encoder else []),
-                *(f"{group['parameters']:,}", f"{group['parameters_without_embeddings']:,}"),
-                "–" if flops is None else f"{flops:,}",
-                *(f"{group['seconds']:,.1f}", f"{group['tokens_per_second']:,.0f}"),
+                *cost_texts(group),
             ]
         )
     return rows
@@ -57,10 +63,9 @@ def _keys_of(result: Mapping[str, Any]) -> int:
 def _test_rows(result: Mapping[str, Any]) -> Rows:
     rows = [["A", "B", "A - B", "95 % interval", "test", "p", "p (Holm)"]]
     for test in result["tests"]:
-        interval = " to ".join(f"{end:+.4f}" for end in test["interval"])
         p_values = p_text(test["p_value"]), p_text(test["p_holm"])
         names = _shown(test["a"]), _shown(test["b"])
-        rows.append([*names, f"{test['difference']:.4f}", interval, TESTS[test["test"]], *p_values])
+        rows.append([*names, *difference_texts(test), TESTS[test["test"]], *p_values])
     return rows
 
 

@@ -32,7 +32,7 @@ class Encoder(nn.Module):
     pretrained_learning_rate: ClassVar[float] = 1e-4
     """Learning rate after pre-training where the preset says null (Xu, Hu & Tang, 2021, section 4: StarSaber)."""
     export_obstacle: str = ""
-    """Why no ONNX graph can have this encoder, for a message; empty: it can be exported."""
+    """The reason why this encoder cannot be exported to ONNX, for error messages; empty if it can."""
     layers: nn.ModuleList
     """A layer may have a method `stats` with the arguments of its `forward`, which returns `LayerStats`. `recur eval
     --diagnose` calls it without gradients and shows its numbers and the entropy of `attention`."""

@@ -20,7 +20,7 @@ CELLS_AT_ONCE = 4_000_000
 
 
 class Difference(NamedTuple):
-    """What a bootstrap says on the difference of two groups."""
+    """The result of a paired bootstrap test of the difference between two groups."""
 
     p_value: float
     """Two-sided; at least 2 / (B + 1)."""

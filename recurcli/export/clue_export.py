@@ -37,13 +37,9 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
             raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run per task")
         for split in run.task.submissions:
             target = Target(run.task, split)
-            if empty := _empty_column(target, run.data):
-                reason = (
-                    f"the run reads the column '{escaped(empty)}', and no row of {target.test_file} has a text there"
-                )
-                yield Note(f"{target.name} is left out: {reason}", "warning")
-            elif (rows := _test_rows(target, run.data)) is None:
-                yield Note(f"{target.name} is left out: {target.test_file} is missing", "warning")
+            rows = _test_rows(target, run.data)
+            if isinstance(rows, str):
+                yield Note(f"{target.name} is left out: {rows}", "warning")
             else:
                 answers.append(_Answer(target, run, rows))
     if not answers:
@@ -67,12 +63,14 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
     ]
 
 
-def _test_rows(target: Target, config: DataConfig) -> Split | None:
-    """Read the rows of `target`; None if the data has no such file."""
-    config = replace(config, files=config.files_of_folder or None)  # --test names labelled rows
+def _test_rows(target: Target, config: DataConfig) -> Split | str:
+    """Read the rows of `target`, or return why it is left out."""
+    config = replace(config, files=config.files_of_folder or None, skip_bad_rows=False)  # --test names labelled rows
     if not _has_test_file(target, config):
-        return None
-    rows = load_split(target.task, target.split, replace(config, skip_bad_rows=False))
+        return f"{target.test_file} is missing"
+    if column := _empty_column(target, config):
+        return f"the run reads the column '{escaped(column)}', and no row of {target.test_file} has a text there"
+    rows = load_split(target.task, target.split, config)
     if len(rows.examples) != target.rows:
         raise DataError(
             f"{rows.path or target.task.name}: has {len(rows.examples):,} rows; {target.test_file} of CLUE has "
@@ -82,23 +80,16 @@ def _test_rows(target: Target, config: DataConfig) -> Split | None:
 
 
 def _empty_column(target: Target, config: DataConfig) -> str | None:
-    """Return the first column of several for the text that the test rows lack, or that is empty in all; None if there is none.
+    """Return the first of several columns of the text in which no test row has a text; None if there is none.
 
     TNEWS 1.1 has no keywords, for example: a run that learned from them would predict its rows badly.
     """
     names = config.text if isinstance(config.text, tuple) and len(config.text) > 1 else ()
-    if not names or config.path is None or not _has_test_file(target, config):
+    if not names or config.path is None:
         return None
-    source = find_source(target.task, target.split, config)
-    with open_source(source, target.task, config) as records:
-        missing = next((str(name) for name in names if str(name) not in records.columns), None)
-    if missing is not None:
-        return missing
-    for column in map(str, names):
-        rows = load_split(target.task, target.split, replace(config, text=(column,), skip_bad_rows=False))
-        if not any(example.text for example in rows.examples):
-            return column
-    return None
+    with open_source(find_source(target.task, target.split, config), target.task, config) as records:
+        filled = {name for record in records for name in map(str, names) if record.fields.get(name)}
+    return next((name for name in map(str, names) if name not in filled), None)
 
 
 def _has_test_file(target: Target, config: DataConfig) -> bool:

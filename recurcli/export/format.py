@@ -42,6 +42,6 @@ class ExportFormat:
     suffix: str = ""
     """Ending of the file's name."""
     folder_with: str = ""
-    """For a format that writes a folder (by `commit_directory`): a file of every such folder, by which it is known."""
+    """For a format that writes a folder (by `commit_directory`): the file by which an earlier export is recognised."""
     reads_data: bool = True
     """Whether it reads rows of the task, so that the command's --data makes sense."""

@@ -28,9 +28,8 @@ def in_both_texts(ids: Tensor, second: Tensor, vocab_size: int) -> Tensor:
 
     `second` (B, T) is True in the second text.
     """
-    seen = torch.zeros(
-        ids.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device
-    )  # the last column is never read
+    # The last column takes the tokens of the other side; it is never read.
+    seen = torch.zeros(ids.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device)
     sides = (torch.where(side, ids, vocab_size) for side in (second, ~second))
     in_second, in_first = (seen.scatter(1, side, True).gather(1, ids) for side in sides)
     return (second & in_first) | (~second & in_second)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.encoders import ENCODERS
@@ -11,7 +11,7 @@ from recurcli.linear.config import PriorConfig
 from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
-from recurcli.validation import STRICT
+from recurcli.validation import STRICT, section_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def preset_keys() -> list[str]:
     """Return all keys of a preset as dotted paths, and those of the encoders of this package."""
     keys = [f"encoder.{key.name}" for encoder in ENCODERS.values() for key in dataclasses.fields(encoder.config)]
     for entry in dataclasses.fields(Preset):
-        section: Any = next(filter(dataclasses.is_dataclass, (entry.type, *get_args(entry.type))), None)
+        section = section_of(entry.type)
         keys += [f"{entry.name}.{key.name}" for key in dataclasses.fields(section)] if section else [entry.name]
     return list(dict.fromkeys(keys))
 

@@ -8,7 +8,7 @@ from recurcli.errors import ModelError
 from recurcli.runs.run_directory import PREDICTIONS
 
 Part = Literal["model", "encoder"]
-"""Whose predictions: those of the model, or those of its encoder alone, without the prior."""
+"""The source of the predictions: the model, or its encoder alone, without the prior."""
 
 
 class DevPredictions(NamedTuple):

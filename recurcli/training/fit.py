@@ -174,9 +174,8 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     model.train()
     losses = _backward(loop, rows, generator)
     loss = losses.pop("loss")
-    clipped = [
-        p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse
-    ]  # Adagrad scales its own rows
+    # Adagrad scales the rows of a sparse gradient by itself.
+    clipped = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
     norm = nn.utils.clip_grad_norm_(clipped, loop.config.max_grad_norm or math.inf).item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         optimizer.zero_grad()
@@ -226,14 +225,13 @@ def _sum_gradients(model: Backbone, ranks: Ranks) -> None:
 
     Of the n-gram table, only the rows that have a gradient in a process are exchanged.
     """
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
     table = ngram_table(model)
-    rows = torch.zeros(0) if table is None else _rows_with_gradient(table, ranks)
-    gradients = [
-        _gradient_of_rows(p, rows) if p is table else torch.zeros_like(p) if p.grad is None else p.grad
-        for p in learning
-    ]
+    learning = [p for p in model.parameters() if p.requires_grad and p is not table]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learning]
+    if table is not None:
+        rows, of_rows = _gather_rows(table, ranks)
+        learning, gradients = [*learning, table], [*gradients, of_rows]
+    present = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
     ranks.all_reduce_([*gradients, present])
     for parameter, gradient, count in zip(learning, gradients, present.tolist(), strict=True):
         if parameter is table:
@@ -241,20 +239,18 @@ def _sum_gradients(model: Backbone, ranks: Ranks) -> None:
         parameter.grad = gradient if count else None
 
 
-def _rows_with_gradient(table: nn.Parameter, ranks: Ranks) -> torch.Tensor:
-    """Return the rows (R,) of `table` (H, D) that have a gradient in any process, ascending."""
-    mine = [] if table.grad is None else table.grad.coalesce().indices()[0].tolist()
-    rows = sorted({row for found in ranks.all_gather(mine) for row in found})
-    return torch.tensor(rows, dtype=torch.long, device=table.device)
+def _gather_rows(table: nn.Parameter, ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the rows (R,) of `table` (H, D) that have a gradient in any process, and their gradient (R, D) in this one.
 
-
-def _gradient_of_rows(table: nn.Parameter, rows: torch.Tensor) -> torch.Tensor:
-    """Return the gradient (R, D) of the `rows` (R,) of `table`, 0 where it has none."""
-    found = table.new_zeros(len(rows), table.shape[1])
-    if table.grad is not None:
-        gradient = table.grad.coalesce()
-        found[torch.searchsorted(rows, gradient.indices()[0])] = gradient.values()
-    return found
+    The rows are ascending.
+    """
+    own = None if table.grad is None else table.grad.coalesce()
+    found = ranks.all_gather([] if own is None else own.indices()[0].tolist())
+    rows = torch.tensor(sorted({row for some in found for row in some}), dtype=torch.long, device=table.device)
+    gradient = table.new_zeros(len(rows), table.shape[1])
+    if own is not None:
+        gradient[torch.searchsorted(rows, own.indices()[0])] = own.values()
+    return rows, gradient
 
 
 def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:

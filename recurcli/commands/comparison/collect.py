@@ -34,7 +34,7 @@ class ComparedRun:
 
 
 class Collected(NamedTuple):
-    """What the given folders hold."""
+    """The runs and the other folders at the given paths."""
 
     runs: list[ComparedRun]
     unfinished: list[dict[str, Any]]
@@ -109,15 +109,18 @@ def _read_run(run: RunDirectory, part: Part) -> ComparedRun:
                 f"{run.result}: says {scores['accuracy']:.4f} for the accuracy of the {part}, but {PREDICTIONS} gives "
                 f"{accuracy:.4f}; one of them is another run's"
             )
-        float(result["seconds"]), float(result["tokens_per_second"]), int(result["parameters"]["embedding"])
-        str.join("", (result["task"], result["preset"], result["metric"], result["data"]["dev"]["sha256"]))
+        parameters = result["parameters"]
+        numbers = result["seconds"], result["tokens_per_second"], parameters["total"], parameters["embedding"]
+        texts = result["task"], result["preset"], result["metric"], result["data"]["dev"]["sha256"]
+        if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(t, str) for t in texts):
+            raise TypeError("a number or a text is of another type")
         return ComparedRun(run.path, _facts(run, result), int(result["seed"]), result, dev, scores, encoder)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
 
 
 def _facts(run: RunDirectory, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the run was made of but for its seed: preset, training rows, and the pretrained run that it started from.
+    """Return the facts that all runs of a group share: the preset without its seed, the training rows, the pretrained run.
 
     A null is left out, so that a key which an older recur did not have is no difference. Pretrained runs count as equal if
     they differ in their seed alone; one that can no longer be read counts by its path.

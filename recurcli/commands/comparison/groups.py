@@ -1,4 +1,4 @@
-"""Groups runs by preset over seeds, and finds what differs between the groups."""
+"""Groups runs that differ in their seed alone, and finds the preset keys in which the groups differ."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ class Group:
     """Runs that differ in their seed alone, sorted by seed."""
 
     name: str
-    """What tells this group from the others, in words."""
+    """The values of the preset keys in which this group differs from the others, as text."""
     values: Mapping[str, Any]
     """The keys that differ between the groups, with their values in this one; a key of another encoder is missing."""
     runs: Sequence[ComparedRun]
@@ -53,10 +53,7 @@ def _summary(scores: Sequence[float]) -> dict[str, Any]:
 
 
 def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], list[str], list[str]]:
-    """Return the groups, the best mean first, the keys that tell them apart, and other keys that differ.
-
-    See `differing_keys`.
-    """
+    """Return the groups, the best mean first, and the two lists of `differing_keys`."""
     members: dict[str, list[ComparedRun]] = {}
     for run in runs:
         members.setdefault(json.dumps(run.facts, sort_keys=True), []).append(run)
@@ -72,7 +69,7 @@ def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], l
 
 
 def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the keys that tell `facts` apart, of which none can be left out, and the other keys that differ.
+    """Return a minimal list of keys whose values distinguish all `facts`, and the other keys that differ.
 
     The encoder's name comes first. Keys of the encoder that another encoder does not have go with its name, so they are
     named only if they tell groups apart.
@@ -100,7 +97,12 @@ def _goes_with_another(key: str) -> bool:
     return key.startswith(("encoder.", "init.", "init "))
 
 
+def text_of(value: Any) -> str:
+    """Return a value of a preset as text; None is null, as in JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def _named(key: str, value: Any, *, short: bool) -> str:
     """Return a key and its value as a part of a group's name; `short`: only the last part of the key."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = text_of(value)
     return text if key == "encoder.name" else f"{key.rpartition('.')[2] if short else key}={text}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from recurcli.data.formats.rows import Record
-from recurcli.errors import ModelError, StorageError, UsageError, escaped
+from recurcli.errors import ModelError, StorageError, UsageError, escaped, refuse_both
 from recurcli.facts import Facts
 from recurcli.files import read_limited, write_atomically
 
@@ -72,8 +72,7 @@ class PredictionProgress:
 
 def refuse_output(output: Path, source: Path, *, overwrite: bool, resume: bool) -> None:
     """Raise UsageError if `output` is the input, an existing file without --overwrite, or in a missing folder."""
-    if resume and overwrite:
-        raise UsageError("--resume and --overwrite exclude each other")
+    refuse_both(resume=resume, overwrite=overwrite)
     if resume and is_stream(output):
         raise UsageError("--resume needs an output file, because a stream cannot be continued; name one with --output")
     if str(output) in _STANDARD:

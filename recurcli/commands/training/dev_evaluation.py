@@ -131,7 +131,7 @@ class DevEvaluation:
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
 
     def _test_report(self, encoder: np.ndarray, prior: Prior | None) -> dict[str, Any]:
-        """Return the metrics on the test rows, with floors and parts, from the encoder's logits (N, C)."""
+        """Return the test metrics of the model, with its floors and parts. `encoder` (N, C) are the logits of the encoder."""
         assert self.test is not None
         linear = None if self.linear is None else self.linear.logits(self.test.split.texts)
         report, facts = report_with_parts(encoder, linear, prior, self.test.labels, self.task, {})

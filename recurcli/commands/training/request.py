@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from recurcli.data.config import DataConfig
 from recurcli.distributed.group import current
-from recurcli.errors import ModelError, UsageError
+from recurcli.errors import ModelError, refuse_both
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import find_difference, require_same
 from recurcli.files import sha256_of
@@ -44,8 +44,7 @@ class TrainingRequest:
     """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 
     def __post_init__(self) -> None:
-        if self.resume and self.overwrite:
-            raise UsageError("--resume and --overwrite exclude each other; leave out one")
+        refuse_both(resume=self.resume, overwrite=self.overwrite)
 
 
 def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:

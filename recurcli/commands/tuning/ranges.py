@@ -12,6 +12,7 @@ from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError, escaped
 from recurcli.preset import Preset, ResolvedPreset, compose
 from recurcli.strict_yaml import parse_value
+from recurcli.validation import section_of
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -156,7 +157,7 @@ def _number_type(key: str, encoder: str) -> type[int] | type[float] | None:
             kind = encoder_class(encoder).Config
             continue
         kind = {field.name: field.type for field in dataclasses.fields(kind)}.get(part)
-        kind = next(filter(dataclasses.is_dataclass, get_args(kind)), kind)  # of `Section | None`
+        kind = section_of(kind) or kind
         if not dataclasses.is_dataclass(kind):
             break
     members = (kind, *get_args(kind))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recurcli.errors import UsageError
+from recurcli.errors import refuse_both
 from recurcli.preset import ResolvedPreset, compose
 
 
@@ -28,8 +28,7 @@ class TuningRequest:
     folder: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.resume and self.overwrite:
-            raise UsageError("--resume and --overwrite exclude each other; leave out one")
+        refuse_both(resume=self.resume, overwrite=self.overwrite)
         resolved = compose(self.preset, data=self.data, settings=self.settings)
         object.__setattr__(self, "resolved", resolved)
         object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")
