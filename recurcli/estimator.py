@@ -95,7 +95,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, texts: Rows) -> np.ndarray:
         """Return the probabilities (N, C) of the classes in the order of `classes_`. Raises as `predict` does."""
         check_is_fitted(self, "classes_")
-        return probabilities(self._predictor.logits(texts))
+        return probabilities(self._predictor.logits(texts), self._predictor.temperature)
 
     def save(self, path: str | Path) -> None:
         """Write the run directory of the fitted model, for `recurcli.load` and for `recur predict`.

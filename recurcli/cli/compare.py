@@ -29,7 +29,14 @@ def compare(
     output: Annotated[
         Path | None, typer.Option(help="Also write the table: .md, .tex (booktabs), .csv or .json.", metavar="FILE")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a page with scores, curves, tests and the rows that differ to this .html (needs [report]).",
+            metavar="FILE",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing --output or --report.")] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -46,9 +53,17 @@ def compare(
 
     if output is not None:
         comparison_files.require_table(output, overwrite=overwrite)
+    if report is not None:
+        from recurcli.display.report.page import require_report
+
+        require_report(report, overwrite=overwrite)
     result = progress.follow(command(runs, part=part, metric=metric), quiet=quiet)
     if output is not None:
         comparison_files.write_table(result, output)
+    if report is not None:
+        from recurcli.display.report.comparison import write_report
+
+        write_report(report, result)
     if json:
         tables.print_json(result)
     else:

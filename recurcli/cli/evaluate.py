@@ -1,7 +1,9 @@
 """The `recur eval` command: its options and help."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -43,6 +45,18 @@ def evaluate(
         Path | None,
         typer.Option(help="Draw the diagnosis into this .png, .svg or .pdf (needs [report]).", metavar="FILE"),
     ] = None,
+    errors: Annotated[
+        Path | None,
+        typer.Option(help="Write the rows that are predicted wrongly to this TSV, the surest first.", metavar="FILE"),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page with scores, curves, confusions, calibration and mistakes to this .html (needs [report]).",
+            metavar="FILE",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing --errors or --report.")] = False,
     json: Json = False,
     device: Device = None,
     precision: PrecisionOption = None,
@@ -52,14 +66,21 @@ def evaluate(
 ) -> None:
     """Score a trained classifier on labelled rows.
 
-    Accuracy, precision, recall and F1 by class, MCC, loss, and the confusion table. Computes in fp32 unless
+    Accuracy, precision, recall and F1 by class, MCC with 95 % intervals, loss, calibration, and the confusion table.
+    Computes in fp32 unless
     --precision says otherwise, so that no score depends on a row's neighbours. A file given with --data is scored
     whole, and the numbers of training and dev rows among its rows are reported; with --split dev or train, the file
     that the run was trained on is divided as in training. The columns of --data are those of the training,
     unless --text, --pair or --label name others.
     """
     from recurcli.commands.evaluate import evaluate as command
+    from recurcli.display.report.page import require_report
+    from recurcli.files import require_writable
 
+    if errors is not None:
+        require_writable(errors, overwrite=overwrite)
+    if report is not None:
+        require_report(report, overwrite=overwrite)
     events = command(
         run,
         split=split,
@@ -68,8 +89,10 @@ def evaluate(
         device=device or "auto",
         precision=precision or "fp32",
         batch_size=batch_size or 64,
-        diagnosed=diagnose,
+        diagnosed=diagnose or report is not None,
         plots=plots,
+        errors=errors,
+        report=_writer(report),
     )
     from recurcli.display import diagnosis, evaluation, progress, tables
 
@@ -80,3 +103,12 @@ def evaluate(
         evaluation.print_evaluation(result)
         if diagnose:
             diagnosis.print_diagnosis(result["diagnosis"])
+
+
+def _writer(report: Path | None) -> Callable[..., Any] | None:
+    """Return what writes the page of an evaluation to `report`; None if there is to be no page."""
+    if report is None:
+        return None
+    from recurcli.display.report.evaluation import write_report
+
+    return partial(write_report, report)

@@ -50,6 +50,10 @@ def predict(
     top_k: Annotated[
         int | None, typer.Option(help="Add the K best labels with their probabilities.", min=1, metavar="K")
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Leave `prediction` empty where the score is lower.", min=0, max=1, metavar="SCORE"),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a row that cannot be read.")] = False,
     unbuffered: Annotated[
         bool,
@@ -87,6 +91,7 @@ def predict(
         columns=ColumnOptions(text=text, pair=pair, id=id_column, header=header),
         probabilities=probabilities,
         top_k=top_k,
+        threshold=threshold,
         strict=strict,
         unbuffered=unbuffered,
         resume=resume,

@@ -57,7 +57,7 @@ def compare(paths: Sequence[Path], *, part: Part = "model", metric: str | None =
 def _result(
     found: Collected, groups: Sequence[Group], keys: tuple[list[str], list[str]], name: str, part: Part
 ) -> dict[str, Any]:
-    tests = _tests(groups, METRICS[name], name)
+    tests, intervals = _tests(groups, METRICS[name], name)
     smallest = [test["smallest_difference"] for test in tests if test["smallest_difference"] is not None]
     first = found.runs[0] if found.runs else None
     return {
@@ -68,7 +68,9 @@ def _result(
         "dev_sha256": None if first is None else first.result["data"]["dev"]["sha256"],
         "differences": keys[0],
         "other_differences": keys[1],
-        "groups": [group.to_json(name) for group in groups],
+        "groups": [
+            {**group.to_json(name), "interval": interval} for group, interval in zip(groups, intervals, strict=True)
+        ],
         "tests": tests,
         "smallest_difference": median(smallest) if smallest else None,
         "unfinished": found.unfinished,
@@ -76,10 +78,15 @@ def _result(
     }
 
 
-def _tests(groups: Sequence[Group], metric: Metric, name: str) -> list[dict[str, Any]]:
-    """Test each pair of groups: by McNemar's test for the accuracies of two single runs, else by a bootstrap."""
-    if len(groups) < 2 or metric.of_counts is None:
-        return []
+def _tests(
+    groups: Sequence[Group], metric: Metric, name: str
+) -> tuple[list[dict[str, Any]], list[tuple[float, float] | None]]:
+    """Test each pair of groups: by McNemar's test for the accuracies of two single runs, else by a bootstrap.
+
+    Returns the tests, and the 95 % interval of the mean of each group; None: the metric has no form for resamples.
+    """
+    if not groups or metric.of_counts is None:
+        return [], [None] * len(groups)
     import numpy as np
 
     runs = [run for group in groups for run in group.runs]
@@ -109,7 +116,12 @@ def _tests(groups: Sequence[Group], metric: Metric, name: str) -> list[dict[str,
         tests.append(test)
     for test, p_holm in zip(tests, holm([test["p_value"] for test in tests]), strict=True):
         test["p_holm"] = p_holm
-    return tests
+    none = np.zeros(1), np.zeros((1, resampled.shape[1]))  # what a group differs from by its own mean
+    means = [
+        bootstrap_difference(np.array(group.scores(name)), none[0], resampled[own], none[1])
+        for group, own in zip(groups, rows, strict=True)
+    ]
+    return tests, [(mean.low, mean.high) for mean in means]
 
 
 def _notes(runs: Sequence[ComparedRun], part: Part) -> Iterator[Note]:

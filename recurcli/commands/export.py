@@ -58,7 +58,9 @@ def _trained_run(run: Path, predictor: Predictor, data: Path | None, format: Exp
 
     config = data_config(run, data) if format.reads_data else RunDirectory(run).read_data_config()
     task = task_of(run, predictor)
-    return TrainedRun(run, task, config, predictor.model, predictor.tokenizer, predictor.prior, predict)
+    return TrainedRun(
+        run, task, config, predictor.model, predictor.tokenizer, predictor.prior, predictor.temperature, predict
+    )
 
 
 def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> None:

@@ -43,6 +43,8 @@ class PredictRequest:
     columns: ColumnOptions = field(default_factory=ColumnOptions)
     probabilities: bool = False
     top_k: int | None = None
+    threshold: float | None = None
+    """Rows with a lower score have no prediction; None: all rows have one."""
     strict: bool = False
     unbuffered: bool = False
     resume: bool = False
@@ -93,7 +95,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             delimiter=request.delimiter if format == records.format else None,
             probabilities=request.probabilities,
             top_k=request.top_k,
-            with_reason=whole is None or whole.faults > 0,
+            threshold=request.threshold,
+            with_reason=whole is None or whole.faults > 0 or request.threshold is not None,
         )
         progress = output.begin(**_facts(request, predictor, writer))
         for note in output.notes:
@@ -118,13 +121,16 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
                 raise DataError(progress.first_fault)
             pairs = [(text.text, text.pair) for text in texts]
             logits = yield from predictor.iter_logits(pairs, total=total, before=before)
-            predictions = zip(window, predictor.predictions(logits), texts, strict=True)
+            predictions = list(predictor.predictions(logits))
             output.write(
                 b"".join(
                     writer.row(number, record, prediction, text.fault)
-                    for number, (record, prediction, text) in enumerate(predictions, before)
+                    for number, (record, prediction, text) in enumerate(
+                        zip(window, predictions, texts, strict=True), before
+                    )
                 )
             )
+            progress.unlabelled += sum(map(writer.is_unsure, predictions))
             progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
             output.save(progress)
     predictor.dismiss()
@@ -135,6 +141,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     if progress.faults:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
         yield Note(f"{progress.first_fault}{rest}; labelled from the readable part", "warning")
+    if progress.unlabelled:
+        yield Note(f"{progress.unlabelled:,} rows have no prediction: their score is below {request.threshold:g}")
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the {predictor.cut_to} tokens")
 
@@ -176,6 +184,7 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> 
             "--header": columns.header,
             "--probabilities": request.probabilities,
             "--top-k": request.top_k,
+            "--threshold": request.threshold,
             "--strict": request.strict,
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),

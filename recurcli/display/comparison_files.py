@@ -38,7 +38,8 @@ def write_table(result: Mapping[str, Any], output: Path) -> None:
     write_atomically(output, FORMATS[output.suffix](result))
 
 
-def _group_rows(result: Mapping[str, Any]) -> Rows:
+def group_rows(result: Mapping[str, Any]) -> Rows:
+    """Return the table of the groups: what they are, their scores, and their costs."""
     keys, encoder = [*result["differences"], *result["other_differences"]], has_encoder_column(result)
     alone = ["encoder alone"] if encoder else []
     rows = [[*(keys or ["preset"]), "n", METRICS[result["metric"]].words, "best", *alone, *COSTS]]
@@ -55,12 +56,13 @@ def _group_rows(result: Mapping[str, Any]) -> Rows:
     return rows
 
 
-def _keys_of(result: Mapping[str, Any]) -> int:
+def keys_of(result: Mapping[str, Any]) -> int:
     """Return the number of columns that say what a group is."""
     return max(1, len(result["differences"]) + len(result["other_differences"]))
 
 
-def _test_rows(result: Mapping[str, Any]) -> Rows:
+def test_rows(result: Mapping[str, Any]) -> Rows:
+    """Return the table of the tests."""
     rows = [["A", "B", "A - B", "95 % interval", "test", "p", "p (Holm)"]]
     for test in result["tests"]:
         p_values = p_text(test["p_value"]), p_text(test["p_holm"])
@@ -78,9 +80,9 @@ def _markdown(result: Mapping[str, Any]) -> str:
         lines = ["| " + " | ".join(re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text) for text in row) + " |" for row in rows]
         return [lines[0], "|" + "---|" * left + "---:|" * (len(rows[0]) - left), *lines[1:]]
 
-    lines = drawn(_group_rows(result), _keys_of(result))
+    lines = drawn(group_rows(result), keys_of(result))
     if result["tests"]:
-        lines += ["", *drawn(_test_rows(result), 2), "", sentence_on_rows(result)]
+        lines += ["", *drawn(test_rows(result), 2), "", sentence_on_rows(result)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -108,10 +110,10 @@ def _latex(result: Mapping[str, Any]) -> str:
         begin = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
         return [*begin, lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
 
-    lines = [r"% needs \usepackage{booktabs}", *drawn(_group_rows(result), _keys_of(result))]
+    lines = [r"% needs \usepackage{booktabs}", *drawn(group_rows(result), keys_of(result))]
     if result["tests"]:
         note = _in_latex(sentence_on_rows(result))
-        lines += ["", *drawn(_test_rows(result), 2), *(["", f"% {note}"] if note else [])]
+        lines += ["", *drawn(test_rows(result), 2), *(["", f"% {note}"] if note else [])]
     return "\n".join(lines) + "\n"
 
 

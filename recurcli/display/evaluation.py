@@ -1,5 +1,6 @@
 """The report of `recur eval`: scores, classes, and which of them are taken for each other."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,22 +18,26 @@ MOST_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
 MOST_CLASSES = 20
 """Classes up to which the whole table is printed, if it fits."""
+PIPE_WIDTH = 80
+"""Columns that the whole table may have in a pipe, which has no width of its own."""
 
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
     """Print the metrics, the classes and the confusion table, in the width of the terminal."""
     report = result["metrics"]
-    summary = table("", "")
+    summary = table("", "", "95 % interval")
     for name, metric in METRICS.items():
-        summary.add_row(metric.words, f"{report[name]:.4f}")
+        limits = result["intervals"].get(name)
+        summary.add_row(metric.words, f"{report[name]:.4f}", limits and f"{limits[0]:.4f} to {limits[1]:.4f}")
     summary.add_row("loss", f"{report['loss']:.4f}")
+    summary.add_row("calibration error (ECE)", f"{result['calibration']['ece']:.4f}")
     add_floors(summary, result)
     classes = table("label", "precision", "recall", "F1", "rows", numbers=True)
     for name, scores in report["per_class"].items():
         row = [f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")]
         classes.add_row(cell(name), *row, f"{scores['support']:,}")
     title = heading(result["run"], result["split"], f"{result['rows']:,} rows")
-    show(title, summary, classes, *_confusions(report["names"], report["confusion"], console().width))
+    show(title, summary, classes, *_confusions(report["names"], report["confusion"], _width_of_screen()))
 
 
 def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> tuple[Text, Table]:
@@ -48,6 +53,10 @@ def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: in
             title = heading("confusion", "rows are true labels, columns are predictions")
             return title, _matrix(rows, columns, counts)
     return heading("confusion", "the most frequent; --json has all"), _largest(names, counts)
+
+
+def _width_of_screen() -> int:
+    return console().width if sys.stdout.isatty() else PIPE_WIDTH
 
 
 def _width(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> int:

@@ -94,9 +94,9 @@ def iter_logits(
     return config.ranks.combine(logits)
 
 
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Return the softmax of the logits (N, C); after training with the hinge loss they are not calibrated."""
-    return torch.from_numpy(logits).softmax(dim=1).numpy()
+def probabilities(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Return softmax(logits / temperature) of the logits (N, C)."""
+    return torch.from_numpy(logits / temperature).softmax(dim=1).numpy()
 
 
 def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""The report on a model with a prior: the metrics of the sum, and of the encoder and the linear model alone."""
+"""The report on a model: metrics and calibration and, with a prior, the metrics of encoder and linear model alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from recurcli.data.tasks import Task
+from recurcli.evaluation.calibration import calibration_of
 from recurcli.evaluation.inference import report_of
 from recurcli.evaluation.metrics import Report, accuracy_floors
 from recurcli.linear.prior import Prior
@@ -18,18 +19,20 @@ def report_with_parts(
     labels: Sequence[str],
     task: Task,
     known: Mapping[str, float],
+    temperature: float = 1.0,
 ) -> tuple[Report, dict[str, Any]]:
     """Return the report on the model that has the logits `encoder` and `linear` (each N, C), and facts for the JSON.
 
-    The facts are the `floors` (`known`: the task's own) and, if there is a prior, its weights and the scores of both parts
-    alone. Without a prior, `linear` is a floor only; None: there is no linear model.
+    The facts are the `floors` (`known`: the task's own), the `calibration` at the `temperature` of the model and, if there is
+    a prior, its weights and the scores of both parts alone. Without a prior, `linear` is a floor only; None: there is no
+    linear model.
     """
-    report = report_of(encoder, labels, task)
-    if linear is None:
-        return report, {"floors": accuracy_floors(labels, None, known)}
-    floor = report_of(linear, labels, task)
+    report, logits = report_of(encoder, labels, task), encoder
+    floor = None if linear is None else report_of(linear, labels, task)
     facts: dict[str, Any] = {"floors": accuracy_floors(labels, floor, known)}
     if prior is not None:
+        assert linear is not None and floor is not None, "a prior has a linear model"
         facts |= {"prior": prior.to_json(), "parts": {"encoder": report.scores(), "linear": floor.scores()}}
-        report = report_of(prior.join(encoder, linear), labels, task)
-    return report, facts
+        logits = prior.join(encoder, linear)
+        report = report_of(logits, labels, task)
+    return report, {**facts, "calibration": calibration_of(logits, np.array(task.targets(labels)), temperature)}

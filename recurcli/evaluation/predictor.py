@@ -16,7 +16,7 @@ from recurcli.events import RowsDone
 from recurcli.linear.prior import Prior
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import build_trained_classifier, read_model, read_prior
+from recurcli.runs.model_files import build_trained_classifier, read_model, read_prior, read_temperature
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 Text = str | tuple[str, str | None]
@@ -44,11 +44,14 @@ class Predictor:
         config: InferenceConfig,
         run: Path | None = None,
         prior: Prior | None = None,
+        temperature: float = 1.0,
     ) -> None:
         self.run = run
         """The run directory of the model; None if it is not known."""
         self.prior = prior
         """The linear model whose logits are added to the encoder's; None: there is none."""
+        self.temperature = temperature
+        """The probabilities are softmax(logits / temperature); 1 if there is a prior, whose weights are fitted instead."""
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
@@ -74,7 +77,9 @@ class Predictor:
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
         prior = read_prior(files.path, len(files.config.labels)) if ranks.is_main else None
-        return cls(build_trained_classifier(files, config.device), files.tokenizer, config, files.path, prior)
+        temperature = 1.0 if prior else read_temperature(files.path)
+        model = build_trained_classifier(files, config.device)
+        return cls(model, files.tokenizer, config, files.path, prior, temperature)
 
     @property
     def cut_to(self) -> str:
@@ -108,7 +113,7 @@ class Predictor:
 
     def predictions(self, logits: np.ndarray) -> Iterator[Prediction]:
         """Yield the Prediction of each row of `logits` (N, C)."""
-        rows = probabilities(logits)
+        rows = probabilities(logits, self.temperature)
         for best, row in zip(rows.argmax(axis=1).tolist(), rows.tolist(), strict=True):
             yield Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))
 
@@ -142,15 +147,21 @@ class Predictor:
         self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
     ) -> Generator[RowsDone, None, np.ndarray]:
         """Return the logits of the encoder alone, as `iter_logits` does."""
-        return (yield from iter_logits(self.model, self._encode(texts), self.config, total=total, before=before))
+        return (yield from self.iter_token_logits(self.encode(texts), total=total, before=before))
+
+    def iter_token_logits(
+        self, tokens: Tokens, *, total: int | None = None, before: int = 0
+    ) -> Generator[RowsDone, None, np.ndarray]:
+        """Return the logits of the encoder alone for the `tokens` of `encode`, as `iter_logits` does."""
+        return (yield from iter_logits(self.model, tokens, self.config, total=total, before=before))
 
     def linear_logits(self, texts: Sequence[Text]) -> np.ndarray:
         """Return the logits (N, C) of the prior's linear model alone."""
         assert self.prior is not None
         return self.prior.linear.logits(_as_pairs(texts))
 
-    def _encode(self, texts: Sequence[Text]) -> Tokens:
-        """Tokenise `texts` and broadcast the tokens to the other ranks."""
+    def encode(self, texts: Sequence[Text]) -> Tokens:
+        """Tokenise `texts`, count those that are truncated, and broadcast the tokens to the other ranks."""
         tokens = self.tokenizer.encode(_as_pairs(texts), self.model.config.max_length)
         self.truncated += tokens.truncated
         self.config.ranks.broadcast([len(tokens), len(tokens.ids)])

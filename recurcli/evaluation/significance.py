@@ -3,16 +3,18 @@
 N rows, R runs, B resamples, C classes. numpy and scipy are imported when a test is computed, not with this module.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 from recurcli.evaluation.counts import ClassCounts, OfCounts, accuracy_of
+from recurcli.evaluation.metrics import Metric
 
 if TYPE_CHECKING:
     import numpy as np
 
 RESAMPLES = 10_000
+RESAMPLES_OF_INTERVALS = 2_000
 LEVEL, POWER = 0.05, 0.8
 """The significance level of the tests and intervals, and the power behind `smallest_difference`."""
 CELLS_AT_ONCE = 4_000_000
@@ -61,6 +63,14 @@ def smallest_difference(rows_error: float) -> float:
     return (normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(POWER)) * rows_error
 
 
+def share_interval(hits: int, rows: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share of `hits` in `rows` (Wilson 1927)."""
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, rows).proportion_ci(1 - LEVEL, method="wilson")
+    return float(found.low), float(found.high)
+
+
 def resampled_scores(
     metric: OfCounts, labels: "np.ndarray", predictions: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> "np.ndarray":
@@ -72,10 +82,37 @@ def resampled_scores(
 
     if metric is accuracy_of:  # right or wrong is all that counts, and leaves fewer different rows
         predictions, labels = (predictions != labels).astype(np.int64), np.zeros_like(labels)
+    parts = [[metric(counts) for counts in runs] for runs in _resampled_counts(labels, predictions, resamples, seed)]
+    return np.concatenate(parts, axis=1)
+
+
+def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: "np.ndarray") -> dict[str, list[float]]:
+    """Return the 95 % interval [low, high] of each metric that has a form for resamples, by name.
+
+    `labels` and `predictions` (N,) are class indices. The limits are percentiles over RESAMPLES_OF_INTERVALS drawings of N
+    rows with replacement, so they hold for this model and say nothing of other seeds.
+    """
+    import numpy as np
+
+    drawn = list(_resampled_counts(labels, predictions[None], RESAMPLES_OF_INTERVALS, 0))
+    limits = [LEVEL / 2, 1 - LEVEL / 2]
+    return {
+        name: np.quantile(np.concatenate([metric.of_counts(counts) for [counts] in drawn]), limits).tolist()
+        for name, metric in metrics.items()
+        if metric.of_counts is not None
+    }
+
+
+def _resampled_counts(
+    labels: "np.ndarray", predictions: "np.ndarray", resamples: int, seed: int
+) -> Iterator[list[ClassCounts]]:
+    """Yield the counts of each run (R) on some resamples at a time, of the arguments of `resampled_scores`."""
+    import numpy as np
+
     rows, kinds = np.unique(np.vstack([labels, predictions]), axis=1, return_inverse=True)
     kinds = kinds.ravel()  # (N,), the place of each row among K kinds of rows
     label, *predicted = ((row[:, None] == np.arange(rows.max() + 1)).astype(float) for row in rows)  # (K, C) each
-    generator, scores = np.random.default_rng(seed), np.empty((len(predicted), resamples))
+    generator = np.random.default_rng(seed)
     step = max(1, CELLS_AT_ONCE // len(label))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
@@ -83,10 +120,7 @@ def resampled_scores(
         for resample in drawn:
             resample[:] = np.bincount(kinds[generator.integers(len(kinds), size=len(kinds))], minlength=len(label))
         support = drawn @ label
-        for run, column in enumerate(predicted):
-            counts = ClassCounts(drawn @ (label * column), drawn @ column, support)
-            scores[run, start : start + size] = metric(counts)
-    return scores
+        yield [ClassCounts(drawn @ (label * column), drawn @ column, support) for column in predicted]
 
 
 def bootstrap_difference(

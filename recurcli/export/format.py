@@ -27,6 +27,8 @@ class TrainedRun:
     tokenizer: Tokenizer
     prior: Prior | None
     """The linear model whose logits are added to the encoder's; None: there is none."""
+    temperature: float
+    """The probabilities are softmax(logits / temperature)."""
     predict: Callable[[Texts, int, int], Generator[RowsDone, None, list[str]]]
     """Predicts labels. Arguments: the texts, and for RowsDone the numbers of all rows and of earlier rows."""
 

@@ -38,7 +38,7 @@ def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, Non
     if len(runs) != 1:
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
-    weights = (1.0, 0.0) if run.prior is None else (run.prior.encoder_weight, run.prior.linear_weight)
+    weights = (1 / run.temperature, 0.0) if run.prior is None else (run.prior.encoder_weight, run.prior.linear_weight)
     if weights[0]:
         _require_packages()
         require_exportable(run.model)

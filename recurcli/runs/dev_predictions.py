@@ -42,6 +42,19 @@ def read_dev_predictions(folder: Path, part: Part) -> DevPredictions:
     return DevPredictions(ids, labels, predictions, names)
 
 
+def read_dev_texts(folder: Path) -> list[tuple[str, str | None]]:
+    """Read the texts of the dev rows, in the order of `read_dev_predictions`; [] if a run of an older recur has none.
+
+    Raises ModelError if they are damaged.
+    """
+    path = folder / PREDICTIONS
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+        return [(str(row["text"]), row.get("pair")) for row in rows if "text" in row]
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise ModelError(f"{path}: is damaged") from None
+
+
 def _row(line: str, part: Part) -> dict[str, Any]:
     """Return id, label and prediction of a line. The probabilities are parsed only where they are needed."""
     head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped

@@ -24,7 +24,7 @@ from recurcli.linear.prior import Prior
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
-from recurcli.runs.run_directory import LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
+from recurcli.runs.run_directory import CALIBRATION, LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
 from recurcli.tokens.tokenizer import Tokenizer
 
 LARGEST_WEIGHT = 1e6
@@ -53,7 +53,7 @@ def write_model(
 
     `linear` None: a linear model that is already there stays.
     """
-    for name in (MANIFEST, PRIOR, PREDICTIONS):  # the last two belong to the model before
+    for name in (MANIFEST, PRIOR, CALIBRATION, PREDICTIONS):  # the last three belong to the model before
         (folder / name).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())
@@ -100,9 +100,33 @@ def read_prior(folder: Path, num_classes: int) -> Prior | None:
     return Prior(linear, *weights, rows)
 
 
+def write_temperature(folder: Path, temperature: float, rows: int) -> None:
+    """Write calibration.json beside the model, and list it in the manifest. `rows` is the number of dev rows that gave it."""
+    content = {"temperature": temperature, "fitted_on": "dev", "rows": rows}
+    write_atomically(folder / CALIBRATION, to_json(content))
+    _list_files(folder)
+
+
+def read_temperature(folder: Path) -> float:
+    """Read the temperature of a run that `read_model` has verified; 1 if its manifest lists none.
+
+    Raises ModelError if it is damaged.
+    """
+    path = folder / CALIBRATION
+    if CALIBRATION not in read_manifest(folder):
+        return 1.0
+    try:
+        temperature = float(json.loads(read_limited(path, limit=1 << 16))["temperature"])
+        if not 1e-6 <= temperature <= 1e6:
+            raise ValueError("the temperature must lie between 1e-6 and 1e6")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{path}: is damaged: {escaped(error)}") from None
+    return temperature
+
+
 def _list_files(folder: Path) -> None:
     """Write the manifest of the model and of all that belongs to it."""
-    more = [name for name in (LINEAR_MODEL, PRIOR, PREDICTIONS) if (folder / name).is_file()]
+    more = [name for name in (LINEAR_MODEL, PRIOR, CALIBRATION, PREDICTIONS) if (folder / name).is_file()]
     write_manifest(folder, (*MODEL_FILES, *more))
 
 
@@ -112,18 +136,20 @@ def write_predictions(
     labels: Sequence[str],
     names: Sequence[str],
     probabilities: Mapping[str, Sequence[Sequence[float]]],
+    texts: Sequence[tuple[str, str | None]],
 ) -> None:
     """Write predictions.dev.jsonl and list it in the manifest.
 
-    A line has the row's label, its prediction, and under each key of `probabilities` (N, C) those of all `names`. The
-    prediction is the most probable name under the first key.
+    A line has the row's label, its prediction, under each key of `probabilities` (N, C) those of all `names`, and its text
+    and second text. The prediction is the most probable name under the first key.
     """
     first = next(iter(probabilities))
     lines = []
-    for row, (row_id, label) in enumerate(zip(ids, labels, strict=True)):
+    for row, (row_id, label, (text, pair)) in enumerate(zip(ids, labels, texts, strict=True)):
         shares = {key: dict(zip(names, map(float, rows[row]), strict=True)) for key, rows in probabilities.items()}
         prediction = max(names, key=shares[first].__getitem__)
-        line = {"id": row_id, "label": label, "prediction": prediction, **shares}
+        line = {"id": row_id, "label": label, "prediction": prediction, **shares, "text": text}
+        line |= {} if pair is None else {"pair": pair}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     write_atomically(folder / PREDICTIONS, "".join(lines))
     _list_files(folder)

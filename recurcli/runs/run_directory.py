@@ -28,7 +28,21 @@ LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
 PRIOR = "prior.json"
 """The weights of encoder and linear model, if their logits are joined."""
-CONTENTS = (PRESET, *MODEL_FILES, LINEAR_MODEL, PRIOR, MANIFEST, METRICS, PREDICTIONS, RESULT, MODEL_CARD, CHECKPOINTS)
+CALIBRATION = "calibration.json"
+"""The temperature of the probabilities, if there is no prior, whose weights are fitted to the same end."""
+CONTENTS = (
+    PRESET,
+    *MODEL_FILES,
+    LINEAR_MODEL,
+    PRIOR,
+    CALIBRATION,
+    MANIFEST,
+    METRICS,
+    PREDICTIONS,
+    RESULT,
+    MODEL_CARD,
+    CHECKPOINTS,
+)
 """All files that a run writes, except its lock."""
 LOCK = ".lock"
 RunStatus = Literal["new", "unfinished", "finished"]
@@ -208,6 +222,16 @@ class RunDirectory:
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue
         write_atomically(self.metrics, b"".join(kept))
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return the lines of metrics.jsonl, without those that are incomplete; [] if there is no file."""
+        lines: list[dict[str, Any]] = []
+        for line in self.metrics.read_bytes().split(b"\n") if self.metrics.is_file() else ():
+            with contextlib.suppress(ValueError, RecursionError):
+                read = json.loads(line)
+                if isinstance(read, dict) and "step" in read:
+                    lines.append(read)
+        return lines
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl and fsync it, so that a later checkpoint can rely on it."""

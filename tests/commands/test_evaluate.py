@@ -44,9 +44,11 @@ def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
     code, out, err = recur("eval", trained)
     assert code == 0
     assert err == ""
-    report = json.loads(recur("eval", trained, "--json")[1])["metrics"]
+    found = json.loads(recur("eval", trained, "--json")[1])
+    report, (low, high) = found["metrics"], found["intervals"]["accuracy"]
     lines = [line.split() for line in out.splitlines()]
-    assert ["accuracy", f"{report['accuracy']:.4f}"] in lines
+    assert ["accuracy", f"{report['accuracy']:.4f}", f"{low:.4f}", "to", f"{high:.4f}"] in lines
+    assert ["calibration", "error", "(ECE)", f"{found['calibration']['ece']:.4f}"] in lines
     assert ["loss", f"{report['loss']:.4f}"] in lines
     scores = report["per_class"]["101"]
     assert ["101", *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), str(scores["support"])] in lines
@@ -193,6 +195,11 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
 # --- the table of confusions, in the terminal's width
 
 
+def evaluation(run: str, report: dict[str, Any]) -> dict[str, Any]:
+    rows = sum(map(sum, report["confusion"]))
+    return {"run": run, "split": "dev", "rows": rows, "metrics": report, "intervals": {}, "calibration": {"ece": 0.1}}
+
+
 def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
     """What eval prints on a terminal of `width` columns about a model that takes each class for the next one at times."""
     labels = [name for name in names for _ in range(1200)]
@@ -201,7 +208,7 @@ def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    print_evaluation({"run": "runs/[red]x[/]", "split": "dev", "rows": len(labels), "metrics": report})
+    print_evaluation(evaluation("runs/[red]x[/]", report))
     out = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
     assert "runs/[red]x[/]" in out
     return out.partition("confusion")[2]
@@ -239,10 +246,42 @@ def test_what_does_not_fit_is_a_list_of_the_most_frequent(
 def test_a_pipe_gets_no_table_of_more_than_twenty_classes(capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"class {number}" for number in range(21)]
     report = classification_report(names, [*names[1:], names[0]], names, loss=1.0).to_json()
-    print_evaluation({"run": "runs/x", "split": "dev", "rows": 21, "metrics": report})
+    print_evaluation(evaluation("runs/x", report))
     out = capsys.readouterr().out.partition("confusion")[2]
     assert "--json has all" in out
     assert max(map(len, out.splitlines())) < 80
+
+
+def test_a_pipe_gets_the_most_confused_pairs_instead_of_a_wide_table(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"a class with a long name {number}" for number in range(18)]
+    report = classification_report(names, [*names[1:], names[0]], names, loss=1.0).to_json()
+    report["confusion"] = [[12_000 * count for count in row] for row in report["confusion"]]
+    print_evaluation(evaluation("runs/x", report))
+    out = capsys.readouterr().out.partition("confusion")[2]
+    assert "--json has all" in out
+    assert max(map(len, out.splitlines())) < 100
+
+
+def test_mistakes_in_a_file_the_surest_first(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    texts = (("龙\t龙\\\n马", "100"), ("鼠牛", "102"), ("猴鸡猴鸡", "102"))
+    write_rows(tmp_path / "d.json", [{"id": n, "sentence": t, "label": label} for n, (t, label) in enumerate(texts, 7)])
+    code, _, err = recur("eval", trained, "--data", tmp_path / "d.json", "--errors", tmp_path / "e.tsv")
+    assert code == 0, err
+    assert f"{tmp_path / 'e.tsv'}: 2 rows that are predicted wrongly" in err
+    head, *lines = (tmp_path / "e.tsv").read_text(encoding="utf-8").splitlines()
+    assert head.split("\t") == ["id", "label", "prediction", "score", "label_probability", "text"]
+    found = [line.split("\t") for line in lines]
+    assert {fields[0] for fields in found} == {"7", "8"}
+    assert next(fields[-1] for fields in found if fields[0] == "7") == r"龙\t龙\\n马"
+    predicted = jsonl_of(recur("predict", trained, tmp_path / "d.json", "--text", "sentence", "--precision", "fp32")[1])
+    scores = {str(row["id"]): row["score"] for row in predicted}
+    assert [float(fields[3]) for fields in found] == sorted((scores["7"], scores["8"]), reverse=True)
+    assert recur("eval", trained, "--errors", tmp_path / "e.tsv")[0] == 2, "it exists"
+    assert recur("eval", trained, "--errors", tmp_path / "e.tsv", "--overwrite")[0] == 0
+
+
+def jsonl_of(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def test_a_linear_model_that_the_manifest_does_not_list_is_not_read(

@@ -299,7 +299,7 @@ def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) ->
     assert [line["id"] for line in found] == [7, "x8", 2]
     assert all(list(line) == ["id", "label"] for line in found)
     for options, reason in (
-        (["--format", "clue", "--top-k", 2], "leave out --probabilities and --top-k"),
+        (["--format", "clue", "--top-k", 2], "leave out --probabilities, --top-k and --threshold"),
         (["--id", "id"], "--id belongs to --format clue"),
     ):
         code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)

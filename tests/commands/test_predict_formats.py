@@ -88,7 +88,15 @@ def test_a_label_that_holds_the_delimiter_of_a_tsv_stays_one_field() -> None:
     columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
     for delimiter, shown in ((";", "a\\x3bb\tc"), (None, "a;b\\tc")):
         writer = RowWriter(
-            "tsv", columns, ["x"], name="x", delimiter=delimiter, probabilities=False, top_k=None, with_reason=False
+            "tsv",
+            columns,
+            ["x"],
+            name="x",
+            delimiter=delimiter,
+            probabilities=False,
+            threshold=None,
+            top_k=None,
+            with_reason=False,
         )
         row = writer.row(0, Record(1, {"1": "text"}), Prediction("a;b\tc", 0.5, {"x": 1.0}), None).decode()
         assert row == (delimiter or "\t").join(["text", shown, "0.500000"]) + "\n"

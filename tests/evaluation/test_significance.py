@@ -8,8 +8,10 @@ from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import (
     bootstrap_difference,
     holm,
+    intervals,
     mcnemar,
     resampled_scores,
+    share_interval,
     smallest_difference,
 )
 
@@ -134,3 +136,28 @@ def test_the_smallest_difference_is_found_four_times_in_five() -> None:
     found = smallest_difference(0.01)
     assert found == pytest.approx(0.02802, abs=1e-5)
     assert 1 - NormalDist(found, 0.01).cdf(0.01 * NormalDist().inv_cdf(0.975)) == pytest.approx(0.8)
+
+
+def test_intervals_of_one_model_are_those_of_its_resampled_scores() -> None:
+    generator = np.random.default_rng(3)
+    labels = generator.integers(3, size=400)
+    predictions = np.where(generator.random(400) < 0.7, labels, generator.integers(3, size=400))
+    found = intervals(METRICS, labels, predictions)
+    assert set(found) == set(SCORED)
+    accuracy = float((labels == predictions).mean())
+    error = 1.96 * (accuracy * (1 - accuracy) / 400) ** 0.5
+    assert found["accuracy"] == pytest.approx([accuracy - error, accuracy + error], abs=0.006)
+    for name, limits in found.items():
+        metric = METRICS[name].of_counts
+        assert metric is not None
+        drawn = resampled_scores(metric, labels, predictions[None], resamples=2000, seed=1)
+        assert limits == pytest.approx(np.quantile(drawn, [0.025, 0.975]).tolist(), abs=0.01)
+
+
+def test_the_interval_of_a_share_is_wilsons() -> None:
+    z, hits, rows = 1.959964, 9, 12
+    centre = (hits + z**2 / 2) / (rows + z**2)
+    width = z / (rows + z**2) * (hits * (rows - hits) / rows + z**2 / 4) ** 0.5
+    assert share_interval(hits, rows) == pytest.approx((centre - width, centre + width), abs=1e-6)
+    low, high = share_interval(0, 5)
+    assert low == 0 and 0.3 < high < 0.6

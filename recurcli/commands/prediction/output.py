@@ -33,6 +33,8 @@ class PredictionProgress:
     faults: int = 0
     """Number of rows that could not be read completely."""
     first_fault: str | None = None
+    unlabelled: int = 0
+    """Number of rows whose score was below the threshold."""
     truncated: int = 0
     """Number of rows that were truncated to the model's max_length tokens."""
     input_sha256: str = _EMPTY

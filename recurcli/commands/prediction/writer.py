@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from recurcli.data.formats.rows import Record
+from recurcli.data.formats.separated import escapes_of
 from recurcli.data.input_columns import InputColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import Prediction
@@ -39,17 +40,20 @@ class RowWriter:
     """Separator of the fields of a TSV or CSV; None: TAB or a comma."""
     probabilities: bool
     top_k: int | None
+    threshold: float | None
+    """A row with a lower score has no prediction; None: every row has one."""
     with_reason: bool
-    """Whether a TSV or CSV has a last column `reason` for faults; in JSON lines only faulty rows have that key."""
+    """Whether a TSV or CSV has a last column `reason`; in JSON lines only rows with a reason have that key."""
 
     def __post_init__(self) -> None:
-        if self.format == "clue" and (self.probabilities or self.top_k):
-            raise UsageError("--format clue holds labels only; leave out --probabilities and --top-k")
+        if self.format == "clue" and (self.probabilities or self.top_k or self.threshold is not None):
+            raise UsageError(
+                "--format clue has a label for each row; leave out --probabilities, --top-k and --threshold"
+            )
         if self.format != "clue" and self.columns.id is not None:
             raise UsageError("--id belongs to --format clue; the other formats keep all columns of the input")
         self._mark = self.delimiter or ("\t" if self.format == "tsv" else ",")
-        escape = "\\t" if self._mark == "\t" else f"\\x{ord(self._mark):02x}"
-        self._escapes = str.maketrans({"\n": "\\n", "\r": "\\r", self._mark: escape})
+        self._escapes = escapes_of(self._mark)
         self._best = min(self.top_k or 0, len(self.labels))
         self._added = set() if self.format == "clue" else {*ADDED, *self._more_names()}
         names = self.columns.names
@@ -83,13 +87,17 @@ class RowWriter:
             return _json_line({"id": self._id(record, number), "label": prediction.label})
         if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
             fault = fault or f"has the key '{escaped(min(late))}', which the first rows lack, so it has no column"
+        if self.is_unsure(prediction):
+            unsure = f"the score is below {self.threshold:g}"
+            fault = f"{fault}; {unsure}" if fault else unsure
         best = nlargest(self._best, prediction.probabilities.items(), key=itemgetter(1)) if self._best else []
         if self.format == "jsonl":
             return self._json_row(record, prediction, best, fault)
         values = [record.fields.get(key, "") for key in self.columns.keys]
         if self.columns.typed:
             values = [_as_text(value) for value in values]
-        added = [prediction.label, f"{prediction.score:.6f}"]
+        label = "" if self.is_unsure(prediction) else prediction.label
+        added = [label, f"{prediction.score:.6f}"]
         added += [text for label, share in best for text in (label, f"{share:.6f}")]
         if self.probabilities:
             added += [f"{share:.6f}" for share in prediction.probabilities.values()]
@@ -98,6 +106,10 @@ class RowWriter:
         elif fault:
             raise DataError(f"{self.name}:{record.line}: {fault}; the file was changed while it was read")
         return self._line(values, added)
+
+    def is_unsure(self, prediction: Prediction) -> bool:
+        """Whether the score is below the threshold."""
+        return self.threshold is not None and prediction.score < self.threshold
 
     @property
     def _separated(self) -> bool:
@@ -130,7 +142,8 @@ class RowWriter:
         if self.columns.typed:
             self.refuse_added(record.fields)
             fields = record.fields
-        line: dict[str, Any] = {"prediction": prediction.label, "score": round(prediction.score, 6)}
+        label = None if self.is_unsure(prediction) else prediction.label
+        line: dict[str, Any] = {"prediction": label, "score": round(prediction.score, 6)}
         if best:
             line["top"] = [{"label": label, "score": round(share, 6)} for label, share in best]
         if self.probabilities:

@@ -14,6 +14,7 @@ from recurcli.cache import cached
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, ModelError, StorageError
+from recurcli.evaluation.calibration import fit_temperature
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
 from recurcli.evaluation.parts import report_with_parts
 from recurcli.events import Note
@@ -21,7 +22,7 @@ from recurcli.linear.config import PriorConfig
 from recurcli.linear.model import FORMAT, LinearModel
 from recurcli.linear.prior import Prior
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import write_predictions, write_prior
+from recurcli.runs.model_files import write_predictions, write_prior, write_temperature
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
 from recurcli.training.session import StopRequest
@@ -103,7 +104,7 @@ class DevEvaluation:
         return DevScore(*self.inference.ranks.broadcast(score))
 
     def write_report(self, folder: Path) -> dict[str, Any]:
-        """Write predictions.dev.jsonl and, for a prior, prior.json in `folder` (rank 0). Returns the metrics for result.json.
+        """Write predictions.dev.jsonl, and prior.json or calibration.json, in `folder` (rank 0). Returns facts for result.json.
 
         Raises StopTraining if a rank has received a signal to stop.
         """
@@ -113,28 +114,33 @@ class DevEvaluation:
             return {}
         names, labels = self.task.labels, self.dev.labels
         linear = prior = None
+        targets, temperature = np.array(self.task.targets(labels)), 1.0
         logits = {"": encoder}
         if self.linear is not None:
             linear = self.linear.logits(self.dev.split.texts)
             if self.prior is not None:
-                prior = Prior.fit(self.linear, (encoder, linear), np.array(self.task.targets(labels)), self._rank)
+                prior = Prior.fit(self.linear, (encoder, linear), targets, self._rank)
                 write_prior(folder, prior)
                 logits = {"": prior.join(encoder, linear), "encoder_": encoder, "linear_": linear}
-        report, facts = report_with_parts(encoder, linear, prior, labels, self.task, self.task.floors)
+        if prior is None:
+            temperature = fit_temperature(encoder, targets)
+            write_temperature(folder, temperature, len(labels))
+            logits[""] = encoder / temperature
+        report, facts = report_with_parts(encoder, linear, prior, labels, self.task, self.task.floors, temperature)
         ids = [example.id for example in self.dev.split.examples]
         shares = {f"{part}probabilities": probabilities(values).tolist() for part, values in logits.items()}
-        write_predictions(folder, ids, labels, names, shares)
+        write_predictions(folder, ids, labels, names, shares, self.dev.split.texts)
         if self.linear is not None:
             facts["linear_floor"] = self.linear.facts()
         if tested is not None:
-            facts["test"] = self._test_report(tested, prior)
+            facts["test"] = self._test_report(tested, prior, temperature)
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
 
-    def _test_report(self, encoder: np.ndarray, prior: Prior | None) -> dict[str, Any]:
+    def _test_report(self, encoder: np.ndarray, prior: Prior | None, temperature: float) -> dict[str, Any]:
         """Return the test metrics of the model, with its floors and parts. `encoder` (N, C) are the logits of the encoder."""
         assert self.test is not None
         linear = None if self.linear is None else self.linear.logits(self.test.split.texts)
-        report, facts = report_with_parts(encoder, linear, prior, self.test.labels, self.task, {})
+        report, facts = report_with_parts(encoder, linear, prior, self.test.labels, self.task, {}, temperature)
         facts.pop("prior", None)  # stands beside the dev metrics
         return {**report.to_json(), **facts}
 

@@ -17,6 +17,13 @@ LINES_LIKE_ROWS = 4
 """Most lines after the first of a quoted field if each line has the right number of fields."""
 
 
+def escapes_of(delimiter: str) -> dict[int, str]:
+    """Return a table for `str.translate` that escapes line ends and the delimiter: \\n, \\r, \\t, or \\x3b for a semicolon."""
+    return str.maketrans(
+        {"\n": "\\n", "\r": "\\r", delimiter: "\\t" if delimiter == "\t" else f"\\x{ord(delimiter):02x}"}
+    )
+
+
 class Fields(NamedTuple):
     """One row: the number of its first line, the fields that could be read, and the reason why it cannot be used."""
 

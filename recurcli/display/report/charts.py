@@ -1,0 +1,149 @@
+"""The plots of a report, as SVG for an HTML page. Their lines and text have the colour of the page's text, light or dark."""
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+INK = "#010203"
+"""The colour of lines and text while matplotlib draws; the page replaces it by its own."""
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
+"""Paul Tol's bright scheme, which is distinct in all kinds of colour blindness."""
+WIDTH = 5.6
+"""Inches of a plot; a wide page shows it in its size, a phone shrinks it."""
+_SETTINGS = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+}
+
+
+class Scores(NamedTuple):
+    """A line of `score_chart`."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    dots: Sequence[float] = ()
+    """The scores of single runs."""
+
+
+class Curve(NamedTuple):
+    """A line of `curve_chart`."""
+
+    name: str
+    steps: Sequence[int]
+    values: Sequence[float]
+    colour: int = 0
+    """Its place in COLOURS; curves of one colour have one name in the legend."""
+
+
+@contextmanager
+def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
+    """Give a matplotlib Figure of `height` inches to draw on, and a list that then holds its SVG; `title` is read aloud."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    made: list[str] = []
+    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": title}):  # so that no id is in two plots
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure.patch.set_alpha(0)
+        yield figure, made
+        for axis in figure.axes:
+            axis.patch.set_alpha(0)
+        paper = io.StringIO()
+        figure.savefig(paper, format="svg", metadata={"Date": None})
+    made.append(_inline(paper.getvalue(), title))
+
+
+def _inline(svg: str, title: str) -> str:
+    """Return matplotlib's SVG without its prologue, fixed size and numbered ids, its text in the colour of the page."""
+    from markupsafe import escape
+
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"([^>]*?) width="[^"]*"', r"\1\2", svg, count=1)
+    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"([^>]*?) height="[^"]*"', r"\1\2", svg, count=1)
+    svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)  # figure_1, text_2, …: the same in each plot
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+    return svg.replace(INK, "currentColor")
+
+
+def score_chart(scores: Sequence[Scores], floors: Mapping[str, float], metric: str) -> str:
+    """Draw a score with its interval a line, and each floor as a vertical line."""
+    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(floors), f"{metric} with 95 % intervals and floors") as (
+        figure,
+        made,
+    ):
+        axis = figure.subplots()
+        for place, line in enumerate(reversed(scores)):
+            axis.plot([line.low, line.high], [place, place], color=COLOURS[0], linewidth=2)
+            axis.plot(line.dots, [place] * len(line.dots), "|", color=COLOURS[0], markersize=9)
+            axis.plot(line.value, place, "o", color=COLOURS[0])
+        for number, (name, value) in enumerate(sorted(floors.items(), key=lambda item: item[1])):
+            colour = COLOURS[1 + number % (len(COLOURS) - 1)]
+            axis.axvline(value, color=colour, linewidth=1.5, linestyle="--", label=f"floor: {name.replace('_', ' ')}")
+        axis.set(yticks=range(len(scores)), yticklabels=[_plain(line.name) for line in reversed(scores)], xlabel=metric)
+        axis.set_ylim(-0.6, len(scores) - 0.4)
+        if floors:
+            figure.legend(loc="outside upper left", frameon=False, ncols=2)
+    return made[0]
+
+
+def curve_chart(
+    curves: Sequence[Curve],
+    ylabel: str,
+    best: tuple[int, float] | None = None,
+    *,
+    xlabel: str = "optimizer step",
+    log: bool = False,
+) -> str:
+    """Draw values over optimizer steps; `best` is a point to mark. `log`: the values are on a logarithmic axis."""
+    with drawing(2.6, f"{ylabel} over the {xlabel}") as (figure, made):
+        axis = figure.subplots()
+        for place, curve in enumerate(curves):
+            first = all(other.name != curve.name for other in curves[:place])
+            colour = COLOURS[curve.colour % len(COLOURS)]
+            marker = "o" if len(curve.steps) <= 30 else None
+            label = _plain(curve.name) if first else None
+            axis.plot(curve.steps, curve.values, color=colour, marker=marker, markersize=3, linewidth=1.5, label=label)
+        if best:
+            axis.plot(*best, "*", color=COLOURS[1], markersize=12, label="the kept model")
+        axis.set(xlabel=xlabel, ylabel=ylabel, yscale="log" if log else "linear")
+        if len({curve.name for curve in curves}) > 1 or best:
+            figure.legend(loc="outside upper left", frameon=False, ncols=2)
+    return made[0]
+
+
+def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
+    """Draw the accuracy over the confidence of each bin; the area of a dot is the share of the rows."""
+    with drawing(3.2, "accuracy over confidence") as (figure, made):
+        axis, rows = figure.subplots(), sum(own["rows"] for own in bins)
+        axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
+        confidence, accuracy = ([own[key] for own in bins] for key in ("confidence", "accuracy"))
+        axis.plot(confidence, accuracy, color=COLOURS[0], linewidth=1)
+        areas = [10 + 400 * own["rows"] / rows for own in bins]
+        axis.scatter(confidence, accuracy, s=areas, color=COLOURS[0], alpha=0.7)
+        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence (the score of the prediction)", ylabel="accuracy")
+    return made[0]
+
+
+def bar_chart(names: Sequence[str], scores: Sequence[Scores], xlabel: str, ylabel: str) -> str:
+    """Draw a dot with its interval for each name, side by side."""
+    with drawing(2.4, f"{ylabel} by {xlabel}") as (figure, made):
+        axis = figure.subplots()
+        for place, score in enumerate(scores):
+            axis.plot([place, place], [score.low, score.high], color=COLOURS[0], linewidth=2)
+            axis.plot(place, score.value, "o", color=COLOURS[0])
+        axis.set(xticks=range(len(names)), xticklabels=names, xlabel=xlabel, ylabel=ylabel)
+    return made[0]
+
+
+def _plain(text: str) -> str:
+    """Return `text` without a meaning for matplotlib, which reads dollars as formulas and hides a leading underscore."""
+    return "\u200b" + text.replace("$", r"\$")

@@ -1,0 +1,130 @@
+"""The page of `recur compare --report`: scores of the groups, their curves, the tests, and the rows on which they differ."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from recurcli.display.comparison import sentence_on_rows
+from recurcli.display.comparison_files import group_rows, keys_of, test_rows
+from recurcli.display.report.charts import Curve, Scores, curve_chart, score_chart
+from recurcli.display.report.page import write_page
+from recurcli.errors import UsageError
+from recurcli.evaluation.metrics import METRICS, classification_report
+from recurcli.runs.dev_predictions import DevPredictions, read_dev_predictions, read_dev_texts
+from recurcli.runs.run_directory import RunDirectory
+
+MOST_GROUPS = 7
+"""Groups with curves of their own, the best ones: one a colour."""
+MOST_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
+"""Groups that are compared with the best one row by row, and rows of each that are shown."""
+
+
+def write_report(path: Path, result: Mapping[str, Any]) -> None:
+    """Write the page on the `result` of `recur compare`. Raises UsageError if no run is finished."""
+    if not result["groups"]:
+        raise UsageError(f"{path}: not written: no run is finished")
+    runs = {name: RunDirectory(Path(name)) for group in result["groups"] for name in group["runs"]}
+    dev = {name: read_dev_predictions(run.path, result["part"]) for name, run in runs.items()}
+    results = {name: run.read_result() for name, run in runs.items()}
+    words = METRICS[result["metric"]].words
+    scores = [
+        Scores(group["name"], group["mean"], low, high, group["scores"])
+        for group in result["groups"]
+        for low, high in [group["interval"] or (group["mean"], group["mean"])]
+    ]
+    floors = next(iter(results.values()))["floors"] if result["metric"] == "accuracy" else {}
+    table, tests = group_rows(result), test_rows(result)
+    write_page(
+        path,
+        "comparison.html",
+        title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
+        rows=f"{result['rows']:,}",
+        whose="encoders alone, without their priors" if result["part"] == "encoder" else "models",
+        metric=words,
+        score_plot=score_chart(scores, floors, f"dev {words}"),
+        group_head=table[0],
+        groups=table[1:],
+        keys=list(range(keys_of(result))),
+        test_head=tests[0],
+        tests=tests[1:],
+        sentence=sentence_on_rows(result),
+        curves=_curves(result, runs, words),
+        calibration=_calibration(result, results) if result["part"] == "model" else [],
+        class_head=["label", *(group["name"] for group in result["groups"]), "rows"],
+        classes=_classes(result, dev),
+        differences=_differences(result, dev),
+        best=result["groups"][0]["name"],
+        unfinished=[(run["run"], f"{run['step']:,}", str(run["steps"] or "–")) for run in result["unfinished"]],
+    )
+
+
+def _curves(result: Mapping[str, Any], runs: Mapping[str, RunDirectory], words: str) -> str | None:
+    """Draw the dev metric of each run; runs of a group have one colour."""
+    curves = []
+    for colour, group in enumerate(result["groups"][:MOST_GROUPS]):
+        for name in group["runs"]:
+            lines = [line for line in runs[name].read_metrics() if "dev_metric" in line]
+            steps, values = [line["step"] for line in lines], [line["dev_metric"] for line in lines]
+            curves.append(Curve(group["name"], steps, values, colour))
+    return curve_chart(curves, f"dev {words} (encoder)") if any(len(curve.steps) > 1 for curve in curves) else None
+
+
+def _calibration(result: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the mean calibration error of each group; [] if a run of an older recur has none."""
+    measured = [[results[name].get("calibration") for name in group["runs"]] for group in result["groups"]]
+    if not all(all(own) for own in measured):
+        return []
+    return [
+        (group["name"], f"{fmean(one['ece'] for one in own if one):.4f}")
+        for group, own in zip(result["groups"], measured, strict=True)
+    ]
+
+
+def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> list[list[str]]:
+    """Return the F1 of each class, the mean over the runs of each group."""
+    reports = [
+        [classification_report(own.labels, own.predictions, own.names) for own in map(dev.__getitem__, group["runs"])]
+        for group in result["groups"]
+    ]
+    first = reports[0][0]
+    return [
+        [
+            name,
+            *(f"{fmean(report.per_class[name]['f1'] for report in group):.4f}" for group in reports),
+            f"{first.per_class[name]['support']:,}",
+        ]
+        for name in first.names
+    ]
+
+
+def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> list[dict[str, Any]]:
+    """Return the rows that most runs of the best group predict correctly and most of another do not, and the reverse."""
+    best, *others = result["groups"]
+    texts = read_dev_texts(Path(best["runs"][0]))
+    if not texts:
+        return []
+    found = []
+    for other in others[:MOST_DIFFERENCES]:
+        for right, wrong in ((best, other), (other, best)):
+            most_right, most_wrong = (_shares([dev[name] for name in group["runs"]]) for group in (right, wrong))
+            rows = [
+                row
+                for row, shares in enumerate(zip(most_right, most_wrong, strict=True))
+                if shares[0] > 0.5 > shares[1]
+            ]
+            shown = [
+                _row(texts[row], dev[best["runs"][0]].labels[row], dev[wrong["runs"][0]].predictions[row])
+                for row in rows[:ROWS_OF_DIFFERENCE]
+            ]
+            found.append({"right": right["name"], "wrong": wrong["name"], "count": len(rows), "rows": shown})
+    return found
+
+
+def _shares(runs: Sequence[DevPredictions]) -> list[float]:
+    """Return for each row the share of the runs that predict it correctly."""
+    return [fmean(hits) for hits in zip(*(map(str.__eq__, run.labels, run.predictions) for run in runs), strict=True)]
+
+
+def _row(text: tuple[str, str | None], label: str, prediction: str) -> dict[str, Any]:
+    return {"text": text[0], "pair": text[1], "label": label, "prediction": prediction}

@@ -1,0 +1,122 @@
+"""The temperature of a run without a prior, and `recur predict --threshold`."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_task import tiny
+
+import recurcli
+from recurcli.cli import run
+from recurcli.commands.prediction.output import PredictionProgress
+from recurcli.commands.prediction.resumable_file import PredictionFile
+from recurcli.files import read_manifest
+from recurcli.runs.model_files import write_temperature
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run without a prior."""
+    path = tmp_path_factory.mktemp("plain") / "run"
+    settings = tiny("prior=null", "finetuning.linear_floor=false", "finetuning.epochs=1")
+    source = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path), "--quiet"]
+    assert run(["finetune", *source, *settings]) == 0
+    return path
+
+
+def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur, plain: Path) -> None:
+    stored = json.loads((plain / "calibration.json").read_text())
+    assert stored["rows"] == 24
+    assert "calibration.json" in read_manifest(plain)
+    result = json.loads((plain / "result.json").read_text())
+    assert result["calibration"]["temperature"] == stored["temperature"] != 1
+    predictor = recurcli.load(plain, precision="fp32")
+    rows = [json.loads(line) for line in (plain / "predictions.dev.jsonl").read_text().splitlines()]
+    logits = predictor.logits([row["text"] for row in rows]) / stored["temperature"]
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert [list(row["probabilities"].values()) for row in rows] == pytest.approx(expected, abs=1e-6)
+    predicted = predictor.predict([row["text"] for row in rows])
+    assert [one.score for one in predicted] == pytest.approx(expected.max(axis=1), abs=1e-6)
+    found = json.loads(recur("eval", plain, "--json")[1])
+    assert found["calibration"]["ece"] == pytest.approx(result["calibration"]["ece"], abs=1e-6)
+    assert found["metrics"]["loss"] == pytest.approx(result["dev"]["loss"], abs=1e-6), "the loss is that of the logits"
+
+
+def test_a_prior_has_no_temperature_beside_its_weights(trained: Path) -> None:
+    assert not (trained / "calibration.json").exists()
+    assert json.loads((trained / "result.json").read_text())["calibration"]["temperature"] == 1
+
+
+def test_a_damaged_temperature_is_an_error(recur: Recur, plain: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(plain, copy)
+    for content in (b"{}", b"[]", b'{"temperature": -1}', b'{"temperature": NaN}', b'{"temperature": "x"}'):
+        write_temperature(copy, 1.0, 3)
+        listed = json.loads((copy / "manifest.json").read_text())
+        (copy / "calibration.json").write_bytes(content)
+        for entry in listed["files"]:
+            if entry["name"] == "calibration.json":
+                entry |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+        (copy / "manifest.json").write_text(json.dumps(listed))
+        code, out, err = recur("eval", copy)
+        assert (code, out) == (4, "")
+        assert "calibration.json: is damaged" in err
+
+
+def test_rows_below_the_threshold_have_no_prediction_but_a_reason(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    source = tmp_path / "x.tsv"
+    source.write_text("sentence\n鼠牛虎兔鼠牛\n鼠龙猴\n龙蛇马羊\n\n", encoding="utf-8")
+    rows = [line.split("\t") for line in recur("predict", trained, source)[1].splitlines()]
+    threshold = sorted(float(row[2]) for row in rows[1:])[1] + 1e-6
+    code, out, err = recur("predict", trained, source, "--threshold", threshold)
+    assert code == 0
+    assert f"2 rows have no prediction: their score is below {threshold:g}" in err
+    head, *found = (line.split("\t") for line in out.splitlines())
+    assert head == ["sentence", "prediction", "score", "reason"]
+    for before, now in zip(rows[1:], found, strict=True):
+        unsure = float(before[2]) < threshold
+        assert now[:3] == [before[0], "" if unsure else before[1], before[2]]
+        assert (f"the score is below {threshold:g}" in now[3]) == unsure
+    _, out, _ = recur("predict", trained, source, "--threshold", threshold, "--format", "jsonl")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["prediction"] for line in lines] == [row[1] or None for row in found]
+    assert ["reason" in line for line in lines] == [bool(row[3]) for row in found]
+
+
+def test_a_threshold_has_no_meaning_for_a_leaderboard(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("sentence\n鼠\n", encoding="utf-8")
+    code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--format", "clue", "--threshold", 0.5)
+    assert code == 2 and "leave out --probabilities, --top-k and --threshold" in err
+    assert recur("predict", trained, tmp_path / "x.tsv", "--threshold", 1.5)[0] == 2
+
+
+def test_the_number_of_rows_below_survives_a_resume(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "x.tsv", tmp_path / "out.tsv"
+    source.write_text("sentence\n" + "鼠牛虎兔\n鼠龙猴\n" * 6, encoding="utf-8")
+    monkeypatch.setattr("recurcli.commands.prediction.reader.WINDOW", 4)
+    whole = recur("predict", trained, source, "--threshold", 0.9, "--output", tmp_path / "whole.tsv")[2]
+    saved, calls = PredictionFile.save, [0]
+
+    def save_twice(output: PredictionFile, progress: PredictionProgress) -> None:
+        saved(output, progress)
+        calls[0] += 1
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PredictionFile, "save", save_twice)
+        assert recur("predict", trained, source, "--threshold", 0.9, "--output", output)[0] == 130
+    code, _, err = recur("predict", trained, source, "--threshold", 0.9, "--output", output, "--resume")
+    assert code == 0
+    assert "going on after row" in err
+    assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+    [told] = [line for line in whole.splitlines() if "have no prediction" in line]
+    assert told in err

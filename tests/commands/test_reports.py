@@ -1,0 +1,180 @@
+"""The pages of `recur eval --report` and `recur compare --report`, which a browser opens from the disk."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tiny_task import rows, tiny, write_rows
+
+Recur = Callable[..., tuple[int, str, str]]
+EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'
+VOID = {"meta", "br", "img", "hr", "link", "input", "path", "use"}
+
+
+class Page(HTMLParser):
+    """Tags, ids, links and the text of a page; fails for tags that are not closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.tags: set[str] = set()
+        self.links: set[str] = set()
+        self.text = ""
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        own = dict(attributes)
+        self.ids += [own["id"] or ""] if "id" in own else []
+        self.links |= {own[key] or "" for key in ("href", "src", "xlink:href") if key in own}
+        assert not any(key.startswith("on") for key in own), "a page has no scripts"
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read_page(path: Path) -> Page:
+    html = path.read_text(encoding="utf-8")
+    page = Page(html)
+    assert {"script", "iframe", "object", "img", "link"}.isdisjoint(page.tags)
+    assert all(link.startswith("#") for link in page.links), "a page needs nothing but itself"
+    assert {link[1:] for link in page.links} <= set(page.ids), "a link leads to nothing"
+    assert len(page.ids) == len(set(page.ids))
+    assert not re.search(r"(?:https?:)?//(?!www\.w3\.org/)", html), "a page has no address of the network"
+    assert "#010203" not in html and "\x1b" not in html and "\u202e" not in html
+    return page
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """TNEWS' rows, some with texts that are HTML."""
+    folder = tmp_path_factory.mktemp("evil")
+    made = rows(30, seed=5, labelled=True)
+    for row in made[::3]:
+        row["sentence"] = f"{row['sentence']}{EVIL}"
+        row["label"] = "100"
+    write_rows(folder / "x.json", [*made, {"sentence": EVIL, "label": "101"}])
+    return folder / "x.json"
+
+
+def test_the_page_of_an_evaluation(recur: Recur, trained: Path, evil: Path, tmp_path: Path) -> None:
+    output = tmp_path / "r.html"
+    code, out, err = recur(
+        "eval", trained, "--data", evil, "--report", output, "--errors", tmp_path / "e.tsv", "--json"
+    )
+    assert code == 0, err
+    result, page = json.loads(out), read_page(output)
+    for name in ("accuracy", "macro_f1", "mcc"):
+        low, high = result["intervals"][name]
+        assert f"{result['metrics'][name]:.4f}" in page.text
+        assert f"{low:.4f} – {high:.4f}" in page.text
+    assert f"error (ECE) is {result['calibration']['ece']:.4f}" in page.text
+    assert f"floor: linear (accuracy){result['floors']['linear']:.4f}" in re.sub(r"\s*\n\s*", "", page.text)
+    confusion = result["metrics"]["confusion"]
+    wrong = {(i, j): n for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j}
+    assert {f"#rows-{i}-{j}" for i, j in wrong} == {link for link in page.links if link.startswith("#rows")}
+    names = result["metrics"]["names"]
+    for (i, j), count in wrong.items():
+        assert f"{names[i]} → {names[j]}: {count} rows" in page.text
+    mistakes = (tmp_path / "e.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    assert len(mistakes) == sum(wrong.values()) > 0
+    for line in mistakes:
+        text = line.split("\t")[5]
+        shown = text.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
+        assert page.text.count(shown) >= 2, "among the rows of its cell, and among the mistakes"
+    assert "truncated: the encoder does not read their end" in page.text
+    assert "activation factor" in page.text and "alpha" in page.text
+    assert page.text.count("optimizer step") == 2
+
+
+def test_the_page_of_a_run_that_is_not_finished_has_no_facts_of_it(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    (run / "result.json").unlink()
+    (run / "metrics.jsonl").write_bytes(b'{"step": 1, "loss": 2}\nbroken')
+    assert recur("eval", run, "--report", tmp_path / "r.html", "--quiet")[0] == 0
+    page = read_page(tmp_path / "r.html")
+    assert "Learning curves" not in page.text and "Confusion" in page.text
+
+
+def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    settings = tiny("finetuning.epochs=1", "encoder.hidden_size=8", "prior=null", "finetuning.linear_floor=false")
+    source = ["--preset", "bilstm-tnews", "--data", tiny_tnews, "--output", other, "--quiet"]
+    assert recur("finetune", *source, *settings)[0] == 0
+    output = tmp_path / "c.html"
+    code, out, err = recur("compare", trained, other, "--report", output, "--json")
+    assert code == 0, err
+    result, page = json.loads(out), read_page(output)
+    for group in result["groups"]:
+        assert group["name"] in page.text
+        assert group["interval"][0] <= group["mean"] <= group["interval"][1]
+    [test] = result["tests"]
+    stored = [
+        [json.loads(line) for line in (run / "predictions.dev.jsonl").read_text().splitlines()]
+        for run in (trained, other)
+    ]
+    right = [[row["label"] == row["prediction"] for row in run] for run in stored]
+    by_name = dict(zip((test["a"], test["b"]), right if "starsaber" in test["a"] else right[::-1], strict=True))
+    for one, another in ((test["a"], test["b"]), (test["b"], test["a"])):
+        count = sum(a and not b for a, b in zip(by_name[one], by_name[another], strict=True))
+        assert f"{count} rows: {one} is right, {another} is not" in page.text
+    only = next(row["text"] for row, a, b in zip(stored[0], *right, strict=True) if a != b)
+    assert only in page.text
+    assert recur("compare", trained, other, "--report", output)[0] == 2, "it exists"
+
+
+@pytest.mark.parametrize(("name", "reason"), [("x.txt", "ends in .html"), ("no/x.html", "no such folder")])
+def test_where_no_page_can_be_written(recur: Recur, trained: Path, tmp_path: Path, name: str, reason: str) -> None:
+    for command in ("eval", "compare"):
+        code, out, err = recur(command, trained, "--report", tmp_path / name)
+        assert (code, out) == (2, "")
+        assert reason in err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
+def test_a_browser_shows_the_page(recur: Recur, trained: Path, evil: Path, tmp_path: Path) -> None:
+    """Chromium draws it wide and narrow, light and dark; the ground has the colour of the scheme, and the text another."""
+    import matplotlib.image
+
+    assert recur("eval", trained, "--data", evil, "--report", tmp_path / "r.html", "--quiet")[0] == 0
+    for scheme, dark in (("light", False), ("dark", True)):
+        for width in (1280, 412):
+            picture = tmp_path / f"{scheme}-{width}.png"
+            options = [
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                f"--user-data-dir={tmp_path / 'c'}",
+            ]
+            options += [f"--window-size={width},2400", f"--screenshot={picture}"]
+            options += ["--blink-settings=preferredColorScheme=0"] if dark else []
+            subprocess.run(
+                ["chromium", *options, (tmp_path / "r.html").as_uri()], check=True, capture_output=True, timeout=120
+            )
+            pixels = matplotlib.image.imread(picture)[..., :3].mean(axis=2)
+            ground, ink = pixels[2, 2], (pixels.min() if not dark else pixels.max())
+            assert (ground < 0.2) == dark
+            assert abs(ink - ground) > 0.6
+            assert (abs(pixels - ground) > 0.3).mean() > 0.005, "the page is empty"
+            assert (abs(pixels[:, -6:] - ground) < 0.1).all(), "something is wider than the window"
