@@ -45,6 +45,14 @@ Epochs = Annotated[
 LearningRate = Annotated[
     float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
 ]
+MatchParameters = Annotated[
+    str | None,
+    typer.Option(
+        help="Solve for encoder.hidden_size so that the encoder has N parameters (3000000, 3M, 800k), or as many as that "
+        "of a preset, without the embedding. What --set gives stays; with encoder.hidden_size it is encoder.num_layers.",
+        metavar="N|PRESET",
+    ),
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
 ]

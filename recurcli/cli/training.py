@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from recurcli.cli.options import (
     Json,
     KeepCheckpoints,
     LearningRate,
+    MatchParameters,
     Output,
     Overwrite,
     PrecisionOption,
@@ -33,6 +34,7 @@ from recurcli.errors import UsageError
 
 if TYPE_CHECKING:
     from recurcli.commands.training.request import Event, Section, TrainingRequest
+    from recurcli.preset import ResolvedPreset
 
 
 @app.command(epilog=example("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5"))
@@ -44,6 +46,7 @@ def pretrain(
     seed: Seed = None,
     epochs: Epochs = None,
     learning_rate: LearningRate = None,
+    match_parameters: MatchParameters = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     keep_checkpoints: KeepCheckpoints = False,
@@ -68,8 +71,15 @@ def pretrain(
     from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / f"{resolved.name}-pretrained"
+    resolved, matched = _match(resolved, match_parameters, output, resume=resume)
     request = TrainingRequest(
-        resolved, output, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
+        resolved,
+        output,
+        resume=resume,
+        overwrite=overwrite,
+        dry_run=dry_run,
+        keep_checkpoints=keep_checkpoints,
+        matched=matched,
     )
     _show(_events(request, "pretraining"), request, json=json, quiet=quiet)
 
@@ -91,6 +101,7 @@ def finetune(
     init: Annotated[
         Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
     ] = None,
+    match_parameters: MatchParameters = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     keep_checkpoints: KeepCheckpoints = False,
@@ -124,8 +135,16 @@ def finetune(
     from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / resolved.name
+    resolved, matched = _match(resolved, match_parameters, output, resume=resume)
     request = TrainingRequest(
-        resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
+        resolved,
+        output,
+        init,
+        resume=resume,
+        overwrite=overwrite,
+        dry_run=dry_run,
+        keep_checkpoints=keep_checkpoints,
+        matched=matched,
     )
     _show(_events(request, "finetuning"), request, json=json, quiet=quiet)
 
@@ -153,6 +172,18 @@ def _overrides(section: str, settings: Sequence[str], given: Mapping[str, object
             raise UsageError(f"--{name} and --set {key} set the same key; give one of them")
         overrides[key] = (f"--{name}", parse_value(str(value), f"--{name}") if name == "epochs" else value)
     return overrides
+
+
+def _match(
+    resolved: "ResolvedPreset", asked: str | None, output: Path, *, resume: bool
+) -> "tuple[ResolvedPreset, Mapping[str, Any] | None]":
+    """Return the preset with the size that --match-parameters asks for, and what that came to."""
+    if asked is None:
+        return resolved, None
+    from recurcli.commands.training.request import stored_matching
+    from recurcli.preset.matching import match_parameters
+
+    return match_parameters(resolved, asked, stored_matching(output, resume=resume))
 
 
 def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]":

@@ -157,6 +157,7 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     listed.add_row("vocabulary", f"{plan['vocabulary']:,} tokens; a training row has {plan['mean_length']} on average")
     for part, count in plan["parameters"].items():
         listed.add_row(f"parameters, {part}", f"{count:,}")
+    _add_matching(listed, plan)
     if plan["forward_flops_per_token"] is not None:
         listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
     if plan["values"]["prior"] and plan["command"] == "finetune":
@@ -172,6 +173,13 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     show(heading(f"recur {plan['command']} would run"), listed, closing)
 
 
+def _add_matching(listed: Table, result: Mapping[str, Any]) -> None:
+    """Add what `--match-parameters` came to, if it was given."""
+    if matched := result.get("match_parameters"):
+        of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"
+        listed.add_row("encoder parameters", cell(f"{matched['parameters']:,} (wanted: {matched['target']:,}{of})"))
+
+
 def print_training(result: Mapping[str, Any], output: Any) -> None:
     """Print the result of a training."""
     listed = table("", "")
@@ -184,6 +192,7 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
             listed.add_row(f"test {metric.words}", f"{test[name]:.4f}")
         add_floors(listed, {**test, "metric": result["metric"]}, of="test ")
     listed.add_row("parameters", f"{result['parameters']['total']:,}")
+    _add_matching(listed, result)
     listed.add_row("steps", f"{result['steps']:,} (best: {result['best_step']:,})")
     listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")
     listed.add_row("run directory", cell(output))

@@ -40,6 +40,8 @@ class TrainingRequest:
     dry_run: bool = False
     keep_checkpoints: bool = False
     """Whether the newest checkpoints stay when the run is finished."""
+    matched: Mapping[str, Any] | None = None
+    """What `--match-parameters` came to (`match_parameters`); None: the size of the encoder is the preset's."""
     splits: "Mapping[str, Split] | None" = None
     """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 
@@ -53,6 +55,18 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     values = {**values, "prior": (values.get("prior") or {}).get("kind")}  # null in place of a section is a value too
     pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
     return {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}
+
+
+def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:
+    """Return what `--match-parameters` came to in a finished run that is resumed, so that nothing is solved again."""
+    run = RunDirectory(output)
+    if not resume or not run.is_finished:
+        return None
+    try:
+        stored = run.read_result().get("match_parameters")
+    except ModelError:
+        return None  # the whole command says what is wrong
+    return stored if isinstance(stored, dict) else None
 
 
 def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:

@@ -9,14 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recurcli.commands.training.report import (
-    machine_facts,
-    model_card,
-    notes_on_disk_space,
-    notes_on_result,
-    plan_of,
-    result_of,
-)
+from recurcli.commands.training.notes import notes_on_disk_space, notes_on_matching, notes_on_result
+from recurcli.commands.training.report import machine_facts, model_card, plan_of, result_of
 from recurcli.commands.training.request import COMMANDS, Event, Section, TrainingRequest, preset_facts
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.distributed.group import current
@@ -85,6 +79,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
 
     A dry run yields only its plan.
     """
+    yield from notes_on_matching(setup.request.matched)
     if setup.request.dry_run:
         yield Finished(plan_of(setup))
         return
