@@ -37,12 +37,13 @@ def solve_size(config: Mapping[str, Any], target: int, fixed: frozenset[str] = f
     fixed, or if the target is outside the range.
     """
     keys: list[Key] = [key for key in LARGEST if isinstance(config.get(key), int) and key not in fixed]
-    if "hidden_size" in keys and not _takes_other_width(config, fixed):
+    multiple_of = math.lcm(8, max(1, config.get("num_heads") or 1))
+    if "hidden_size" in keys and not _takes_width(config, 2 * multiple_of, fixed):
         keys.remove("hidden_size")
     if not keys:
         raise UsageError("encoder.hidden_size and encoder.num_layers are both fixed, so no size is left to solve for")
     key = keys[0]
-    step = math.lcm(8, config.get("num_heads") or 1) if key == "hidden_size" else 1
+    step = multiple_of if key == "hidden_size" else 1
 
     def sized(multiple: int) -> dict[str, int]:
         return _with_width(config, step * multiple, fixed) if key == "hidden_size" else {key: multiple}
@@ -88,10 +89,10 @@ def _with_width(config: Mapping[str, Any], width: int, fixed: frozenset[str]) ->
     return {"hidden_size": width, "feed_forward_size": max(1, round(inner * width / config["hidden_size"]))}
 
 
-def _takes_other_width(config: Mapping[str, Any], fixed: frozenset[str]) -> bool:
-    """Whether the encoder takes another width than its own, such as one twice as large."""
+def _takes_width(config: Mapping[str, Any], width: int, fixed: frozenset[str]) -> bool:
+    """Whether the encoder takes this width. A fault that it has at its own width too is raised later."""
     try:
-        encoder_parameters({**config, **_with_width(config, 2 * config["hidden_size"], fixed)})
+        encoder_parameters({**config, **_with_width(config, width, fixed)})
     except UsageError:
         return False
     return True

@@ -8,7 +8,7 @@ from recurcli.encoders import ENCODERS, build_encoder
 from recurcli.errors import UsageError
 from recurcli.model.sizing import encoder_parameters, solve_size
 
-TRANSFORMER = {"name": "transformer", "hidden_size": 16, "num_layers": 1, "num_heads": 6, "head_size": 4}
+TRANSFORMER = {"name": "transformer", "hidden_size": 16, "num_layers": 1, "num_heads": 6}
 
 
 @pytest.mark.parametrize("name", sorted(ENCODERS))
