@@ -38,7 +38,7 @@ def solve_size(config: Mapping[str, Any], target: int, fixed: frozenset[str] = f
     """
     keys: list[Key] = [key for key in LARGEST if isinstance(config.get(key), int) and key not in fixed]
     multiple_of = math.lcm(8, max(1, config.get("num_heads") or 1))
-    if "hidden_size" in keys and not _takes_width(config, 2 * multiple_of, fixed):
+    if "hidden_size" in keys and not all(_takes_width(config, times * multiple_of, fixed) for times in (1, 2)):
         keys.remove("hidden_size")
     if not keys:
         raise UsageError("encoder.hidden_size and encoder.num_layers are both fixed, so no size is left to solve for")
