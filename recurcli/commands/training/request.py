@@ -27,6 +27,11 @@ FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.
 FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every")
 
 
+def length_keys(section: Section) -> frozenset[str]:
+    """Return the keys on which the number of steps depends, and the fact that holds it."""
+    return frozenset({f"{section}.epochs", f"{section}.max_steps", "steps"})
+
+
 @dataclass(frozen=True)
 class TrainingRequest:
     """The options of `recur pretrain` or `recur finetune`."""
