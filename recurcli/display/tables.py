@@ -143,7 +143,7 @@ def add_floors(listed: Table, result: Mapping[str, Any], of: str = "") -> None:
                 if (part, name) != ("linear", "accuracy"):  # a floor
                     listed.add_row(f"{of}{part} alone: {METRICS[name].words}", f"{scores[name]:.4f}", style="dim")
     for name, value in result.get("floors", {}).items():
-        listed.add_row(f"{of}floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
+        listed.add_row(f"{of}{name.replace('_', ' ')} floor: accuracy", f"{value:.4f}", style="dim")
 
 
 def print_plan(plan: Mapping[str, Any]) -> None:
@@ -193,7 +193,14 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
         add_floors(listed, {**test, "metric": result["metric"]}, of="test ")
     listed.add_row("parameters", f"{result['parameters']['total']:,}")
     _add_matching(listed, result)
-    listed.add_row("steps", f"{result['steps']:,} (best: {result['best_step']:,})")
+    steps = f"{result['steps']:,}"
+    if "metric" in result:
+        steps += f" (best dev {METRICS[result['metric']].words} at step {result['best_step']:,})"
+    listed.add_row("steps", steps)
+    if stopped := result.get("early_stopping"):
+        words, count = METRICS[stopped["metric"]].words, stopped["evaluations"]
+        reason = f"dev {words} did not rise in {count} evaluation{'' if count == 1 else 's'}"
+        listed.add_row("stopped early", f"{reason}, before step {stopped['steps']:,}")
     listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")
     listed.add_row("run directory", cell(output))
     show(heading(result["preset"], f"seed {result['seed']}"), listed)

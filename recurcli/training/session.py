@@ -102,6 +102,8 @@ class Session:
     stop: StopRequest
     length_keys: frozenset[str] = frozenset()
     """The facts in `must_match` that hold the number of steps. They may differ where no step depends on them."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The values of facts that an earlier version of recur did not store."""
     state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric; None before the first evaluation, and on ranks other than 0."""
@@ -142,11 +144,12 @@ class Session:
         yield Note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
 
     def _obstacle(self, checkpoint: Checkpoint) -> str | None:
-        """Return why a run with the number of steps of this one does not pass through `checkpoint`; None: it does.
+        """Return why a run of this number of steps does not pass through `checkpoint`; None: it does.
 
         Raises UsageError if another fact differs, or if more steps were taken.
         """
-        require_same(checkpoint.must_match, self.must_match, self.run.path, but=self.length_keys)
+        added = {key: value for key, value in self.defaults.items() if key in self.must_match}
+        require_same({**added, **checkpoint.must_match}, self.must_match, self.run.path, but=self.length_keys)
         loop, state, before = self.loop, checkpoint.state, checkpoint.must_match.get("steps")
         if before in (None, loop.total_steps):
             return None
@@ -154,9 +157,9 @@ class Session:
         if loop.config.lr_scheduler != "constant":
             return f"{changed}, and lr_scheduler is {loop.config.lr_scheduler}, so the learning rate depends on it"
         if warmup_steps(int(before), loop.config) != warmup_steps(loop.total_steps, loop.config):
-            return f"{changed}, and warmup_ratio is {loop.config.warmup_ratio:g}, so the learning rate depends on it"
-        if state.step > loop.total_steps:
-            require_same({"steps taken": state.step}, {"steps taken": loop.total_steps}, self.run.path)
+            return f"{changed}, and with warmup_ratio {loop.config.warmup_ratio:g} the learning rate depends on it"
+        taken = {"steps taken": state.step}
+        require_same(taken, {"steps taken": min(state.step, loop.total_steps)}, self.run.path)
         if loop.evaluate is not None and state.evaluated_step % (loop.evaluate_every or loop.steps_per_epoch):
             return (
                 f"{changed}, but the run was evaluated at its end, step {state.evaluated_step}, between two evaluations"

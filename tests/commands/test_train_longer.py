@@ -101,7 +101,7 @@ def test_a_finished_run_that_goes_on_is_unfinished(tiny_tnews: Path, tmp_path: P
     ("changed", "keep", "reason"),
     [
         (("lr_scheduler=linear",), True, "epochs was 1 and is now 2, but finetuning.lr_scheduler is linear, so"),
-        (("warmup_steps=null",), True, "steps was 8 and is now 16, and warmup_ratio is 0.5, so"),
+        (("warmup_steps=null",), True, "steps was 8 and is now 16, and with warmup_ratio 0.5 the learning rate"),
         ((), False, "but its checkpoints were removed when it was finished"),
         (("evaluate_every=5",), True, "evaluated at its end, step 8, between two evaluations"),
     ],

@@ -7,10 +7,12 @@ from typing import Any
 from recurcli.commands.training.request import Section
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.errors import escaped
+from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Note
 from recurcli.model.models import Backbone
 from recurcli.model.saved import total_bytes
 from recurcli.runs.run_directory import RunDirectory
+from recurcli.training.fit import TrainingState
 from recurcli.training.optimizer import ngram_table
 from recurcli.training.schedule import learning_rate
 
@@ -62,19 +64,27 @@ def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
         )
 
 
-def notes_on_result(setup: TrainingSetup, result: Mapping[str, Any]) -> Iterator[Note]:
+def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[str, Any]) -> Iterator[Note]:
     """Yield notes on early stopping, a best model that is the last, a missed floor, and classes that are never predicted."""
     steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
-    if steps < total:
+    whose = "encoder" if "prior" in result else "model"
+    if stopped := result["early_stopping"]:
         assert config.learning_rate is not None, "settle_schedule replaces null"
         rate = learning_rate(steps - 1, total, config) / config.learning_rate
         hint = f"; the learning rate was still {rate:.0%} of its peak; it falls to 0 with fewer epochs and no patience"
+        metric = METRICS[stopped["metric"]].words
+        since = f"in {stopped['evaluations']} evaluation{'' if stopped['evaluations'] == 1 else 's'} since step"
         yield Note(
-            f"stopped early at step {steps:,} of {total:,}: no better model in {setup.loop.patience} evaluations"
+            f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not rise {since} "
+            f"{result['best_step']:,}, where it was {stopped['best']:.4f} (finetuning.patience {setup.loop.patience})"
             + (hint if config.lr_scheduler != "constant" and rate > 0.1 else "")
         )
-    elif setup.dev is not None and result["best_step"] == steps and steps > setup.loop.steps_per_epoch:
-        whose = "encoder" if "prior" in result else "model"
+    elif (
+        state.best_step == steps
+        and state.best_dev_metric is not None
+        and state.second_dev_metric is not None
+        and state.best_dev_metric > state.second_dev_metric
+    ):
         yield Note(f"the last {whose} is the best: more finetuning.epochs may give a better one")
     if "dev" not in result:
         return

@@ -70,6 +70,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         **report,
         "steps": state.step,
         "best_step": state.best_step or state.step,
+        "early_stopping": _early_stopping(setup, state),
         "epochs": round(state.step / loop.steps_per_epoch, 2),
         "seconds": round(state.seconds, 2),
         "tokens": state.tokens,
@@ -90,6 +91,14 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         },
         "command_line": sys.argv,
     }
+
+
+def _early_stopping(setup: TrainingSetup, state: TrainingState) -> dict[str, Any] | None:
+    """Return which metric did not rise, and in how many evaluations, if that ended the training early; else None."""
+    if setup.dev is None or state.step >= setup.loop.total_steps:
+        return None
+    facts = {"metric": setup.dev.metric_name, "best": state.best_dev_metric, "evaluations": state.stale_evaluations}
+    return {**facts, "steps": setup.loop.total_steps}
 
 
 def model_card(result: Mapping[str, Any]) -> str:
@@ -127,7 +136,10 @@ def model_card(result: Mapping[str, Any]) -> str:
         lines += [f"| dev {metric.words} | {result['dev'][name]:.4f} |" for name, metric in METRICS.items()]
         lines += [
             *([f"| dev accuracy of the encoder alone | {parts['encoder']['accuracy']:.4f} |"] if parts else []),
-            *(f"| floor: {name.replace('_', ' ')} | {value:.4f} |" for name, value in result["floors"].items()),
+            *(
+                f"| {name.replace('_', ' ')} floor: accuracy | {value:.4f} |"
+                for name, value in result["floors"].items()
+            ),
             *_test_lines(result.get("test")),
             "",
             *([f"Prior: {prior_in_words(result['prior'])}.", ""] if parts else []),
@@ -153,7 +165,9 @@ def _test_lines(test: Mapping[str, Any] | None) -> Iterator[str]:
     yield from (f"| test {metric.words} | {test[name]:.4f} |" for name, metric in METRICS.items())
     if "parts" in test:
         yield f"| test accuracy of the encoder alone | {test['parts']['encoder']['accuracy']:.4f} |"
-    yield from (f"| test floor: {name.replace('_', ' ')} | {value:.4f} |" for name, value in test["floors"].items())
+    yield from (
+        f"| test {name.replace('_', ' ')} floor: accuracy | {value:.4f} |" for name, value in test["floors"].items()
+    )
 
 
 def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[str, Any]:

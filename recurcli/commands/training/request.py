@@ -11,6 +11,7 @@ from recurcli.errors import ModelError, refuse_both
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import find_difference, require_same
 from recurcli.files import sha256_of
+from recurcli.preset.schema import with_defaults
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
 
@@ -55,8 +56,12 @@ class TrainingRequest:
 
 
 def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
-    """Return the keys of a preset that a resume must match, as dotted paths, with their values."""
+    """Return the keys of a preset that a resume must match, as dotted paths, with their values.
+
+    A key that an earlier version of recur did not store has its default.
+    """
     other = "finetuning" if section == "pretraining" else "pretraining"
+    values = with_defaults(values)
     values = {**values, "prior": (values.get("prior") or {}).get("kind")}  # null in place of a section is a value too
     pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
     return {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}

@@ -122,7 +122,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
                 session.run.write_preset(values, COMMANDS[setup.section])
             yield from session.train()
             result = _finish(session, setup)
-            yield from notes_on_result(setup, result)
+            yield from notes_on_result(setup, session.state, result)
             yield Finished(result)
     except StorageError as error:
         error.add_note("then continue with the same command and --resume")
@@ -156,6 +156,7 @@ def _session(setup: TrainingSetup) -> Session:
         loop=setup.loop,
         must_match={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
         length_keys=length_keys(setup.section),
+        defaults=preset_facts({"encoder": {"name": preset.encoder["name"]}}, setup.section),
         should_match=machine_facts(setup.loop.device, preset, setup.loop.ranks),
         publish=publish,
         stop=setup.stop,
