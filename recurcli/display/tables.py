@@ -169,8 +169,31 @@ def print_plan(plan: Mapping[str, Any]) -> None:
         "machine",
         f"{machine['device']}, {machine['precision']}, {machine['threads']} thread{'' if machine['threads'] == 1 else 's'}",
     )
+    if plan["estimate"] is not None:
+        listed.add_row("estimated time", _duration_in_words(plan["estimate"]))
     closing = Text("`recur presets NAME` shows every key; without --dry-run this runs.", style="dim")
     show(heading(f"recur {plan['command']} would run"), listed, closing)
+
+
+_UNITS = (("hour", 3600), ("minute", 60), ("second", 1))
+
+
+def _duration_in_words(estimate: Mapping[str, Any]) -> str:
+    """Return how long a training takes, and of what that is made."""
+    seconds = estimate["seconds"]
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 1.5 * size), _UNITS[-1])
+    count = max(1, round(seconds / size))
+    steps = _times(estimate["steps"], "step", estimate["seconds_per_step"])
+    text = f"about {count:,} {unit}{'' if count == 1 else 's'}: {steps}"
+    if "evaluations" in estimate:
+        evaluations = _times(estimate["evaluations"], "evaluation", estimate["seconds_per_evaluation"])
+        text += f", and {evaluations}" + ("; early stopping may end it before" if estimate["patience"] else "")
+    return text + ". Reading the rows and writing checkpoints come on top."
+
+
+def _times(count: int, what: str, seconds: float) -> str:
+    shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
+    return f"{count:,} {what}{'' if count == 1 else 's'} of {shown} s"
 
 
 def _add_matching(listed: Table, result: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import tokenizers
 import torch
 
 from recurcli import __version__
+from recurcli.commands.training.estimate import estimate
 from recurcli.commands.training.notes import checkpoint_bytes, matched_counts, prior_in_words
 from recurcli.commands.training.request import COMMANDS
 from recurcli.commands.training.setup import TrainingSetup
@@ -25,7 +26,7 @@ from recurcli.training.fit import TrainingLoop, TrainingState
 
 
 def plan_of(setup: TrainingSetup) -> dict[str, Any]:
-    """Return the plan that a dry run prints: data, model size, steps and machine."""
+    """Return the plan that a dry run prints: data, model size, steps, an estimate of their time, and machine."""
     request, loop, preset = setup.request, setup.loop, setup.request.resolved.preset
     mean_length = float(loop.objective.lengths.mean())
     return {
@@ -43,6 +44,7 @@ def plan_of(setup: TrainingSetup) -> dict[str, Any]:
         "steps": loop.total_steps,
         "checkpoint_bytes": checkpoint_bytes(loop.model, setup.section),
         "machine": machine_facts(loop.device, preset, loop.ranks),
+        "estimate": estimate(setup),
     }
 
 
