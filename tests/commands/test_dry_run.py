@@ -14,6 +14,7 @@ from recurcli.commands.training.request import TrainingRequest
 from recurcli.display.tables import print_plan
 from recurcli.events import Finished, Progress
 from recurcli.preset import compose
+from recurcli.training import fit
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -42,7 +43,7 @@ def test_the_timed_steps_leave_no_trace(tiny_tnews: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=[part for part in tiny() if part != "--set"])
     states = []
-    original = estimate.take_step
+    original = fit.take_step
 
     def watched(*arguments: object) -> None:
         states.append(torch.get_rng_state())
