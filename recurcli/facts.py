@@ -1,7 +1,7 @@
 """What a resume must match: facts of a run, stored with it and compared when it goes on."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ def first_difference(stored: Facts, current: Facts) -> str | None:
     return None
 
 
-def require_same(stored: Facts, current: Facts, path: Path) -> None:
-    """Raise UsageError if a fact has changed since the run at `path` was started."""
+def require_same(stored: Facts, current: Facts, path: Path, but: Collection[str] = ()) -> None:
+    """Raise UsageError if a fact has changed since the run at `path` was started. The facts `but` are not compared."""
+    stored, current = ({key: facts[key] for key in facts.keys() - set(but)} for facts in (stored, current))
     if difference := first_difference(stored, current):
         raise UsageError(f"{path}: cannot be resumed: {difference}; undo that, or start again with --overwrite")

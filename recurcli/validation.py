@@ -14,7 +14,7 @@ STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 OTHER_NAMES = {
     "lr": "learning_rate",
     **dict.fromkeys(("num_epochs", "num_train_epochs"), "epochs"),
-    **dict.fromkeys(("warmup", "warmup_steps"), "warmup_ratio"),
+    "warmup": "warmup_ratio",
     **dict.fromkeys(("clip", "grad_clip", "gradient_clip_val"), "max_grad_norm"),
     **dict.fromkeys(("accum", "accumulation", "accumulate_grad_batches"), "gradient_accumulation_steps"),
     "per_device_train_batch_size": "batch_size",

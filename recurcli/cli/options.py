@@ -1,9 +1,12 @@
-"""The options that several commands share."""
+"""The options that several commands share, and the keys of the preset that they set."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from recurcli.errors import UsageError
 
 Preset = Annotated[
     str,
@@ -45,6 +48,14 @@ Epochs = Annotated[
 LearningRate = Annotated[
     float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
 ]
+MatchParameters = Annotated[
+    str | None,
+    typer.Option(
+        help="Solve for encoder.hidden_size so that the encoder has N parameters (3000000, 3M, 800k), or as many as that "
+        "of a preset, without the embedding. What --set gives stays; with encoder.hidden_size it is encoder.num_layers.",
+        metavar="N|PRESET",
+    ),
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
 ]
@@ -82,3 +93,35 @@ Delimiter = Annotated[
     typer.Option("--delimiter", help="Separator of the fields of a TSV or CSV, if not TAB or a comma.", metavar="MARK"),
 ]
 Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur finetune`.", metavar="RUN")]
+
+
+def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
+    """Return the absolute path of each named file. Raises UsageError if --data and --train both name the training rows."""
+    if (train := files.get("train")) is not None and data is not None and data.is_file():
+        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
+    return {split: path and str(path.expanduser().absolute()) for split, path in files.items()}
+
+
+def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
+    """Return the keys of the preset that options set, each with its option and value. `given` maps an option's name to its
+    value, which is None if it was not given.
+
+    --device, --precision and --batch-size come after --set. Raises UsageError if --set sets the key of another one.
+    """
+    from recurcli.strict_yaml import parse_value
+
+    keys = {
+        **dict.fromkeys(("seed", "device", "precision"), "runtime"),
+        **dict.fromkeys(("epochs", "learning-rate", "batch-size"), section),
+        **dict.fromkeys(("train", "dev", "test"), "data.files"),
+    }
+    overrides = {}
+    for name, value in given.items():
+        key = f"{keys[name]}.{name.replace('-', '_')}"
+        if value is None:
+            continue
+        twice = any(setting.partition("=")[0].strip() == key for setting in settings)
+        if twice and name not in ("device", "precision", "batch-size"):
+            raise UsageError(f"--{name} and --set {key} set the same key; give one of them")
+        overrides[key] = (f"--{name}", parse_value(str(value), f"--{name}") if name == "epochs" else value)
+    return overrides

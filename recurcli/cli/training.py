@@ -1,8 +1,8 @@
 """The `recur pretrain` and `recur finetune` commands: their options and help."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from recurcli.cli.options import (
     Json,
     KeepCheckpoints,
     LearningRate,
+    MatchParameters,
     Output,
     Overwrite,
     PrecisionOption,
@@ -28,11 +29,13 @@ from recurcli.cli.options import (
     Settings,
     Test,
     Train,
+    named_files,
+    overrides_of,
 )
-from recurcli.errors import UsageError
 
 if TYPE_CHECKING:
     from recurcli.commands.training.request import Event, Section, TrainingRequest
+    from recurcli.preset import ResolvedPreset
 
 
 @app.command(epilog=example("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5"))
@@ -44,6 +47,7 @@ def pretrain(
     seed: Seed = None,
     epochs: Epochs = None,
     learning_rate: LearningRate = None,
+    match_parameters: MatchParameters = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     keep_checkpoints: KeepCheckpoints = False,
@@ -63,13 +67,20 @@ def pretrain(
 
     given = {"seed": seed, "epochs": epochs, "learning-rate": learning_rate, "batch-size": batch_size}
     given |= {"device": device, "precision": precision}
-    overrides = _overrides("pretraining", settings or [], given)
+    overrides = overrides_of("pretraining", settings or [], given)
     resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
     from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / f"{resolved.name}-pretrained"
+    resolved, matched = _match(resolved, match_parameters, output, resume=resume)
     request = TrainingRequest(
-        resolved, output, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
+        resolved,
+        output,
+        resume=resume,
+        overwrite=overwrite,
+        dry_run=dry_run,
+        keep_checkpoints=keep_checkpoints,
+        matched=matched,
     )
     _show(_events(request, "pretraining"), request, json=json, quiet=quiet)
 
@@ -91,6 +102,7 @@ def finetune(
     init: Annotated[
         Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
     ] = None,
+    match_parameters: MatchParameters = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     keep_checkpoints: KeepCheckpoints = False,
@@ -108,8 +120,6 @@ def finetune(
     """
     from recurcli.preset import compose
 
-    if train is not None and data is not None and data.is_file():
-        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
     given: dict[str, object] = {
         "seed": seed,
         "epochs": epochs,
@@ -117,42 +127,36 @@ def finetune(
         "batch-size": batch_size,
     }
     given |= {"device": device, "precision": precision}
-    for split, path in (("train", train), ("dev", dev), ("test", test)):
-        given[split] = path and str(path.expanduser().absolute())
-    overrides = _overrides("finetuning", settings or [], given)
+    given |= named_files(data, train=train, dev=dev, test=test)
+    overrides = overrides_of("finetuning", settings or [], given)
     resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
     from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / resolved.name
+    resolved, matched = _match(resolved, match_parameters, output, resume=resume)
     request = TrainingRequest(
-        resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
+        resolved,
+        output,
+        init,
+        resume=resume,
+        overwrite=overwrite,
+        dry_run=dry_run,
+        keep_checkpoints=keep_checkpoints,
+        matched=matched,
     )
     _show(_events(request, "finetuning"), request, json=json, quiet=quiet)
 
 
-def _overrides(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
-    """Return the keys of the preset that options set, each with its option and value. `given` maps an option's name to its
-    value, which is None if it was not given.
+def _match(
+    resolved: "ResolvedPreset", asked: str | None, output: Path, *, resume: bool
+) -> "tuple[ResolvedPreset, Mapping[str, Any] | None]":
+    """Return the preset with the size that --match-parameters asks for, and what that came to."""
+    if asked is None:
+        return resolved, None
+    from recurcli.commands.training.request import stored_matching
+    from recurcli.preset.matching import match_parameters
 
-    --device, --precision and --batch-size come after --set. Raises UsageError if --set sets the key of another one.
-    """
-    from recurcli.strict_yaml import parse_value
-
-    keys = {
-        **dict.fromkeys(("seed", "device", "precision"), "runtime"),
-        **dict.fromkeys(("epochs", "learning-rate", "batch-size"), section),
-        **dict.fromkeys(("train", "dev", "test"), "data.files"),
-    }
-    overrides = {}
-    for name, value in given.items():
-        key = f"{keys[name]}.{name.replace('-', '_')}"
-        if value is None:
-            continue
-        twice = any(setting.partition("=")[0].strip() == key for setting in settings)
-        if twice and name not in ("device", "precision", "batch-size"):
-            raise UsageError(f"--{name} and --set {key} set the same key; give one of them")
-        overrides[key] = (f"--{name}", parse_value(str(value), f"--{name}") if name == "epochs" else value)
-    return overrides
+    return match_parameters(resolved, asked, stored_matching(output, resume=resume))
 
 
 def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]":

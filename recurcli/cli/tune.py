@@ -1,12 +1,25 @@
 """The `recur tune` command: its options and help."""
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import Data, Debug, Json, Preset, Quiet, Settings
+from recurcli.cli.options import (
+    Data,
+    Debug,
+    Dev,
+    Json,
+    Preset,
+    Quiet,
+    Seed,
+    Settings,
+    Train,
+    named_files,
+    overrides_of,
+)
 
 
 @app.command(
@@ -18,6 +31,8 @@ from recurcli.cli.options import Data, Debug, Json, Preset, Quiet, Settings
 def tune(
     preset: Preset,
     data: Data = None,
+    train: Train = None,
+    dev: Dev = None,
     trials: Annotated[
         int, typer.Option(help="Number of trials, with those before a --resume.", min=1, metavar="N")
     ] = 20,
@@ -37,6 +52,7 @@ def tune(
         typer.Option(help="Folder to write. Default: runs/ and the name of the preset with -tuned.", metavar="FOLDER"),
     ] = None,
     settings: Settings = None,
+    seed: Seed = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study; the trial that was interrupted is run again.")
     ] = False,
@@ -57,13 +73,16 @@ def tune(
     from recurcli.commands.tuning.request import TuningRequest
     from recurcli.display import progress, tables, tuning
 
+    given = {"seed": seed, **named_files(data, train=train, dev=dev)}
+    overrides = overrides_of("finetuning", settings or [], given)
+    options = [f"{key}={dumps(value)}" for key, (_, value) in overrides.items()]  # JSON is YAML
     request = TuningRequest(
         preset,
         data,
         trials,
         output,
         ranges or (),
-        settings or (),
+        [*(settings or []), *options],
         resume=resume,
         overwrite=overwrite,
         keep_runs=keep_runs,

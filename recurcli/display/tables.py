@@ -143,7 +143,7 @@ def add_floors(listed: Table, result: Mapping[str, Any], of: str = "") -> None:
                 if (part, name) != ("linear", "accuracy"):  # a floor
                     listed.add_row(f"{of}{part} alone: {METRICS[name].words}", f"{scores[name]:.4f}", style="dim")
     for name, value in result.get("floors", {}).items():
-        listed.add_row(f"{of}floor: {name.replace('_', ' ')}", f"{value:.4f}", style="dim")
+        listed.add_row(f"{of}{name.replace('_', ' ')} floor: accuracy", f"{value:.4f}", style="dim")
 
 
 def print_plan(plan: Mapping[str, Any]) -> None:
@@ -157,6 +157,7 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     listed.add_row("vocabulary", f"{plan['vocabulary']:,} tokens; a training row has {plan['mean_length']} on average")
     for part, count in plan["parameters"].items():
         listed.add_row(f"parameters, {part}", f"{count:,}")
+    _add_matching(listed, plan)
     if plan["forward_flops_per_token"] is not None:
         listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
     if plan["values"]["prior"] and plan["command"] == "finetune":
@@ -168,8 +169,38 @@ def print_plan(plan: Mapping[str, Any]) -> None:
         "machine",
         f"{machine['device']}, {machine['precision']}, {machine['threads']} thread{'' if machine['threads'] == 1 else 's'}",
     )
+    if plan["estimate"] is not None:
+        listed.add_row("estimated time", _duration_in_words(plan["estimate"]))
     closing = Text("`recur presets NAME` shows every key; without --dry-run this runs.", style="dim")
     show(heading(f"recur {plan['command']} would run"), listed, closing)
+
+
+_UNITS = (("hour", 3600), ("minute", 60), ("second", 1))
+
+
+def _duration_in_words(estimate: Mapping[str, Any]) -> str:
+    """Return how long a training takes, and of what that is made."""
+    seconds = estimate["seconds"]
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 1.5 * size), _UNITS[-1])
+    count = max(1, round(seconds / size))
+    steps = _times(estimate["steps"], "step", estimate["seconds_per_step"])
+    text = f"about {count:,} {unit}{'' if count == 1 else 's'}: {steps}"
+    if "evaluations" in estimate:
+        evaluations = _times(estimate["evaluations"], "evaluation", estimate["seconds_per_evaluation"])
+        text += f", and {evaluations}" + ("; early stopping may end it before" if estimate["patience"] else "")
+    return text + ". Reading the rows and writing checkpoints come on top."
+
+
+def _times(count: int, what: str, seconds: float) -> str:
+    shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
+    return f"{count:,} {what}{'' if count == 1 else 's'} of {shown} s"
+
+
+def _add_matching(listed: Table, result: Mapping[str, Any]) -> None:
+    """Add what `--match-parameters` came to, if it was given."""
+    if matched := result.get("match_parameters"):
+        of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"
+        listed.add_row("encoder parameters", cell(f"{matched['parameters']:,} (wanted: {matched['target']:,}{of})"))
 
 
 def print_training(result: Mapping[str, Any], output: Any) -> None:
@@ -184,7 +215,15 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
             listed.add_row(f"test {metric.words}", f"{test[name]:.4f}")
         add_floors(listed, {**test, "metric": result["metric"]}, of="test ")
     listed.add_row("parameters", f"{result['parameters']['total']:,}")
-    listed.add_row("steps", f"{result['steps']:,} (best: {result['best_step']:,})")
+    _add_matching(listed, result)
+    steps = f"{result['steps']:,}"
+    if "metric" in result:
+        steps += f" (best dev {METRICS[result['metric']].words} at step {result['best_step']:,})"
+    listed.add_row("steps", steps)
+    if stopped := result.get("early_stopping"):
+        words, count = METRICS[stopped["metric"]].words, stopped["evaluations"]
+        reason = f"dev {words} did not rise in {count} evaluation{'' if count == 1 else 's'}"
+        listed.add_row("stopped early", f"{reason}, before step {stopped['steps']:,}")
     listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")
     listed.add_row("run directory", cell(output))
     show(heading(result["preset"], f"seed {result['seed']}"), listed)

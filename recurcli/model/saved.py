@@ -101,21 +101,28 @@ class _WithoutDraws(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor], source: Path) -> Model:
-    """Build a module with `build` and load `tensors` as its state dict.
+def build_shapes(build: Callable[[], Model]) -> Model:
+    """Build a module on the meta device, which allocates no memory and draws no initial weights.
 
-    The module is first built on the meta device, which allocates no memory and draws no initial weights. Memory is
-    allocated after names, shapes and dtypes are checked. A module that cannot be on the meta device, because its __init__
-    reads values or keeps tensors outside the state dict, is built again on the CPU. Raises ModelError with the file
-    `source` if the tensors do not fit, and any exception of `build`.
+    A module whose __init__ reads values cannot be there; it is built on the CPU.
     """
     try:
         with torch.device("meta"), _WithoutDraws():
-            model = build()
+            return build()
     except (NotImplementedError, RuntimeError) as error:
         if "meta" not in str(error):
             raise
-        model = build()
+        return build()
+
+
+def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor], source: Path) -> Model:
+    """Build a module with `build` and load `tensors` as its state dict.
+
+    Memory is allocated after names, shapes and dtypes are checked (`build_shapes`). A module that keeps tensors outside the
+    state dict is built again on the CPU. Raises ModelError with the file `source` if the tensors do not fit, and any
+    exception of `build`.
+    """
+    model = build_shapes(build)
     require_weights(model, tensors, source)
     if _has_state_outside(model):
         model = build()

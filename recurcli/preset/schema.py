@@ -1,6 +1,7 @@
 """The keys of a preset."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,31 @@ class Preset:
     def to_dict(self) -> dict[str, Any]:
         """Return all keys and values, as in preset.yaml."""
         return dataclasses.asdict(self)
+
+
+def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a stored preset with the defaults of the keys that it lacks: a later version added them.
+
+    The default of a key that is added is what was done before it; what changes the meaning of runs raises FORMAT_VERSION.
+    The keys of an encoder of another package are left as they are.
+    """
+    encoder = values.get("encoder")
+    known = ENCODERS.get(encoder.get("name", "")) if isinstance(encoder, dict) else None
+    return _filled(values if known is None else {**values, "encoder": _filled(encoder or {}, known.config)}, Preset)
+
+
+def _filled(values: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Return `values` with the defaults of the fields of the dataclass `kind` that it lacks, in its sections too."""
+    filled = dict(values)
+    for entry in dataclasses.fields(kind):
+        section = section_of(entry.type)
+        if entry.name not in filled and entry.default is not dataclasses.MISSING:
+            filled[entry.name] = entry.default
+        elif entry.name not in filled and entry.default_factory is not dataclasses.MISSING:
+            filled[entry.name] = dataclasses.asdict(entry.default_factory())
+        elif section is not None and isinstance(filled.get(entry.name), dict):
+            filled[entry.name] = _filled(filled[entry.name], section)
+    return filled
 
 
 def preset_keys() -> list[str]:

@@ -71,21 +71,28 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
         remove(old)
 
 
-def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+def newest_checkpoint(
+    folder: Path, obstacle: Callable[[Checkpoint], str | None] = lambda _: None
+) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint whose manifest verifies, and one warning for each newer checkpoint that is damaged.
 
-    Damaged checkpoints are renamed to `*.damaged`. The checkpoint is None if the folder has none. Raises ModelError if all
-    checkpoints are damaged.
+    A checkpoint is passed over if `obstacle` says why the run cannot go on from it. Damaged checkpoints are renamed to
+    `*.damaged`. The checkpoint is None if the folder has none. Raises ModelError if all checkpoints are damaged, and
+    UsageError with the first obstacle if the others all have one.
     """
     _refuse_link(folder)
     for leftover in folder.glob(".step-*.tmp"):
         remove(leftover)
     damaged: list[tuple[Path, str]] = []
+    obstacles: list[str] = []
     for path in checkpoint_folders(folder):
         try:
             found = _load(path)
         except ModelError as error:
             damaged.append((path, str(error)))
+            continue
+        if reason := obstacle(found):
+            obstacles.append(reason)
             continue
         for bad, _ in damaged:
             aside = bad.with_name(bad.name + ".damaged")
@@ -93,9 +100,20 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             with writing(aside):
                 bad.rename(aside)
         return found, [f"{reason}; resuming from {path.name}" for _, reason in damaged]
+    if obstacles:
+        raise UsageError(
+            f"{folder.parent}: cannot be resumed: {obstacles[0]}; undo that, or start again with --overwrite"
+        )
     if damaged:
         raise ModelError(f"{damaged[0][1]}; no checkpoint is left to resume from; start again with --overwrite")
     return None, []
+
+
+def remove_newer_checkpoints(folder: Path, step: int) -> None:
+    """Delete the checkpoints after `step`."""
+    for path in checkpoint_folders(folder):
+        if path.name > f"step-{step:08d}":
+            remove(path)
 
 
 def _refuse_link(folder: Path) -> None:

@@ -30,6 +30,8 @@ class OptimizationConfig:
     """Number of micro-batches per batch. More micro-batches need less memory and give the same gradient."""
     warmup_ratio: float = 0.05
     """Fraction of the steps in which the learning rate rises from 0 to its peak."""
+    warmup_steps: int | None = None
+    """Number of those steps, whatever the number of all steps is; null = warmup_ratio of all steps."""
     lr_scheduler: Literal["linear", "cosine", "constant"] = "linear"
     """Decay of the learning rate after the warm-up: linear or cosine to 0, or constant."""
     weight_decay: float = 0.01
@@ -61,6 +63,8 @@ class OptimizationConfig:
             value = getattr(self, name)
             if value not in (None, "auto") and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.warmup_steps is not None and self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps must be at least 0 or null, not {self.warmup_steps}")
         if self.gradient_accumulation_steps > self.batch_size:
             raise ValueError(
                 f"gradient_accumulation_steps must be at most batch_size ({self.batch_size}), "

@@ -63,6 +63,8 @@ class TrainingState:
     """The step of the last evaluation."""
     best_dev_metric: float | None = None
     """The largest dev metric so far; None before the first evaluation."""
+    second_dev_metric: float | None = None
+    """The largest dev metric before the step of the best; None: that was the first evaluation."""
     best_dev_loss: float | None = None
     """The smallest dev loss of a model with that metric."""
     best_step: int | None = None
@@ -267,6 +269,7 @@ def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:
         or (score.metric, -score.loss) > (state.best_dev_metric, -state.best_dev_loss)
     )
     if improved:
+        state.second_dev_metric = state.best_dev_metric
         state.best_dev_metric, state.best_dev_loss = score
         state.best_step, state.stale_evaluations = state.step, 0
     else:

@@ -33,16 +33,21 @@ def settle_schedule(config: Config, encoder: Encoder, rows: int, *, pretrained: 
     )
 
 
+def warmup_steps(total_steps: int, config: OptimizationConfig) -> int:
+    """Return the number of steps of the warm-up."""
+    return round(config.warmup_ratio * total_steps) if config.warmup_steps is None else config.warmup_steps
+
+
 def learning_rate(step: int, total_steps: int, config: OptimizationConfig) -> float:
     """Return the learning rate of optimiser step `step` (from 0): linear warm-up, then decay by `lr_scheduler`.
 
     `config.learning_rate` must be a number: `settle_schedule` replaces null.
     """
     assert config.learning_rate is not None
-    warmup_steps = round(config.warmup_ratio * total_steps)
-    if step < warmup_steps:
-        return config.learning_rate * (step + 1) / (warmup_steps + 1)
-    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    warmup = warmup_steps(total_steps, config)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / (warmup + 1)
+    progress = (step - warmup) / max(1, total_steps - warmup)
     if config.lr_scheduler == "linear":
         return config.learning_rate * (1 - progress)
     if config.lr_scheduler == "cosine":

@@ -21,9 +21,10 @@ from recurcli.events import Note, Progress
 from recurcli.facts import first_difference, require_same
 from recurcli.model.saved import cpu_state, load_weights
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.training.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
+from recurcli.training.checkpoint import Checkpoint, newest_checkpoint, remove_newer_checkpoints, save_checkpoint
 from recurcli.training.fit import TrainingLoop, TrainingState, fit
 from recurcli.training.optimizer import empty_optimizer_tensors, load_optimizer_tensors, optimizer_tensors
+from recurcli.training.schedule import warmup_steps
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
@@ -99,6 +100,10 @@ class Session:
     publish: Callable[[Mapping[str, Tensor]], None]
     """Writes the given weights as the model of the run."""
     stop: StopRequest
+    length_keys: frozenset[str] = frozenset()
+    """The facts in `must_match` that hold the number of steps. They may differ where no step depends on them."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The values of facts that an earlier version of recur did not store."""
     state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric; None before the first evaluation, and on ranks other than 0."""
@@ -117,13 +122,14 @@ class Session:
             self._broadcast()
 
     def _read_checkpoint(self) -> Iterator[Note]:
-        checkpoint, warnings = newest_checkpoint(self.run.checkpoints)
+        checkpoint, warnings = newest_checkpoint(self.run.checkpoints, self._obstacle)
         for warning in warnings:
             yield Note(warning, "warning")
         if checkpoint is None:
             self.run.cut_metrics(0)
             return
-        require_same(checkpoint.must_match, self.must_match, self.run.path)
+        remove_newer_checkpoints(self.run.checkpoints, checkpoint.state.step)
+        self.run.reopen()
         if difference := first_difference(checkpoint.should_match, self.should_match):
             yield Note(f"{difference}: the run continues, but its result is not bit-identical", "warning")
         source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
@@ -133,8 +139,32 @@ class Session:
         if checkpoint.state.best_step is not None:
             self.best = dict(checkpoint.best or checkpoint.model)
             self.publish(self.best)
-        self.run.cut_metrics(checkpoint.state.logged_step)
+        at_end = checkpoint.state.step >= self.loop.total_steps  # its last line may stand between two regular ones
+        self.run.cut_metrics(checkpoint.state.step if at_end else checkpoint.state.logged_step)
         yield Note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
+
+    def _obstacle(self, checkpoint: Checkpoint) -> str | None:
+        """Return why a run of this number of steps does not pass through `checkpoint`; None: it does.
+
+        Raises UsageError if another fact differs, or if more steps were taken.
+        """
+        added = {key: value for key, value in self.defaults.items() if key in self.must_match}
+        require_same({**added, **checkpoint.must_match}, self.must_match, self.run.path, but=self.length_keys)
+        loop, state, before = self.loop, checkpoint.state, checkpoint.must_match.get("steps")
+        if before in (None, loop.total_steps):
+            return None
+        changed = f"the number of steps was {before} and is now {loop.total_steps}"
+        if loop.config.lr_scheduler != "constant":
+            return f"{changed}, and lr_scheduler is {loop.config.lr_scheduler}, so the learning rate depends on it"
+        if warmup_steps(int(before), loop.config) != warmup_steps(loop.total_steps, loop.config):
+            return f"{changed}, and with warmup_ratio {loop.config.warmup_ratio:g} the learning rate depends on it"
+        taken = {"steps taken": state.step}
+        require_same(taken, {"steps taken": min(state.step, loop.total_steps)}, self.run.path)
+        if loop.evaluate is not None and state.evaluated_step % (loop.evaluate_every or loop.steps_per_epoch):
+            return (
+                f"{changed}, but the run was evaluated at its end, step {state.evaluated_step}, between two evaluations"
+            )
+        return None
 
     def _broadcast(self) -> None:
         """Broadcast rank 0's weights, optimizer state and training state."""
@@ -208,7 +238,8 @@ class Session:
             line |= {"dev_metric": progress.dev_metric, "best_dev_metric": progress.best_dev_metric}
         if self.ranks.is_main:
             self.run.append_metrics(line)
-        self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
+        if progress.dev_metric is not None or progress.step % self.loop.config.log_every == 0:  # not for an end alone
+            self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
 
     def leave(self) -> NoReturn:
         """Wait until rank 0 has written its checkpoint, then raise Interrupted with the signal that was received."""

@@ -44,6 +44,25 @@ def study(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPath
     return folder, json.loads(ended.out), ended.err
 
 
+def test_files_and_seed_are_named_as_in_finetune(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    train, dev = tmp_path / "a: b #1.json", tmp_path / "dev.json"
+    write_rows(train, rows(40, seed=5, labelled=True))
+    write_rows(dev, rows(12, seed=6, labelled=True))
+    line = options(tiny_tnews, tmp_path / "x", "--trials", 1, "--json", "--quiet")
+    place = line.index("--data")
+    line[place : place + 2] = ["--train", train, "--dev", dev, "--seed", 7]
+    code, out, err = recur(*line)
+    assert code == 0, err
+    assert json.loads(out)["seed"] == 7
+    best = read_mapping(tmp_path / "x" / "best.yaml")[0]
+    assert best["data"]["files"] == {"train": str(train), "dev": str(dev)}
+    assert best["runtime"]["seed"] == 7
+    code, _, err = recur(*line, "--resume", "--set", "runtime.seed=8")
+    assert (code, "--seed and --set runtime.seed set the same key" in err) == (2, True)
+    code, _, err = recur(*line, "--resume", "--data", train)
+    assert (code, "both name the training rows" in err) == (2, True)
+
+
 def test_each_trial_lies_in_the_ranges_and_has_a_line(study: tuple[Path, Any, str]) -> None:
     folder, result, err = study
     assert [trial["trial"] for trial in result["trials"]] == list(range(1, 5))

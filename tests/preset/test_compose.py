@@ -157,7 +157,7 @@ def test_a_name_that_nobody_has(name: str, message: str) -> None:
     [
         ("finetuning.lr", "learning_rate"),
         ("finetuning.num_train_epochs", "epochs"),
-        ("pretraining.warmup_steps", "warmup_ratio"),
+        ("pretraining.warmup", "warmup_ratio"),
         ("finetuning.clip", "max_grad_norm"),
         ("finetuning.accum", "gradient_accumulation_steps"),
         ("finetuning.per_device_train_batch_size", "batch_size"),

@@ -11,6 +11,7 @@ from recurcli.errors import ModelError, refuse_both
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import find_difference, require_same
 from recurcli.files import sha256_of
+from recurcli.preset.schema import with_defaults
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
 
@@ -27,6 +28,11 @@ FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.
 FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every")
 
 
+def length_keys(section: Section) -> frozenset[str]:
+    """Return the keys on which the number of steps depends, and the fact that holds it."""
+    return frozenset({f"{section}.epochs", f"{section}.max_steps", "steps"})
+
+
 @dataclass(frozen=True)
 class TrainingRequest:
     """The options of `recur pretrain` or `recur finetune`."""
@@ -40,6 +46,8 @@ class TrainingRequest:
     dry_run: bool = False
     keep_checkpoints: bool = False
     """Whether the newest checkpoints stay when the run is finished."""
+    matched: Mapping[str, Any] | None = None
+    """What `--match-parameters` came to (`match_parameters`); None: the size of the encoder is the preset's."""
     splits: "Mapping[str, Split] | None" = None
     """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 
@@ -48,11 +56,27 @@ class TrainingRequest:
 
 
 def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
-    """Return the keys of a preset that a resume must match, as dotted paths, with their values."""
+    """Return the keys of a preset that a resume must match, as dotted paths, with their values.
+
+    A key that an earlier version of recur did not store has its default.
+    """
     other = "finetuning" if section == "pretraining" else "pretraining"
+    values = with_defaults(values)
     values = {**values, "prior": (values.get("prior") or {}).get("kind")}  # null in place of a section is a value too
     pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
     return {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}
+
+
+def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:
+    """Return what `--match-parameters` came to in a finished run that is resumed, so that nothing is solved again."""
+    run = RunDirectory(output)
+    if not resume or not run.is_finished:
+        return None
+    try:
+        stored = run.read_result().get("match_parameters")
+    except ModelError:
+        return None  # the whole command says what is wrong
+    return stored if isinstance(stored, dict) else None
 
 
 def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:

@@ -9,15 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recurcli.commands.training.report import (
-    machine_facts,
-    model_card,
-    notes_on_disk_space,
-    notes_on_result,
-    plan_of,
-    result_of,
-)
-from recurcli.commands.training.request import COMMANDS, Event, Section, TrainingRequest, preset_facts
+from recurcli.commands.training.notes import notes_on_disk_space, notes_on_matching, notes_on_result
+from recurcli.commands.training.report import machine_facts, model_card, plan_of, result_of
+from recurcli.commands.training.request import COMMANDS, Event, Section, TrainingRequest, length_keys, preset_facts
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
@@ -27,7 +21,7 @@ from recurcli.facts import first_difference, require_same
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_files import write_model
-from recurcli.runs.run_directory import RunDirectory, RunStatus
+from recurcli.runs.run_directory import RunDirectory, RunStatus, checkpoint_folders
 from recurcli.training.session import Session, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
@@ -58,10 +52,8 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
     check()  # before a lock file is made; and again under the lock
     with run.lock():
         status = check()
-        if status != "new":
-            require_same(
-                preset_facts(run.read_preset(), section), preset_facts(preset.to_dict(), section), request.output
-            )
+        if status != "new" and _is_longer(run, preset.to_dict(), section):
+            status = "unfinished"
         try:
             yield ranks.broadcast(status), device
         except Interrupted as stop:
@@ -69,6 +61,31 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
                 hint = "nothing was saved; run the same command to start again"
                 stop.add_note(hint if status == "new" else "the run is unchanged; run the same command to continue it")
             raise
+
+
+def _is_longer(run: RunDirectory, values: Mapping[str, Any], section: Section) -> bool:
+    """Return whether the preset `values` differ from those of the run, in its number of steps.
+
+    Raises UsageError if they differ in anything else, or if a run of another number of steps is another run from the first
+    step on.
+    """
+    before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
+    require_same(before, now, run.path, but=length_keys(section))
+    difference = first_difference(before, now)
+    if difference is None:
+        return False
+    fault = ""
+    if (scheduler := values[section]["lr_scheduler"]) != "constant":
+        fault = f"{section}.lr_scheduler is {scheduler}, so the learning rate of each step depends on their number"
+        way_out = "a run that is to be trained longer needs constant, and warmup_steps in place of warmup_ratio"
+    elif run.is_finished and not checkpoint_folders(run.checkpoints):
+        fault = "its checkpoints were removed when it was finished"
+        way_out = "a run that is to be trained longer needs --keep-checkpoints"
+    if fault:
+        raise UsageError(
+            f"{run.path}: cannot be resumed: {difference}, but {fault}; undo that, or start again with --overwrite; {way_out}"
+        )
+    return True
 
 
 def check_encoder(resolved: ResolvedPreset) -> None:
@@ -85,10 +102,11 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
 
     A dry run yields only its plan.
     """
+    yield from notes_on_matching(setup.request.matched)
     if setup.request.dry_run:
         yield Finished(plan_of(setup))
         return
-    ranks = setup.loop.ranks
+    ranks, values = setup.loop.ranks, setup.request.resolved.preset.to_dict()
     try:
         with setup.stop.listening():
             session = _session(setup)
@@ -96,13 +114,15 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
             if ranks.is_main:
                 if setup.status == "new":
                     session.run.clear()
-                session.run.write_preset(setup.request.resolved.preset.to_dict(), COMMANDS[setup.section])
+                    session.run.write_preset(values, COMMANDS[setup.section])
                 ranks.mark_started()
                 yield from notes_on_disk_space(setup)
             yield from session.restore()
+            if ranks.is_main and setup.status != "new":
+                session.run.write_preset(values, COMMANDS[setup.section])
             yield from session.train()
             result = _finish(session, setup)
-            yield from notes_on_result(setup, result)
+            yield from notes_on_result(setup, session.state, result)
             yield Finished(result)
     except StorageError as error:
         error.add_note("then continue with the same command and --resume")
@@ -135,6 +155,8 @@ def _session(setup: TrainingSetup) -> Session:
         run=run,
         loop=setup.loop,
         must_match={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
+        length_keys=length_keys(setup.section),
+        defaults=preset_facts({"encoder": {"name": preset.encoder["name"]}}, setup.section),
         should_match=machine_facts(setup.loop.device, preset, setup.loop.ranks),
         publish=publish,
         stop=setup.stop,

@@ -34,7 +34,7 @@ def line_of(request: TuningRequest, result: Mapping[str, Any], best: Mapping[str
     score = "" if result["dev_metric"] is None else f"; dev {metric} {result['dev_metric']:.4f}"
     after = {"complete": "", "pruned": f", pruned after {result['evaluations']} evaluations"}
     end = after.get(result["state"], f"; diverged: {result.get('reason')}")
-    so_far = "" if best is None else f"; best {best['dev_metric']:.4f} (trial {best['trial']})"
+    so_far = "" if best is None else f"; best dev {metric} {best['dev_metric']:.4f} (trial {best['trial']})"
     return f"trial {result['trial']} of {request.trials}: {shown}{score}{end}{so_far}"
 
 

@@ -1,0 +1,121 @@
+"""Notes that a training yields: on the size of its encoder, on disk space, and on what its result shows."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from recurcli.commands.training.request import Section
+from recurcli.commands.training.setup import TrainingSetup
+from recurcli.errors import escaped
+from recurcli.evaluation.metrics import METRICS
+from recurcli.events import Note
+from recurcli.model.models import Backbone
+from recurcli.model.saved import total_bytes
+from recurcli.runs.run_directory import RunDirectory
+from recurcli.training.fit import TrainingState
+from recurcli.training.optimizer import ngram_table
+from recurcli.training.schedule import learning_rate
+
+OFF_TARGET = 0.02
+"""Difference from the number of parameters that was asked for, above which a warning says so."""
+
+
+def checkpoint_bytes(model: Backbone, section: Section) -> int:
+    """Return the approximate size of a checkpoint: weights, optimizer state, and the best weights in fine-tuning.
+
+    The optimizer has two moments of a weight, and one number of a row of the n-gram table.
+    """
+    weights, table = total_bytes(model.state_dict()), ngram_table(model)
+    numbers = sum(len(p) if p is table else 2 * p.numel() for p in model.parameters() if p.requires_grad)
+    return weights + 4 * numbers + (weights if section == "finetuning" else 0)
+
+
+def notes_on_matching(matched: Mapping[str, Any] | None) -> Iterator[Note]:
+    """Yield the size that `--match-parameters` came to; a warning if it is off by more than OFF_TARGET."""
+    if matched is None:
+        return
+    keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
+    text = f"--match-parameters: {keys}, with {matched_counts(matched)}"
+    off = abs(matched["parameters"] / matched["target"] - 1) > OFF_TARGET
+    yield Note(f"{text}; no other size is nearer" if off else text, "warning" if off else "info")
+
+
+def matched_counts(matched: Mapping[str, Any]) -> str:
+    """Return the number of encoder parameters, the number that was wanted, and the difference, in words."""
+    count, target, asked = matched["parameters"], matched["target"], matched["question"]["asked"]
+    of = "" if matched["question"]["other"] is None else f", as in {escaped(asked)}"
+    return f"{count:,} encoder parameters (wanted: {target:,}{of}; {count / target - 1:+.1%})"
+
+
+def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
+    """Yield a warning if the checkpoints need more than the free disk space.
+
+    They need space for one more than `keep_checkpoints`, because the newest is written before the oldest is deleted.
+    """
+    run, count = RunDirectory(setup.request.output), setup.loop.config.keep_checkpoints + 1
+    needed = count * checkpoint_bytes(setup.loop.model, setup.section)
+    held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
+    free = shutil.disk_usage(run.path).free
+    if free + held < needed:
+        yield Note(
+            f"{run.path}: {free / 1e6:,.1f} MB are free on its disk, but {count} checkpoints need {needed / 1e6:,.1f} MB; "
+            "free some space, or training will stop when the disk is full",
+            "warning",
+        )
+
+
+def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[str, Any]) -> Iterator[Note]:
+    """Yield notes on early stopping, a best model that is the last, a missed floor, and classes that are never predicted."""
+    steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
+    whose = "encoder" if "prior" in result else "model"
+    if stopped := result["early_stopping"]:
+        assert config.learning_rate is not None, "settle_schedule replaces null"
+        rate = learning_rate(steps - 1, total, config) / config.learning_rate
+        hint = f"; the learning rate was still {rate:.0%} of its peak; it falls to 0 with fewer epochs and no patience"
+        metric = METRICS[stopped["metric"]].words
+        since = f"in {stopped['evaluations']} evaluation{'' if stopped['evaluations'] == 1 else 's'} since step"
+        yield Note(
+            f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not rise {since} "
+            f"{result['best_step']:,}, where it was {stopped['best']:.4f} (finetuning.patience {setup.loop.patience})"
+            + (hint if config.lr_scheduler != "constant" and rate > 0.1 else "")
+        )
+    elif (
+        state.best_step == steps
+        and state.best_dev_metric is not None
+        and state.second_dev_metric is not None
+        and state.best_dev_metric > state.second_dev_metric
+    ):
+        yield Note(f"the last {whose} is the best: more finetuning.epochs may give a better one")
+    if "dev" not in result:
+        return
+    if prior := result.get("prior"):
+        yield Note(prior_in_words(prior))
+    whose, scores = ("encoder's ", result["parts"]["encoder"]) if prior else ("", result["dev"])
+    for name, floor in sorted(result["floors"].items(), key=lambda item: item[1]):
+        if (accuracy := scores["accuracy"]) < floor:
+            yield Note(
+                f"the {whose}accuracy is below the floor '{name.replace('_', ' ')}': {accuracy:.4f} < {floor:.4f}"
+            )
+            break
+    names, confusion = result["dev"]["names"], result["dev"]["confusion"]
+    missing = [name for index, name in enumerate(names) if not any(row[index] for row in confusion)]
+    if sum(any(row) for row in confusion) == 1:
+        return  # one class of dev rows shows nothing; a warning said so before the training
+    if len(missing) == len(names) - 1:
+        only = next(name for name in names if name not in missing)
+        yield Note(f"every dev row is predicted as '{escaped(only)}': the model tells no classes apart", "warning")
+    elif missing:
+        shown = ", ".join(f"'{escaped(name)}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
+        yield Note(f"{len(missing):,} of {len(names):,} classes are never predicted on the dev rows: {shown}")
+
+
+def prior_in_words(prior: Mapping[str, Any]) -> str:
+    """Return what the model with this `prior` (prior.json) computes."""
+    encoder, linear = prior["encoder_weight"], prior["linear_weight"]
+    if not encoder:
+        return (
+            f"the linear model alone is the best on the {prior['rows']:,} dev rows; predictions do not run the encoder"
+        )
+    if not linear:
+        return f"the encoder alone is the best on the {prior['rows']:,} dev rows; the linear model is not used"
+    return f"logits = {encoder:.3g} encoder + {linear:.3g} linear model, fitted on the {prior['rows']:,} dev rows"

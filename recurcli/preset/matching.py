@@ -1,0 +1,88 @@
+"""`--match-parameters`: the preset with an encoder of as many parameters as a number says, or as another preset's has.
+
+torch is imported only to count parameters. A run that was solved before has its size in result.json.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from recurcli.errors import UsageError, escaped
+from recurcli.facts import as_stored
+from recurcli.preset.compose import Origin, ResolvedPreset, compose
+from recurcli.strict_yaml import KeyPath
+from recurcli.validation import InvalidConfig
+
+_NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([kmb]?)", re.IGNORECASE)
+_FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
+
+
+def match_parameters(
+    resolved: ResolvedPreset, asked: str, stored: Mapping[str, Any] | None = None
+) -> tuple[ResolvedPreset, dict[str, Any]]:
+    """Return `resolved` with the size of its encoder solved for, and the facts of that for result.json.
+
+    `asked` is a number of encoder parameters such as 3000000, 3M or 800k, or a preset. What `--set` gives stays, and so
+    does `hidden_size` beside word vectors. `stored`, the facts of an earlier run, is used if it solved the same. Raises
+    UsageError if `asked` is neither, or cannot be reached.
+    """
+    number = _number(asked)
+    other = None if number is not None else _other_preset(asked)
+    keys = {key for section, key in (path for path in resolved.origins if len(path) == 2) if section == "encoder"}
+    fixed = {key for key in keys if resolved.origins["encoder", key].source.startswith("--set")}
+    if resolved.preset.embedding.vectors is not None:
+        fixed.add("hidden_size")
+    facts: dict[str, Any] = {"asked": asked, "encoder": resolved.preset.encoder, "fixed": sorted(fixed)}
+    question = as_stored({**facts, "other": None if other is None else other.preset.encoder})
+    if stored is not None and stored.get("question") == question and isinstance(stored.get("keys"), dict):
+        facts = dict(stored)
+    else:
+        from recurcli.model.sizing import solve_size
+
+        target = number if other is None else _parameters_of(other)
+        try:
+            size = solve_size(resolved.preset.encoder, target or 0, frozenset(fixed))
+        except InvalidConfig as fault:
+            raise _located(resolved, fault) from None
+        except UsageError as error:
+            raise UsageError(f"--match-parameters {escaped(asked)}: {error}") from None
+        facts = {"question": question, "keys": size.keys, "target": target, "parameters": size.parameters}
+    preset = replace(resolved.preset, encoder={**resolved.preset.encoder, **facts["keys"]})
+    origin = Origin(f"--match-parameters {asked}")
+    solved: dict[KeyPath, Origin] = {("encoder", key): origin for key in facts["keys"]}
+    return replace(resolved, preset=preset, origins={**resolved.origins, **solved}), facts
+
+
+def _number(asked: str) -> int | None:
+    """Return the number of parameters that `asked` names; None: it names a preset. Raises UsageError for 0."""
+    found = _NUMBER.fullmatch(asked.replace(",", "").replace("_", ""))
+    if found is None:
+        return None
+    number = round(float(found[1]) * _FACTORS[found[2].lower()])
+    if number < 1:
+        raise UsageError(f"--match-parameters {escaped(asked)}: must be at least 1")
+    return number
+
+
+def _other_preset(asked: str) -> ResolvedPreset:
+    try:
+        return compose(asked)
+    except UsageError as error:
+        raise UsageError(
+            f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k, and no preset: {error}"
+        ) from None
+
+
+def _parameters_of(resolved: ResolvedPreset) -> int:
+    """Return the number of encoder parameters of a preset."""
+    from recurcli.model.sizing import encoder_parameters
+
+    try:
+        return encoder_parameters(resolved.preset.encoder)
+    except InvalidConfig as fault:
+        raise _located(resolved, fault) from None
+
+
+def _located(resolved: ResolvedPreset, fault: InvalidConfig) -> UsageError:
+    return resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason))

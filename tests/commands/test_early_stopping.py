@@ -1,0 +1,47 @@
+"""What a training says of its end: why it stopped early, and whether more epochs may help."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_task import tiny
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+def train(recur: Recur, data: Path, output: Path, *settings: str) -> tuple[str, str, list[float]]:
+    """Its stdout, its stderr, and the dev metric of each evaluation."""
+    small = tiny("prior=null", "finetuning.linear_floor=false", "finetuning.metric=macro_f1", *settings)
+    code, out, err = recur("finetune", "--preset", "starsaber-tnews", "--data", data, "--output", output, *small)
+    assert code == 0, err
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return out, err, [line["dev_metric"] for line in lines if "dev_metric" in line]
+
+
+def test_an_early_stop_names_the_metric_and_the_evaluations(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    settings = ("finetuning.epochs=9", "finetuning.patience=2", "finetuning.learning_rate=0.5")
+    out, err, metrics = train(recur, tiny_tnews, tmp_path / "x", *settings)
+    result = json.loads((tmp_path / "x" / "result.json").read_text())
+    assert result["steps"] < 72
+    assert result["early_stopping"] == {"metric": "macro_f1", "best": max(metrics), "evaluations": 2, "steps": 72}
+    assert (
+        f"stopped early at step {result['steps']} of 72: the model's dev macro F1 did not rise in 2 evaluations" in err
+    )
+    assert f"since step {result['best_step']}, where it was {max(metrics):.4f} (finetuning.patience 2)" in err
+    table = " ".join(out.split())
+    assert "stopped early dev macro F1 did not rise in 2 evaluations, before step 72" in table
+    assert f"steps {result['steps']} (best dev macro F1 at step {result['best_step']})" in table
+
+
+@pytest.mark.parametrize(("rate", "rises"), [("2e-3", True), ("1e-7", False)])
+def test_more_epochs_are_advised_only_if_the_last_model_is_strictly_better(
+    rate: str, rises: bool, recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    settings = ("finetuning.epochs=2", f"finetuning.learning_rate={rate}", "finetuning.lr_scheduler=constant")
+    _, err, metrics = train(recur, tiny_tnews, tmp_path / "x", *settings)
+    result = json.loads((tmp_path / "x" / "result.json").read_text())
+    assert result["early_stopping"] is None
+    assert result["best_step"] == result["steps"]  # by the dev loss, where the metrics tie
+    assert (metrics[-1] > metrics[0]) is rises
+    assert ("more finetuning.epochs may give a better one" in err) is rises

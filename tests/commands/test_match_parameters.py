@@ -1,0 +1,104 @@
+"""`--match-parameters`: encoders of equal size."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_task import tiny
+
+from recurcli.encoders import build_encoder
+from recurcli.preset import compose
+from recurcli.strict_yaml import read_mapping
+
+Recur = Callable[..., tuple[int, str, str]]
+WIDTH = "encoder.hidden_size=16"
+
+
+def options(data: Path, output: Path, *more: str, encoder: str = "starsaber") -> list[str]:
+    """A training whose width --set does not fix."""
+    settings = tiny("finetuning.epochs=1", "finetuning.linear_floor=false", "prior=null")
+    place = settings.index(WIDTH)
+    del settings[place - 1 : place + 1]
+    return ["--preset", f"{encoder}-tnews", "--data", str(data), "--output", str(output), *settings, *more]
+
+
+def test_both_counts_are_in_the_report_and_the_size_is_in_the_preset(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "run", "--match-parameters", "9k"))
+    assert code == 0, err
+    encoder = read_mapping(tmp_path / "run" / "preset.yaml")[0]["encoder"]
+    count = sum(parameter.numel() for parameter in build_encoder(encoder).parameters())
+    assert f"{count:,} (wanted: 9,000)" in out
+    assert f"encoder.hidden_size {encoder['hidden_size']}, with {count:,} encoder parameters (wanted: 9,000" in err
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["parameters"]["encoder"] == result["match_parameters"]["parameters"] == count
+
+
+def test_a_finished_run_is_repeated_without_torch(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    line = ["finetune", *options(tiny_tnews, tmp_path / "run", "--match-parameters", "rsa-tnews"), "--set"]
+    line.append("encoder.num_layers=24")
+    assert recur(*line)[0] == 0
+    script = (
+        "import sys; from recurcli.cli import run; code = run(sys.argv[1:]); "
+        "sys.exit('imported torch' if 'torch' in sys.modules else code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *line, "--resume"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "already finished" in done.stderr
+    assert "of rsa-tnews)" in done.stdout
+    code, _, err = recur(*[part.replace("rsa-tnews", "1M") for part in line], "--resume")
+    assert code == 2
+    assert "encoder.hidden_size was" in err
+
+
+def test_the_other_preset_counts_with_its_own_task(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    line = options(tiny_tnews, tmp_path / "run", "--match-parameters", "transject-imdb", "--dry-run", "--json")
+    code, out, _ = recur("finetune", *line)
+    assert code == 0
+    wanted = build_encoder(compose("transject-imdb").preset.encoder)
+    assert json.loads(out)["match_parameters"]["target"] == sum(p.numel() for p in wanted.parameters())
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_set_gives_stays(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    line = options(tiny_tnews, tmp_path / "run", "--match-parameters", "9k", "--dry-run", "--json", "--set", WIDTH)
+    place = line.index("encoder.num_layers=2")
+    del line[place - 1 : place + 1]
+    code, out, err = recur("pretrain", *line)
+    assert code == 0, err
+    plan = json.loads(out)
+    assert plan["values"]["encoder"]["hidden_size"] == 16
+    assert plan["match_parameters"]["keys"] == {"num_layers": plan["values"]["encoder"]["num_layers"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ("12", "gives .* to .* encoder parameters, so 12 cannot be reached"),
+        ("0", "must be at least 1"),
+        ("3X", "is no number such as 3M or 800k, and no preset"),
+        ("starsabre-tnews", "did you mean 'starsaber-tnews'"),
+    ],
+)
+def test_a_wrong_number_is_a_usage_error(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, asked: str, reason: str
+) -> None:
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "run", "--match-parameters", asked))
+    assert code == 2
+    assert re.search(f"--match-parameters {asked}: .*{reason}", err)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_size_that_is_far_off_is_a_warning(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    line = options(tiny_tnews, tmp_path / "run", "--match-parameters", "1,300", "--dry-run", "--quiet")
+    code, _, err = recur("finetune", *line)
+    assert code == 0
+    assert "warning: --match-parameters: encoder.hidden_size" in err
+    assert "no other size is nearer" in err
