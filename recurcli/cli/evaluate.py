@@ -12,6 +12,7 @@ from recurcli.cli.options import (
     Debug,
     Delimiter,
     Device,
+    Encoding,
     Header,
     Json,
     Label,
@@ -36,6 +37,7 @@ def evaluate(
     label: Label = None,
     header: Header = None,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="Measure distances and attention layer by layer.")
     ] = False,
@@ -55,8 +57,8 @@ def evaluate(
     Accuracy, precision, recall and F1 by class, MCC, loss, and the confusion table. Computes in fp32 unless
     --precision says otherwise, so that no score depends on a row's neighbours. A file given with --data is scored
     whole, and the numbers of training and dev rows among its rows are reported; with --split dev or train, the file
-    that the run was trained on is divided as in training. The columns of --data are those of the training,
-    unless --text, --pair or --label name others.
+    that the run was trained on is divided as in training. The columns and the encoding of --data are those of the
+    training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import evaluate as command
 
@@ -64,7 +66,14 @@ def evaluate(
         run,
         split=split,
         data=data,
-        columns={"text": text, "pair": pair, "label": label, "header": header, "delimiter": delimiter},
+        columns={
+            "text": text,
+            "pair": pair,
+            "label": label,
+            "header": header,
+            "delimiter": delimiter,
+            "encoding": encoding,
+        },
         device=device or "auto",
         precision=precision or "fp32",
         batch_size=batch_size or 64,

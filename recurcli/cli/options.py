@@ -81,4 +81,12 @@ Delimiter = Annotated[
     str | None,
     typer.Option("--delimiter", help="Separator of the fields of a TSV or CSV, if not TAB or a comma.", metavar="MARK"),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        help="Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: that of the preset or run, UTF-8.",
+        metavar="NAME",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur finetune`.", metavar="RUN")]

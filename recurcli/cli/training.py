@@ -14,6 +14,7 @@ from recurcli.cli.options import (
     Dev,
     Device,
     DryRun,
+    Encoding,
     Epochs,
     Json,
     KeepCheckpoints,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 def pretrain(
     preset: Preset,
     data: Data = None,
+    encoding: Encoding = None,
     output: Output = None,
     settings: Settings = None,
     seed: Seed = None,
@@ -61,7 +63,13 @@ def pretrain(
     """
     from recurcli.preset import compose
 
-    given = {"seed": seed, "epochs": epochs, "learning-rate": learning_rate, "batch-size": batch_size}
+    given = {
+        "encoding": encoding,
+        "seed": seed,
+        "epochs": epochs,
+        "learning-rate": learning_rate,
+        "batch-size": batch_size,
+    }
     given |= {"device": device, "precision": precision}
     overrides = _overrides("pretraining", settings or [], given)
     resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
@@ -83,6 +91,7 @@ def finetune(
     train: Train = None,
     dev: Dev = None,
     test: Test = None,
+    encoding: Encoding = None,
     output: Output = None,
     settings: Settings = None,
     seed: Seed = None,
@@ -111,6 +120,7 @@ def finetune(
     if train is not None and data is not None and data.is_file():
         raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
     given: dict[str, object] = {
+        "encoding": encoding,
         "seed": seed,
         "epochs": epochs,
         "learning-rate": learning_rate,
@@ -142,6 +152,7 @@ def _overrides(section: str, settings: Sequence[str], given: Mapping[str, object
         **dict.fromkeys(("seed", "device", "precision"), "runtime"),
         **dict.fromkeys(("epochs", "learning-rate", "batch-size"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
+        "encoding": "data",
     }
     overrides = {}
     for name, value in given.items():

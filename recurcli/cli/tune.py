@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import Data, Debug, Json, Preset, Quiet, Settings
+from recurcli.cli.options import Data, Debug, Encoding, Json, Preset, Quiet, Settings
 
 
 @app.command(
@@ -37,6 +37,7 @@ def tune(
         typer.Option(help="Folder to write. Default: runs/ and the name of the preset with -tuned.", metavar="FOLDER"),
     ] = None,
     settings: Settings = None,
+    encoding: Encoding = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study; the trial that was interrupted is run again.")
     ] = False,
@@ -63,7 +64,7 @@ def tune(
         trials,
         output,
         ranges or (),
-        settings or (),
+        [*(settings or ()), *([] if encoding is None else [f"data.encoding={encoding}"])],
         resume=resume,
         overwrite=overwrite,
         keep_runs=keep_runs,

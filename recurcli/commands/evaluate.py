@@ -43,7 +43,7 @@ def evaluate(
     """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
 
     `split` None: all rows of `data` if it is a file, else the dev rows. `columns`: the keys `text`, `pair`,
-    `label`, `header` and `delimiter` of DataConfig for the rows of `data`; None as a value: that of the training.
+    `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None as a value: that of the training.
     `diagnosed` adds a diagnosis of the layers; `plots` draws it into a file. Raises DataError if the rows have no labels.
     """
     given = [key for key, value in (columns or {}).items() if value is not None]

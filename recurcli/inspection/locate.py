@@ -72,8 +72,8 @@ def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
     ]
     if not inside:
         raise DataError(
-            f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .parquet), no train/LABEL/*.txt and no folder "
-            "named after a task; give the path of the file itself"
+            f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .ft, .parquet), no train/LABEL/* and no "
+            "folder named after a task; give the path of the file itself"
         )
     return inside
 

@@ -67,6 +67,8 @@ class SplitRows:
         self.fault: str | None = None
         """Why the file cannot be read to its end."""
         self.read = self.dropped = self.bad = 0
+        self.hint = ""
+        """The end of a message about bad rows: the likely encoding of the file."""
         self.first_bad: list[str] = []
         """`file:line: reason` of the first BAD_ROWS_KEPT bad rows."""
         self.texts = bytearray()
@@ -196,6 +198,8 @@ def _examples(
             if splitter is not None and isinstance(example, Example):
                 is_dev = splitter.is_dev(example.text, example.pair, example.label)
             yield record, example, is_dev
+        for rows in splits:
+            rows.hint = records.hint
 
 
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from recurcli.data.columns import LONGEST_NAME, is_usual
 from recurcli.data.config import DataConfig
+from recurcli.data.examples import BAD_ROWS_ALLOWED
 from recurcli.data.tasks import Task
 from recurcli.data.values import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, escaped
@@ -35,8 +36,11 @@ def _split_issues(
 ) -> Iterator[tuple[Level, str]]:
     if rows.bad:
         first = rows.first_bad[0].removeprefix(f"{rows.path}:")
-        skip = "training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
-        yield "error", f"{rows.bad:,} of {_count(rows.read, 'row')} cannot be used, the first in line {first}; {skip}"
+        skip = ""
+        if rows.bad <= BAD_ROWS_ALLOWED * rows.read:
+            skip = "; training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
+        what = f"{rows.bad:,} of {_count(rows.read, 'row')} cannot be used, the first in line {first}"
+        yield "error", f"{what}{skip}{rows.hint}"
     if not len(rows):
         hint = f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else ""
         yield "error", f"none of {_count(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"

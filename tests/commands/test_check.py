@@ -69,9 +69,11 @@ def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) ->
     assert f"{path}:3: has 1 field, not 2" in out
     assert "… and 3 more" in out
     assert err.endswith(
-        "1 error was found: x.tsv: 8 of 10 rows cannot be used, the first in line 3: has 1 field, not 2; training skips "
-        "up to 1 % of the rows with --set data.skip_bad_rows=true\n"
+        "1 error was found: x.tsv: 8 of 10 rows cannot be used, the first in line 3: has 1 field, not 2\n"
     )
+    few = written(tmp_path / "few.tsv", *["a\tx", "c\ty"] * 50, "b")
+    skip = "has 1 field, not 2; training skips up to 1 % of the rows with --set data.skip_bad_rows=true\n"
+    assert recur("check", few)[2].endswith(skip)
 
 
 def test_what_would_stop_a_training_is_an_error(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -141,13 +143,13 @@ def test_an_empty_training_file_is_an_error(
     assert f"{path}: is empty" in out
 
 
-def test_label_folders_without_txt_files_are_an_error(
+def test_label_folders_without_files_are_an_error(
     report: Callable[..., dict[str, Any]], recur: Recur, tmp_path: Path
 ) -> None:
     for label in ("neg", "pos"):
         (tmp_path / "train" / label).mkdir(parents=True)
-        (tmp_path / "train" / label / "1.md").write_text("a text")
-    expected = f"{tmp_path / 'train'}: has no folders named by label that hold .txt files"
+        (tmp_path / "train" / label / ".DS_Store").write_text("a text")
+    expected = f"{tmp_path / 'train'}: has no folders named by label that hold files of text"
     assert messages(report(tmp_path, code=3), "error") == [expected]
     code, out, err = recur("check", tmp_path)
     assert (code, err) == (3, f"recur: error: 1 error was found: {expected}\n")
@@ -276,7 +278,9 @@ def test_a_file_of_a_folder_that_cannot_be_read_hides_no_other(
     written(tmp_path / "train.tsv", "a b\tx", "c d\ty")
     (tmp_path / "dev.tsv").write_bytes("text\tlabel\n".encode("utf-16"))
     found = report(tmp_path, code=3)
-    assert messages(found, "error") == [f"{tmp_path / 'dev.tsv'}: is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"]
+    assert messages(found, "error") == [
+        f"{tmp_path / 'dev.tsv'}: is UTF-16; name it with --encoding utf-16, or convert it: iconv -f UTF-16 -t UTF-8"
+    ]
     assert found["splits"][0]["rows"] == 2
 
 

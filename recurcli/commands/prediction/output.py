@@ -33,6 +33,8 @@ class PredictionProgress:
     faults: int = 0
     """Number of rows that could not be read completely."""
     first_fault: str | None = None
+    hint: str = ""
+    """The likely encoding of the input, if rows are not of the given one (see TextDecoder)."""
     truncated: int = 0
     """Number of rows that were truncated to the model's max_length tokens."""
     input_sha256: str = _EMPTY
