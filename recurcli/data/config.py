@@ -29,7 +29,7 @@ class DataConfig:
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`; not used if `path` is set."""
     max_length: int | Literal["auto"] = 128
     """Longest row in tokens, both texts and their separator included; longer rows are cut. auto: the length that covers 99 %
-    of the training rows, 512 at most."""
+    of the training rows without those of `extra_rows`, 512 at most."""
     skip_bad_rows: bool = False
     """Skip rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
     header: bool | None = None

@@ -159,10 +159,15 @@ def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Sp
     return dev
 
 
-def count_known_rows(rows: Split, others: Split) -> int:
-    """Return the number of `rows` whose texts are also those of a row of `others`."""
-    known = {row_hash(example.text, example.pair) for example in others.examples}
-    return sum(row_hash(example.text, example.pair) in known for example in rows.examples)
+def count_known_rows(rows: Split, others: Split, *, with_label: bool = False) -> int:
+    """Return the number of `rows` whose texts are also those of a row of `others`, `with_label`: of one with the same label."""
+
+    def key(example: Example) -> tuple[str | None, ...]:
+        return example[1:4] if with_label else example[1:3]
+
+    wanted = set(map(key, rows.examples))
+    known = wanted.intersection(map(key, others.examples))
+    return sum(key(example) in known for example in rows.examples)
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
