@@ -1,6 +1,7 @@
 """The `recur pretrain` and `recur finetune` commands: their options and help."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,7 +73,7 @@ def pretrain(
     }
     given |= {"device": device, "precision": precision}
     overrides = _overrides("pretraining", settings or [], given)
-    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
+    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides, section="pretraining")
     from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / f"{resolved.name}-pretrained"
@@ -117,8 +118,10 @@ def finetune(
     """
     from recurcli.preset import compose
 
-    if train is not None and data is not None and data.is_file():
-        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
+    if train is not None and data is not None:
+        others = "; --dev and --test name the other files" if data.is_dir() else ""
+        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one{others}")
+    _refuse_same_files({"--data": data, "--train": train, "--dev": dev, "--test": test})
     given: dict[str, object] = {
         "encoding": encoding,
         "seed": seed,
@@ -130,7 +133,7 @@ def finetune(
     for split, path in (("train", train), ("dev", dev), ("test", test)):
         given[split] = path and str(path.expanduser().absolute())
     overrides = _overrides("finetuning", settings or [], given)
-    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
+    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides, section="finetuning")
     from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / resolved.name
@@ -138,6 +141,15 @@ def finetune(
         resolved, output, init, resume=resume, overwrite=overwrite, dry_run=dry_run, keep_checkpoints=keep_checkpoints
     )
     _show(_events(request, "finetuning"), request, json=json, quiet=quiet)
+
+
+def _refuse_same_files(files: Mapping[str, Path | None]) -> None:
+    """Raise UsageError if two options name the same file: rows that are trained on, or choose the model, must not be scored."""
+    named = [(option, path) for option, path in files.items() if path is not None and path.exists()]
+    for (one, first), (two, second) in combinations(named, 2):
+        if first.samefile(second):
+            drawn = ", and the dev rows are drawn from the file" if two == "--dev" else ", or name other rows"
+            raise UsageError(f"{one} {first} and {two} {second} are the same; leave out {two}{drawn}")
 
 
 def _overrides(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
