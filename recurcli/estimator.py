@@ -5,6 +5,7 @@ Shapes: N texts, C classes.
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from signal import raise_signal
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest
+from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, draw_dev_rows, require_dev_rows, split_in_memory
 from recurcli.data.tasks import Task
 from recurcli.display.progress import follow
@@ -29,6 +31,9 @@ from recurcli.files import write_atomically
 from recurcli.preset import ResolvedPreset, compose
 from recurcli.runs.run_directory import CONTENTS, RESULT
 
+_KEYS_OF_ROWS = ("max_length", "dev_seed", "dev_every", "extra_rows")
+_KEYS_OF_FILES = {f"data.{field.name}" for field in fields(DataConfig) if field.name not in _KEYS_OF_ROWS}
+"""Keys that a training on rows in memory does not read."""
 Rows = Iterable[Any]
 """Texts or pairs of texts: a list, an array, a Series, or a table of one or two columns (see `text_rows`)."""
 
@@ -105,7 +110,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "classes_")
         folder = Path(path)
         with _python_errors():
-            folder.mkdir(parents=True)
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                raise FileExistsError(f"{folder}: exists already; give the path of a new folder") from None
             _write(self._files, folder)
 
     def _resolve(self, more: Mapping[str, Any]) -> ResolvedPreset:
@@ -113,13 +121,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.settings, Mapping | None):
             raise ValueError(f"settings must map keys to values, and is {escaped(repr(self.settings), 60)}")
         given = {str(key): getattr(value, "item", lambda v=value: v)() for key, value in (self.settings or {}).items()}
+        if of_files := [key for key in given if key in _KEYS_OF_FILES]:
+            raise ValueError(
+                f"settings['{of_files[0]}'] is about files, but the rows and labels are those that fit is given; leave it out"
+            )
         if self.seed is not None:
             if "runtime.seed" in given:
                 raise ValueError("seed and settings['runtime.seed'] are the same key; give one of them")
             given["runtime.seed"] = int(self.seed)
-        return compose(
-            str(self.preset), overrides={key: ("settings", value) for key, value in {**given, **more}.items()}
-        )
+        overrides = {key: ("settings", value) for key, value in {**given, **more}.items()}
+        return compose(str(self.preset), overrides=overrides, section="finetuning")
 
     def _train(self, request: TrainingRequest) -> dict[str, Any]:
         """Train, and return the content of result.json."""

@@ -50,9 +50,9 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
         # JSON's strict mode takes a list for a tuple and an integer for a float, and guesses nothing else.
         return TypeAdapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
+        fault, *others = error.errors(include_url=False)
         path = tuple(str(part) for part in fault["loc"])
-        if path[-1:] and (path[-1] in ("int", "float", "str") or path[-1].startswith("literal[")):
+        if path[-1:] and (path[-1] in ("int", "float", "str") or path[-1].startswith(("literal[", "tuple["))):
             path = path[:-1]  # pydantic adds the member of a union that it tried
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             raise InvalidConfig(
@@ -68,8 +68,17 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
         if fault["type"] == "dataclass_type" and (keys := _fields_at(kind, path)):
             shown = ", ".join(keys[:3]) + (", …" if len(keys) > 3 else "")
             raise InvalidConfig(path, f"must have keys ({shown}), and is {escaped(repr(fault['input']), 60)}") from None
+        if fault["type"] == "tuple_type" and isinstance(fault["input"], str | int):
+            raise InvalidConfig(path, f"must be a list: [{escaped(fault['input'])}]") from None
         reason = fault["msg"].removeprefix("Input ")
+        words = [other["ctx"]["expected"] for other in others if _is_alternative(other, fault)]
+        reason += "".join(f", or {word}" for word in words)
         raise InvalidConfig(path, f"{escaped(repr(fault['input']))} {reason}") from None
+
+
+def _is_alternative(other: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
+    """Return whether `other` is the fault of a word that the same key may be, such as auto."""
+    return other["type"] == "literal_error" != fault["type"] and other["loc"][:-1] == fault["loc"][:-1]
 
 
 def nearest_key(word: str, known: Iterable[str], keys: Sequence[str] = ()) -> str:

@@ -71,7 +71,7 @@ def test_fit_trains_what_the_command_trains_on_a_file_of_the_same_rows(
     code, _, err = recur("eval", tmp_path / "saved", "--data", tmp_path / "x.tsv", "--json")
     assert (code, "the number of training rows among these rows is unknown" in err) == (0, True), err
     assert recur("eval", tmp_path / "saved")[0] == 2
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError, match="saved: exists already; give the path of a new folder"):
         fitted.save(tmp_path / "saved")
 
 
@@ -177,8 +177,17 @@ def test_rows_that_cannot_be_used_are_named(texts: Any, labels: Any, kind: type[
     [
         ({"preset": "starsaber-tnew"}, "no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
         ({"settings": {"finetuning.epoch": 3}}, "settings: finetuning.epoch: unknown key; did you mean 'epochs'?"),
-        ({"settings": {"finetuning.epochs": "3"}}, "settings: finetuning.epochs: '3' should be a valid integer"),
+        (
+            {"settings": {"finetuning.epochs": "3"}},
+            "settings: finetuning.epochs: '3' should be a valid integer, or 'auto'",
+        ),
         ({"settings": {"runtime.seed": 3}}, "seed and settings['runtime.seed'] are the same key"),
+        ({"settings": {"epochs": 3}}, "settings: epochs: unknown key; did you mean 'finetuning.epochs'?"),
+        (
+            {"settings": {"data.path": "x.csv"}},
+            "settings['data.path'] is about files, but the rows and labels are those",
+        ),
+        ({"settings": {"data.labels": ["a", "b"]}}, "settings['data.labels'] is about files"),
         ({"settings": ["finetuning.epochs=3"]}, "settings must map keys to values"),
         ({"init": "no/such/run"}, "no/such/run: is not a run directory"),
     ],

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import Debug, Delimiter, Header, Json, Label, Pair, Quiet, Text
+from recurcli.cli.options import Debug, Delimiter, Encoding, Header, Json, Label, Pair, Quiet, Text
 from recurcli.errors import DataError
 
 
@@ -41,6 +41,7 @@ def check(
     id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")] = None,
     header: Header = None,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     no_lengths: Annotated[
         bool, typer.Option("--no-lengths", help="Count no tokens; counting may first train a vocabulary.")
     ] = False,
@@ -65,6 +66,7 @@ def check(
         "id": id_column,
         "header": header,
         "delimiter": delimiter,
+        "encoding": encoding,
     }
     events = command(paths, task=task, preset=preset, columns=columns, lengths=not no_lengths)
     result = progress.follow(events, quiet=quiet)

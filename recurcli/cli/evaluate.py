@@ -14,6 +14,7 @@ from recurcli.cli.options import (
     Debug,
     Delimiter,
     Device,
+    Encoding,
     Header,
     Json,
     Label,
@@ -38,6 +39,7 @@ def evaluate(
     label: Label = None,
     header: Header = None,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="Measure distances and attention layer by layer.")
     ] = False,
@@ -70,8 +72,8 @@ def evaluate(
     Computes in fp32 unless
     --precision says otherwise, so that no score depends on a row's neighbours. A file given with --data is scored
     whole, and the numbers of training and dev rows among its rows are reported; with --split dev or train, the file
-    that the run was trained on is divided as in training. The columns of --data are those of the training,
-    unless --text, --pair or --label name others.
+    that the run was trained on is divided as in training. The columns and the encoding of --data are those of the
+    training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import evaluate as command
     from recurcli.display.report.page import require_report
@@ -85,7 +87,14 @@ def evaluate(
         run,
         split=split,
         data=data,
-        columns={"text": text, "pair": pair, "label": label, "header": header, "delimiter": delimiter},
+        columns={
+            "text": text,
+            "pair": pair,
+            "label": label,
+            "header": header,
+            "delimiter": delimiter,
+            "encoding": encoding,
+        },
         device=device or "auto",
         precision=precision or "fp32",
         batch_size=batch_size or 64,

@@ -1,6 +1,7 @@
 """The options that several commands share, and the keys of the preset that they set."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -92,13 +93,33 @@ Delimiter = Annotated[
     str | None,
     typer.Option("--delimiter", help="Separator of the fields of a TSV or CSV, if not TAB or a comma.", metavar="MARK"),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        help="Encoding of the files, such as latin-1, cp1252, gb18030 or utf-16. Default: that of the preset or run, UTF-8.",
+        metavar="NAME",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur finetune`.", metavar="RUN")]
 
 
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
-    """Return the absolute path of each named file. Raises UsageError if --data and --train both name the training rows."""
-    if (train := files.get("train")) is not None and data is not None and data.is_file():
-        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one")
+    """Return the absolute path of each named file, by its split.
+
+    Raises UsageError if --data and --train both name the training rows, or if two options name the same file: rows that are
+    trained on, or choose the model, must not be scored.
+    """
+    if (train := files.get("train")) is not None and data is not None:
+        others = "; --dev and --test name the other files" if data.is_dir() else ""
+        raise UsageError(f"--data {data} and --train {train} both name the training rows; leave out one{others}")
+    named = [
+        (f"--{name}", path) for name, path in {"data": data, **files}.items() if path is not None and path.exists()
+    ]
+    for (one, first), (two, second) in combinations(named, 2):
+        if first.samefile(second):
+            drawn = ", and the dev rows are drawn from the file" if two == "--dev" else ", or name other rows"
+            raise UsageError(f"{one} {first} and {two} {second} are the same; leave out {two}{drawn}")
     return {split: path and str(path.expanduser().absolute()) for split, path in files.items()}
 
 
@@ -114,6 +135,7 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
         **dict.fromkeys(("seed", "device", "precision"), "runtime"),
         **dict.fromkeys(("epochs", "learning-rate", "batch-size"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
+        "encoding": "data",
     }
     overrides = {}
     for name, value in given.items():

@@ -19,15 +19,18 @@ from recurcli.cli.options import BatchSize, Debug, Device, Header, Pair, Precisi
 def predict(
     run: Run,
     source: Annotated[
-        Path, typer.Argument(help="TSV, CSV, JSON lines (also .gz) or Parquet; '-' is standard input.", metavar="INPUT")
+        Path,
+        typer.Argument(
+            help="TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input.", metavar="INPUT"
+        ),
     ] = Path("-"),
     output: Annotated[Path, typer.Option(help="File to write; '-' is standard output.", metavar="FILE")] = Path("-"),
     format: Annotated[
         Literal["tsv", "csv", "jsonl", "clue"] | None,
-        typer.Option(help="Format of the output. Default: that of the input; jsonl for Parquet."),
+        typer.Option(help="Format of the output. Default: that of the input; jsonl for Parquet and fastText."),
     ] = None,
     input_format: Annotated[
-        Literal["tsv", "csv", "jsonl", "parquet"] | None,
+        Literal["tsv", "csv", "jsonl", "fasttext", "parquet"] | None,
         typer.Option(
             help="Format of the input. Default: from the file name, else detected; a CSV in a pipe is not detected."
         ),
@@ -46,6 +49,13 @@ def predict(
             metavar="MARK",
         ),
     ] = None,
+    encoding: Annotated[
+        str,
+        typer.Option(
+            help="Encoding of the input, such as latin-1, cp1252, gb18030 or utf-16; the output is UTF-8.",
+            metavar="NAME",
+        ),
+    ] = "utf-8",
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each label.")] = False,
     top_k: Annotated[
         int | None, typer.Option(help="Add the K best labels with their probabilities.", min=1, metavar="K")
@@ -88,6 +98,7 @@ def predict(
         format=format,
         input_format=input_format,
         delimiter=delimiter,
+        encoding=encoding,
         columns=ColumnOptions(text=text, pair=pair, id=id_column, header=header),
         probabilities=probabilities,
         top_k=top_k,

@@ -14,6 +14,7 @@ from recurcli.cli.options import (
     Dev,
     Device,
     DryRun,
+    Encoding,
     Epochs,
     Json,
     KeepCheckpoints,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 def pretrain(
     preset: Preset,
     data: Data = None,
+    encoding: Encoding = None,
     output: Output = None,
     settings: Settings = None,
     seed: Seed = None,
@@ -65,10 +67,16 @@ def pretrain(
     """
     from recurcli.preset import compose
 
-    given = {"seed": seed, "epochs": epochs, "learning-rate": learning_rate, "batch-size": batch_size}
+    given = {
+        "encoding": encoding,
+        "seed": seed,
+        "epochs": epochs,
+        "learning-rate": learning_rate,
+        "batch-size": batch_size,
+    }
     given |= {"device": device, "precision": precision}
     overrides = overrides_of("pretraining", settings or [], given)
-    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
+    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides, section="pretraining")
     from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / f"{resolved.name}-pretrained"
@@ -94,6 +102,7 @@ def finetune(
     train: Train = None,
     dev: Dev = None,
     test: Test = None,
+    encoding: Encoding = None,
     output: Output = None,
     settings: Settings = None,
     seed: Seed = None,
@@ -121,6 +130,7 @@ def finetune(
     from recurcli.preset import compose
 
     given: dict[str, object] = {
+        "encoding": encoding,
         "seed": seed,
         "epochs": epochs,
         "learning-rate": learning_rate,
@@ -129,7 +139,7 @@ def finetune(
     given |= {"device": device, "precision": precision}
     given |= named_files(data, train=train, dev=dev, test=test)
     overrides = overrides_of("finetuning", settings or [], given)
-    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides)
+    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides, section="finetuning")
     from recurcli.commands.training.request import TrainingRequest
 
     output = output or Path("runs") / resolved.name

@@ -11,6 +11,7 @@ from recurcli.cli.options import (
     Data,
     Debug,
     Dev,
+    Encoding,
     Json,
     Preset,
     Quiet,
@@ -53,6 +54,7 @@ def tune(
     ] = None,
     settings: Settings = None,
     seed: Seed = None,
+    encoding: Encoding = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study; the trial that was interrupted is run again.")
     ] = False,
@@ -73,7 +75,7 @@ def tune(
     from recurcli.commands.tuning.request import TuningRequest
     from recurcli.display import progress, tables, tuning
 
-    given = {"seed": seed, **named_files(data, train=train, dev=dev)}
+    given = {"encoding": encoding, "seed": seed, **named_files(data, train=train, dev=dev)}
     overrides = overrides_of("finetuning", settings or [], given)
     options = [f"{key}={dumps(value)}" for key, (_, value) in overrides.items()]  # JSON is YAML
     request = TuningRequest(

@@ -26,8 +26,8 @@ def check(
 ) -> Iterator[Note | RowsDone | Finished]:
     """Check each path; yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
-    `columns`: the options `text`, `pair`, `label`, `id`, `header` and `delimiter`; None: not given. Raises DataError or
-    StorageError if a single path cannot be read. With several paths, the report of that path says so.
+    `columns`: the options `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`; None: not given. Raises
+    DataError or StorageError if a single path cannot be read. With several paths, the report of that path says so.
     """
     columns, reason = columns or {}, "from --task"
     settings = None if preset is None else compose(preset).preset

@@ -46,7 +46,7 @@ def evaluate(
     """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
 
     `split` None: all rows of `data` if it is a file, else the dev rows. `columns`: the keys `text`, `pair`,
-    `label`, `header` and `delimiter` of DataConfig for the rows of `data`; None as a value: that of the training.
+    `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None as a value: that of the training.
     `diagnosed` adds a diagnosis of the layers; `plots` draws it into a file. `errors` is the file for the rows that are
     predicted wrongly; `report` is called with the result and the rows. Raises DataError if the rows have no labels.
     """

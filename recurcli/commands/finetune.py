@@ -50,6 +50,9 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         train = splits["train"]
         yield from notes_on_dev_rows(train, task, preset.data)
         yield from _notes_on_labels(task, train, splits["dev"])
+        if train.dev is None:
+            yield from _note_on_known_rows("dev", splits["dev"], train)
+        own_texts = train.texts
         if preset.data.extra_rows:
             train = yield from _add_extra_rows(train, splits["dev"], preset.data)
             splits["train"] = train
@@ -58,7 +61,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             splits["test"] = test
         given = None if init is None else init.tokenizer
         texts = train.texts
-        tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given)
+        tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given, measured=own_texts)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
@@ -144,9 +147,16 @@ def _load_test(
         return None
     if test.label is None:
         return None
-    if known := count_known_rows(test, splits["train"]):
-        yield Note(f"test: {known:,} of {len(test.examples):,} rows have the text of a training row", "warning")
+    yield from _note_on_known_rows("test", test, splits["train"])
     return test
+
+
+def _note_on_known_rows(name: str, rows: Split, train: Split) -> Iterator[Note]:
+    """Yield a warning with the number of `rows` whose texts are also training rows, if there are any."""
+    if known := count_known_rows(rows, train):
+        same = count_known_rows(rows, train, with_label=True)
+        what = f"{known:,} of {len(rows.examples):,} rows have the text of a training row"
+        yield Note(f"{name}: {what}, {same:,} with its label; `recur check` lists them", "warning")
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:

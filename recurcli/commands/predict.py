@@ -15,10 +15,11 @@ from recurcli.commands.prediction.output import OutputStream, is_terminal, refus
 from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
+from recurcli.data.formats.encodings import UTF8, canonical_encoding
 from recurcli.data.formats.rows import Format
 from recurcli.data.input_columns import ColumnOptions, find_input_columns
 from recurcli.distributed.group import current
-from recurcli.errors import DataError
+from recurcli.errors import DataError, ModelError
 from recurcli.evaluation.predictor import WINDOW, Predictor
 from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
@@ -40,6 +41,8 @@ class PredictRequest:
     """None: detected from the file name or the first byte."""
     delimiter: str | None = None
     """Field delimiter; None: TAB for TSV, a comma for CSV."""
+    encoding: str = UTF8
+    """Encoding of the input."""
     columns: ColumnOptions = field(default_factory=ColumnOptions)
     probabilities: bool = False
     top_k: int | None = None
@@ -63,7 +66,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     if not ranks.is_main:  # the main process reads the input and writes the output
         _load(request).serve()
         return
-    input = Input(request.source, request.input_format, request.delimiter)
+    input = Input(request.source, request.input_format, request.delimiter, request.encoding)
     input.check()
     refuse_output(request.output, request.source, overwrite=request.overwrite, resume=request.resume)
     if request.resume and is_complete(request.output):
@@ -81,12 +84,13 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         if records.name == "standard input" and sys.stdin.isatty():
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
         sample = next(windows(records, waits), [])
+        yield from _note_on_encoding(request)
         columns = find_input_columns(records, sample, predictor.model.config.columns, request.columns)
         yield from columns.notes
         format = request.format or _same_format(records.format)
         whole, columns = scan(input, columns, separated=format in ("tsv", "csv"))
         if request.strict and whole and whole.first_fault:
-            raise DataError(whole.first_fault)
+            raise DataError(f"{whole.first_fault}{whole.hint}")
         writer = RowWriter(
             format,
             columns,
@@ -118,7 +122,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             for record, text in zip(window, texts, strict=True):
                 progress.count(records.name, record, text.fault)
             if request.strict and progress.first_fault:
-                raise DataError(progress.first_fault)
+                raise DataError(f"{progress.first_fault}{records.hint}")
             pairs = [(text.text, text.pair) for text in texts]
             logits = yield from predictor.iter_logits(pairs, total=total, before=before)
             predictions = list(predictor.predictions(logits))
@@ -140,7 +144,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         yield Note(f"{records.name}: the input has no rows", "warning")
     if progress.faults:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
-        yield Note(f"{progress.first_fault}{rest}; labelled from the readable part", "warning")
+        yield Note(f"{progress.first_fault}{rest}; labelled from the readable part{records.hint}", "warning")
     if progress.unlabelled:
         yield Note(f"{progress.unlabelled:,} rows have no prediction: their score is below {request.threshold:g}")
     if predictor.truncated:
@@ -151,6 +155,14 @@ def _load(request: PredictRequest) -> Predictor:
     return Predictor.load(
         request.run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=current()
     )
+
+
+def _note_on_encoding(request: PredictRequest) -> Iterator[Note]:
+    """Yield a note if the input is read as UTF-8, but the run was trained on files of another encoding."""
+    with contextlib.suppress(ModelError):  # a prediction needs no preset
+        trained = RunDirectory(request.run).read_data_config().encoding
+        if request.encoding == UTF8 != canonical_encoding(trained):
+            yield Note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
 
 
 def _same_format(format: Format) -> OutputFormat:
@@ -178,6 +190,7 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> 
             "the model": sha256_of(request.run / MANIFEST),
             "--format": writer.format,
             "--delimiter": request.delimiter,
+            "--encoding": canonical_encoding(request.encoding),
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
             "--id": columns.id,

@@ -17,6 +17,7 @@ from recurcli.commands.training.setup import (
     settle_tokens,
 )
 from recurcli.data.examples import Split, load_split
+from recurcli.data.formats.fasttext import is_fasttext
 from recurcli.data.sources import has_split
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
@@ -59,18 +60,20 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
 
 
 def _is_corpus(preset: Preset) -> bool:
-    """Whether data.path is plain text: a text file, or a folder with text files and no rows of the task."""
+    """Whether data.path is plain text: a text file without fastText's labels, or a folder with text files and no rows of the
+    task."""
     if preset.data.path is None:
         return False
     path = Path(preset.data.path)
     if path.is_dir() and has_split(task_named(preset.task), "train", preset.data):
         return False
-    return bool(text_files(path))
+    return bool(text_files(path)) and not is_fasttext(path)
 
 
 def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
-    corpus = read_corpus(Path(str(preset.data.path)), skip_bad_rows=preset.data.skip_bad_rows)
+    path, skip_bad_rows = Path(str(preset.data.path)), preset.data.skip_bad_rows
+    corpus = read_corpus(path, skip_bad_rows=skip_bad_rows, encoding=preset.data.encoding)
     size = f"{len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB"
     yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
     tokenizer, max_length = yield from settle_tokens(

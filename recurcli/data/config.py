@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from recurcli.data.formats.encodings import UTF8, canonical_encoding
 from recurcli.errors import UsageError, did_you_mean
 from recurcli.validation import STRICT
 
@@ -28,13 +29,15 @@ class DataConfig:
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`; not used if `path` is set."""
     max_length: int | Literal["auto"] = 128
     """Longest row in tokens, both texts and their separator included; longer rows are cut. auto: the length that covers 99 %
-    of the training rows, 512 at most."""
+    of the training rows without those of `extra_rows`, 512 at most."""
     skip_bad_rows: bool = False
     """Skip rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
     header: bool | None = None
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting; true for task `custom`."""
     delimiter: str | None = None
     """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
+    encoding: str = UTF8
+    """Encoding of the files, by Python's names: utf-8, latin-1, cp1252, gb18030, utf-16, …; Parquet has none."""
     text: Column | tuple[Column, ...] | None = None
     """Column (or JSON key) of the text, or of the first text of a pair; several columns are joined by a space."""
     pair: Column | tuple[Column, ...] | None = None
@@ -62,6 +65,7 @@ class DataConfig:
             raise ValueError(f"dev_every must be at least 2, not {self.dev_every}")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise ValueError(f"delimiter must be one character, no quote and no line end, not {self.delimiter!r}")
+        canonical_encoding(self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:
                 raise ValueError(f"files has no split {split!r}{did_you_mean(split, SPLITS)}")

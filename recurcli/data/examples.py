@@ -159,10 +159,15 @@ def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Sp
     return dev
 
 
-def count_known_rows(rows: Split, others: Split) -> int:
-    """Return the number of `rows` whose texts are also those of a row of `others`."""
-    known = {row_hash(example.text, example.pair) for example in others.examples}
-    return sum(row_hash(example.text, example.pair) in known for example in rows.examples)
+def count_known_rows(rows: Split, others: Split, *, with_label: bool = False) -> int:
+    """Return the number of `rows` whose texts are also those of a row of `others`, `with_label`: of one with the same label."""
+
+    def key(example: Example) -> tuple[str | None, ...]:
+        return example[1:4] if with_label else example[1:3]
+
+    wanted = set(map(key, rows.examples))
+    known = wanted.intersection(map(key, others.examples))
+    return sum(key(example) in known for example in rows.examples)
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
@@ -201,7 +206,8 @@ def open_source(source: Source, task: Task, config: DataConfig) -> Records:
     path, layout = source.path, source.layout
     format: Format | None = "folders" if path.is_dir() else None
     folders = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-    return read_records(path, format, header=layout.header, delimiter=layout.delimiter, labels=folders)
+    header, delimiter = layout.header, layout.delimiter
+    return read_records(path, format, header=header, delimiter=delimiter, labels=folders, encoding=config.encoding)
 
 
 def _read_split(
@@ -218,7 +224,7 @@ def _read_split(
             dropped += 1
         else:
             numbered.append((rows - 1, example))
-    judge_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows)
+    judge_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows, hint=records.hint)
     if not numbered:
         raise DataError(f"{records.name}: no row is left of {rows}" if rows else f"{records.name}: has no rows")
     examples = [example for _, example in numbered]
@@ -238,10 +244,12 @@ def _repeated_id(numbered: list[tuple[int, Example]], name: str, column: str) ->
     return DataError(f"{name}: the ids in '{escaped(column)}' must differ: {what}; the first is row {row} (from 0)")
 
 
-def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None) -> None:
+def judge_bad_rows(
+    bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None, hint: str = ""
+) -> None:
     """Raise DataError with the first `bad` rows, unless `skip` is True and they are at most 1 % of `rows`.
 
-    `count`: number of bad rows; None: the length of `bad`.
+    `count`: number of bad rows; None: the length of `bad`. `hint` ends the message.
     """
     count = len(bad) if count is None else count
     if not bad or (skip and count <= BAD_ROWS_ALLOWED * rows):
@@ -262,6 +270,7 @@ def judge_bad_rows(bad: Sequence[str], *, rows: int, name: str, skip: bool, coun
             if skip or count > BAD_ROWS_ALLOWED * rows
             else f"; a training with data.skip_bad_rows=true skips up to {allowed} of the rows"
         )
+        + hint
     )
 
 

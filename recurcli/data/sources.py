@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.data.config import Column, DataConfig
+from recurcli.data.formats.fasttext import is_fasttext
 from recurcli.data.formats.parquet import with_class_names
 from recurcli.data.formats.readers import FORMATS
 from recurcli.data.formats.rows import Record, Records
@@ -98,7 +99,7 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if source is None:
         names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
-        names = names or [*(f"{split}{ending}" for ending in FORMATS), f"{split}/LABEL/*.txt"]
+        names = names or [*(f"{split}{ending}" for ending in FORMATS), f"{split}/LABEL/*"]
         looked_for = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         raise DataError(
             f"{path}: has no {split} rows (looked for {looked_for}); --data (data.path) names a folder with these files, "
@@ -173,6 +174,9 @@ def _custom_files(folder: Path, split: str) -> Iterator[Path]:
     for stem in _STEMS[split]:
         for ending in _ENDINGS:
             if (file := folder / f"{stem}{ending}").exists():
+                yield file
+        for ending in (".txt", ".txt.gz"):  # other texts are for `recur pretrain`
+            if is_fasttext(file := folder / f"{stem}{ending}"):
                 yield file
 
 

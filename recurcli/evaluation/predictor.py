@@ -101,15 +101,27 @@ class Predictor:
         `texts` is a list, an array, a Series, or a table with one column of texts or two columns of pairs (see `text_rows`).
         A pair given to a model that was trained on single texts is read as `text [SEP] pair`, which it has never seen.
         Raises TypeError for a value that is neither a string nor a pair of strings (None, NaN, a number), ValueError
-        for a tuple that does not have two items. Both messages name the row, counted from 0.
+        for a tuple that does not have two items, and for a single text if the model was trained on pairs. The messages name
+        the row, counted from 0.
         """
         return list(self.predict_stream(texts))
 
     def predict_stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
         """Yield the predictions of `predict` one by one. WINDOW texts are in memory at a time, so `texts` may be endless."""
         source = enumerate(text_rows(texts))
-        while window := [as_pair(text, row) for row, text in islice(source, WINDOW)]:
+        while window := self._pairs(islice(source, WINDOW)):
             yield from self.predictions(self.logits(window))
+
+    def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[tuple[str, str | None]]:
+        """Return numbered texts or pairs as pairs. Raises as `predict` does."""
+        pairs = [(row, as_pair(text, row)) for row, text in rows]
+        if self.model.config.columns.get("pair"):
+            for row, (text, second) in pairs:
+                if second is None:
+                    raise ValueError(
+                        f"texts[{row}] is {_shown(text)}, but the model was trained on pairs; give (first, second)"
+                    )
+        return [pair for _, pair in pairs]
 
     def predictions(self, logits: np.ndarray) -> Iterator[Prediction]:
         """Yield the Prediction of each row of `logits` (N, C)."""
@@ -119,7 +131,7 @@ class Predictor:
 
     def logits(self, texts: Iterable[Text]) -> np.ndarray:
         """Return the logits (N, C) of `texts`. Raises as `predict` does."""
-        batches = self.iter_logits(_as_pairs(text_rows(texts)))
+        batches = self.iter_logits(self._pairs(enumerate(text_rows(texts))))
         while True:
             try:
                 next(batches)

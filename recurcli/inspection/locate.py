@@ -40,6 +40,8 @@ class DataFile(NamedTuple):
 
     source: Source
     splits: tuple[str, ...]
+    alone: bool = False
+    """Whether it is a single file that `recur finetune` would divide into train and dev rows."""
 
 
 def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
@@ -72,8 +74,8 @@ def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
     ]
     if not inside:
         raise DataError(
-            f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .parquet), no train/LABEL/*.txt and no folder "
-            "named after a task; give the path of the file itself"
+            f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .ft, .parquet), no train/LABEL/* and no "
+            "folder named after a task; give the path of the file itself"
         )
     return inside
 
@@ -103,7 +105,8 @@ def find_files(task: Task, config: DataConfig) -> list[DataFile]:
     assert config.path is not None
     path, task = Path(config.path), adapted(task, config)
     if not path.is_dir():
-        return [DataFile(find_source(task, "train", config), (split_named(task, path) or UNNAMED,))]
+        split = split_named(task, path) or UNNAMED
+        return [DataFile(find_source(task, "train", config), (split,), alone=split in ("train", UNNAMED))]
     files: dict[Path, DataFile] = {}
     for split in splits_of(task):
         try:

@@ -19,7 +19,7 @@ from recurcli.data.formats.rows import Record
 from recurcli.data.tasks import Task
 from recurcli.data.values import BadRow, TextColumns
 from recurcli.errors import DataError
-from recurcli.inspection.locate import DataFile
+from recurcli.inspection.locate import UNNAMED, DataFile
 
 DIGEST_BYTES = 8
 """Two of a hundred million different texts have the same digest with a probability of 0.03 %."""
@@ -58,6 +58,11 @@ class SplitRows:
         self.split, self.path = split, file.source.path
         self.drawn = len(file.splits) > 1
         """Whether the dev rows are drawn from the training file."""
+        self.alone = file.alone
+        self.dev_rows = 0
+        """Number of rows that training would draw as dev rows if it were given this file `alone`."""
+        self.extra_rows = 0
+        """Number of texts in the columns of `data.extra_rows` that training adds as rows."""
         self.label_numbers = label_numbers
         self.columns = Columns(TextColumns(()), None, None)
         self.format: str | None = None
@@ -67,6 +72,8 @@ class SplitRows:
         self.fault: str | None = None
         """Why the file cannot be read to its end."""
         self.read = self.dropped = self.bad = 0
+        self.hint = ""
+        """The end of a message about bad rows: the likely encoding of the file."""
         self.first_bad: list[str] = []
         """`file:line: reason` of the first BAD_ROWS_KEPT bad rows."""
         self.texts = bytearray()
@@ -133,7 +140,7 @@ def read_rows(
     characters = number = 0
     try:
         for number, (record, example, is_dev) in enumerate(_examples(file, task, config, splits.values()), 1):
-            rows = splits["dev" if is_dev else file.splits[0]]
+            rows = splits["dev" if is_dev and not file.alone else file.splits[0]]
             rows.read += 1
             if number == 1 and all(is_usual(record.fields.get(column)) for column in rows.columns.texts.names):
                 rows.issues["header"].append(record.line)
@@ -143,6 +150,8 @@ def read_rows(
                 rows.dropped += 1
             else:
                 rows.add(record.line, example)
+                rows.dev_rows += is_dev
+                rows.extra_rows += 0 if is_dev else len(example.extra)
                 if count_tokens is not None:
                     rows.uncounted.append((example.text, example.pair))
                     characters += len(example.text) + len(example.pair or "")
@@ -172,12 +181,13 @@ def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[s
             yield example.text
             if example.pair is not None:
                 yield example.pair
+            yield from example.extra
 
 
 def _examples(
     file: DataFile, task: Task, config: DataConfig, splits: Iterable[SplitRows]
 ) -> Iterator[tuple[Record, Example | BadRow | None, bool]]:
-    """Yield each record, its example (BadRow if unusable, None if dropped) and whether it is a dev row of a train file.
+    """Yield each record, its example (BadRow if unusable, None if dropped) and whether training draws it as a dev row.
 
     The `splits` get the columns and the format of the file.
     """
@@ -185,9 +195,10 @@ def _examples(
     labelled = task.has_labels(split) if split in ("train", "dev", *task.files) else None
     if split in layout.unlabelled:
         labelled = False
-    splitter = DevSplitter(task.dev_every, config.dev_seed) if len(file.splits) > 1 else None
+    splitter = DevSplitter(task.dev_every, config.dev_seed) if file.alone or len(file.splits) > 1 else None
     with open_source(file.source, task, config) as records:
-        columns = find_columns(records, task, config, layout, labelled=labelled, way_out=option)
+        extra = split in ("train", UNNAMED)
+        columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, way_out=option)
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.header = layout.header and records.format in ("tsv", "csv")
@@ -196,6 +207,8 @@ def _examples(
             if splitter is not None and isinstance(example, Example):
                 is_dev = splitter.is_dev(example.text, example.pair, example.label)
             yield record, example, is_dev
+        for rows in splits:
+            rows.hint = records.hint
 
 
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from recurcli.data.columns import LONGEST_NAME, is_usual
 from recurcli.data.config import DataConfig
+from recurcli.data.examples import BAD_ROWS_ALLOWED
 from recurcli.data.tasks import Task
 from recurcli.data.values import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, escaped
@@ -35,8 +36,11 @@ def _split_issues(
 ) -> Iterator[tuple[Level, str]]:
     if rows.bad:
         first = rows.first_bad[0].removeprefix(f"{rows.path}:")
-        skip = "training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
-        yield "error", f"{rows.bad:,} of {_count(rows.read, 'row')} cannot be used, the first in line {first}; {skip}"
+        skip = ""
+        if rows.bad <= BAD_ROWS_ALLOWED * rows.read:
+            skip = "; training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
+        what = f"{rows.bad:,} of {_count(rows.read, 'row')} cannot be used, the first in line {first}"
+        yield "error", f"{what}{skip}{rows.hint}"
     if not len(rows):
         hint = f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else ""
         yield "error", f"none of {_count(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"
@@ -52,6 +56,7 @@ def _split_issues(
         longer = f"longer than {facts['lengths']['max_length']} tokens (data.max_length)"
         yield "information", f"{_count(cut, 'row')} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
     yield from _labels(rows, task)
+    yield from _training_rows(rows, config)
     if config.id is not None and rows.issues.keys() & {"no id", "repeated id"}:
         yield "error", f"--id {escaped(config.id)}: this column does not give each row a different id"
     yield from _header(rows, config)
@@ -93,6 +98,28 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
             yield "warning", f"{what} begins or ends with a space"
         if has_invisible(label):
             yield "warning", f"{what} has control, bidi, zero-width or U+FFFD characters"
+
+
+def _training_rows(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
+    """Say which dev rows training would draw from a single file, and what `data.extra_rows` adds to the training rows."""
+    if rows.alone and rows.label_counts:
+        if not rows.dev_rows:
+            yield "information", f"training on this file alone stops, since none of its rows is a dev row; {_DEV_RULE}"
+        else:
+            parts = f"{_count(len(rows) - rows.dev_rows, 'training row')} and {_count(rows.dev_rows, 'dev row')}"
+            yield (
+                "information",
+                f"training on this file alone divides it into {parts} (data.dev_seed {config.dev_seed})",
+            )
+    if not config.extra_rows or rows.split not in ("train", UNNAMED) or not rows.label_counts:
+        return
+    names = " and ".join(f"'{escaped(name)}'" for name in config.extra_rows)
+    if rows.columns.texts.pair:
+        yield "error", f"data.extra_rows: the texts of {names} would be single texts, but the rows are pairs"
+    elif rows.extra_rows:
+        yield "information", f"{_count(rows.extra_rows, 'text')} of {names} become training rows, too (data.extra_rows)"
+    else:
+        yield "warning", f"no training row has a text in {names} (data.extra_rows)"
 
 
 def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:

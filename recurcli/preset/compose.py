@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from recurcli.encoders import ENCODERS, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
@@ -62,11 +62,15 @@ def compose(
     data: Path | str | None = None,
     settings: Sequence[str] = (),
     overrides: Mapping[str, tuple[str, Any]] | None = None,
+    section: Literal["pretraining", "finetuning"] | None = None,
 ) -> ResolvedPreset:
     """Resolve `--preset name`, then apply `--data`, `--set` and `overrides`. Raises UsageError with the place of a fault.
 
-    `overrides` maps a dotted key to the option that sets it and its value.
+    `overrides` maps a dotted key to the option that sets it and its value. `section` is the one that the command reads; for a
+    wrong key, no key of the other one is suggested. None: keys of both are.
     """
+    others = {"pretraining": "finetuning.", "finetuning": "pretraining."}
+    known = [key for key in preset_keys() if section is None or not key.startswith(others[section])]
     chain = _chain(name)
     options = [] if data is None else [_layer("--data", ("data", "path"), str(data))]
     options += [_setting_layer(setting) for setting in settings]
@@ -86,10 +90,10 @@ def compose(
     ]
     merged, origins = _merge(layers)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
-        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, preset_keys())
+        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, known)
         raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
-        preset = parse_config(Preset, merged, preset_keys())
+        preset = parse_config(Preset, merged, known)
     except InvalidConfig as fault:
         raise _located(fault, origins) from None
     dump(preset.to_dict())  # refuses a preset that a run could not store

@@ -15,6 +15,7 @@ import numpy as np
 
 from recurcli.cache import cached
 from recurcli.data.examples import BAD_ROWS_SHOWN, judge_bad_rows
+from recurcli.data.formats.encodings import UTF8, TextDecoder
 from recurcli.data.formats.rows import open_file, rows_of_file
 from recurcli.errors import DataError
 from recurcli.files import sha256_of
@@ -31,6 +32,7 @@ class Corpus:
     sha256: str
     """Hash of the file's bytes, or of the names and bytes of several files."""
     skip_bad_rows: bool = False
+    encoding: str = UTF8
     rows: int = 0
     """Number of lines, blank ones included."""
     bad: list[str] = field(default_factory=list)
@@ -46,18 +48,15 @@ class Corpus:
         """Yield the lines that hold text; blank lines are no rows.
 
         Raises DataError at the end if lines could not be read (`skip_bad_rows` allows 1 % of them) or no line holds text,
-        and at once for a file that is not UTF-8 text at all.
+        and at once for a file that is not text in its encoding at all.
         """
         self.rows, self.bad, self.bad_rows = 0, [], 0
-        has_text = False
+        has_text, hint = False, ""
         for path in self.files:
-            for number, row in enumerate(rows_of_file(path), 1):
+            decoder = TextDecoder(self.encoding)
+            for number, row in enumerate(rows_of_file(path, decoder), 1):
                 self.rows += 1
-                try:
-                    text = row.content.decode() if row.whole else ""
-                    fault = "" if row.whole else "is too long"
-                except UnicodeDecodeError as error:
-                    fault = f"is not UTF-8 at byte {error.start + 1}"
+                text, fault = decoder.decode(row.content) if row.whole else ("", "is too long")
                 if fault:
                     self.bad_rows += 1
                     if len(self.bad) <= BAD_ROWS_SHOWN:
@@ -65,7 +64,9 @@ class Corpus:
                 elif text.strip():
                     has_text = True
                     yield text
-        judge_bad_rows(self.bad, count=self.bad_rows, rows=self.rows, name=str(self.path), skip=self.skip_bad_rows)
+            hint = hint or decoder.hint
+        counts = {"count": self.bad_rows, "rows": self.rows}
+        judge_bad_rows(self.bad, **counts, name=str(self.path), skip=self.skip_bad_rows, hint=hint)
         if not has_text:
             raise DataError(f"{self.path}: has no lines with text")
 
@@ -83,17 +84,17 @@ def text_files(path: Path) -> list[Path]:
     return sorted(found for found in path.rglob("*") if is_text_file(found) and found.is_file())
 
 
-def read_corpus(path: Path, *, skip_bad_rows: bool = False) -> Corpus:
+def read_corpus(path: Path, *, skip_bad_rows: bool = False, encoding: str = UTF8) -> Corpus:
     """Return the text at `path`, a file or a folder; raises DataError if a file cannot be opened."""
     files = text_files(path) or [path]
     for file in files:
         open_file(file).close()
     if files == [path]:
-        return Corpus(path, files, sha256_of(path), skip_bad_rows)
+        return Corpus(path, files, sha256_of(path), skip_bad_rows, encoding)
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.relative_to(path)}\0{sha256_of(file)}\n".encode(errors="surrogateescape"))
-    return Corpus(path, files, digest.hexdigest(), skip_bad_rows)
+    return Corpus(path, files, digest.hexdigest(), skip_bad_rows, encoding)
 
 
 class StoredTokens:
@@ -130,7 +131,7 @@ def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
         path.write_text(Tokenizer.train(corpus.texts(), config).to_json(), encoding="utf-8")
         return {}
 
-    depends_on = (corpus.sha256, corpus.skip_bad_rows, dataclasses.astuple(config), vocabulary)
+    depends_on = (corpus.sha256, corpus.skip_bad_rows, corpus.encoding, dataclasses.astuple(config), vocabulary)
     path, _ = cached(depends_on, ".tokenizer.json", write)
     return Tokenizer.load(path)
 
@@ -146,7 +147,7 @@ def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> Stor
         _write_tokens(path, corpus, tokenizer, max_length)
         return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad}
 
-    depends_on = (corpus.sha256, corpus.skip_bad_rows, max_length, tokenizer.to_json())
+    depends_on = (corpus.sha256, corpus.skip_bad_rows, corpus.encoding, max_length, tokenizer.to_json())
     path, counts = cached(depends_on, ".arrow", write)
     corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
     return StoredTokens(path)

@@ -46,7 +46,9 @@ def messages(report: dict[str, Any], level: str) -> list[str]:
 
 def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     found = report(written(tmp_path / "x.tsv", "good film\tpos", "bad film\tneg", "a good film\tpos"))
-    assert (found["task"], found["errors"], found["warnings"], found["findings"]) == ("custom", 0, 0, [])
+    assert (found["task"], found["errors"], found["warnings"]) == ("custom", 0, 0)
+    (stops,) = messages(found, "information")
+    assert stops.startswith("x.tsv: training on this file alone stops, since none of its rows is a dev row; one in ")
     (split,) = found["splits"]
     assert split["columns"] == {"text": ["text"], "label": "label", "id": None}
     assert split["labels"] == {"pos": 2, "neg": 1}
@@ -69,9 +71,11 @@ def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) ->
     assert f"{path}:3: has 1 field, not 2" in out
     assert "… and 3 more" in out
     assert err.endswith(
-        "1 error was found: x.tsv: 8 of 10 rows cannot be used, the first in line 3: has 1 field, not 2; training skips "
-        "up to 1 % of the rows with --set data.skip_bad_rows=true\n"
+        "1 error was found: x.tsv: 8 of 10 rows cannot be used, the first in line 3: has 1 field, not 2\n"
     )
+    few = written(tmp_path / "few.tsv", *["a\tx", "c\ty"] * 50, "b")
+    skip = "has 1 field, not 2; training skips up to 1 % of the rows with --set data.skip_bad_rows=true\n"
+    assert recur("check", few)[2].endswith(skip)
 
 
 def test_what_would_stop_a_training_is_an_error(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -141,13 +145,13 @@ def test_an_empty_training_file_is_an_error(
     assert f"{path}: is empty" in out
 
 
-def test_label_folders_without_txt_files_are_an_error(
+def test_label_folders_without_files_are_an_error(
     report: Callable[..., dict[str, Any]], recur: Recur, tmp_path: Path
 ) -> None:
     for label in ("neg", "pos"):
         (tmp_path / "train" / label).mkdir(parents=True)
-        (tmp_path / "train" / label / "1.md").write_text("a text")
-    expected = f"{tmp_path / 'train'}: has no folders named by label that hold .txt files"
+        (tmp_path / "train" / label / ".DS_Store").write_text("a text")
+    expected = f"{tmp_path / 'train'}: has no folders named by label that hold files of text"
     assert messages(report(tmp_path, code=3), "error") == [expected]
     code, out, err = recur("check", tmp_path)
     assert (code, err) == (3, f"recur: error: 1 error was found: {expected}\n")
@@ -195,7 +199,7 @@ def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any
         "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ only by case or spaces; they are taken as 2 classes",
         "x.tsv: line 4: the label 'neg ' begins or ends with a space",
     ]
-    assert messages(found, "information") == []
+    assert all("training on this file alone" in message for message in messages(found, "information"))
 
 
 def test_issues_of_texts_are_warnings_with_their_lines(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -239,9 +243,8 @@ def test_a_preset_brings_task_columns_and_tokens(report: Callable[..., dict[str,
     assert found["tokens"] == {"kind": "byte", "max_length": 8, "vocabulary": None}
     lengths = found["splits"][0]["lengths"]
     assert (lengths["minimum"], lengths["maximum"], lengths["cut"]) == (5, 10, 1)
-    assert messages(found, "information") == [
-        "x.tsv: 1 row (50.0%) longer than 8 tokens (data.max_length); the rest of each is cut off"
-    ]
+    cut = "x.tsv: 1 row (50.0%) longer than 8 tokens (data.max_length); the rest of each is cut off"
+    assert messages(found, "information")[0] == cut
 
 
 # --- a task's files
@@ -276,7 +279,9 @@ def test_a_file_of_a_folder_that_cannot_be_read_hides_no_other(
     written(tmp_path / "train.tsv", "a b\tx", "c d\ty")
     (tmp_path / "dev.tsv").write_bytes("text\tlabel\n".encode("utf-16"))
     found = report(tmp_path, code=3)
-    assert messages(found, "error") == [f"{tmp_path / 'dev.tsv'}: is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"]
+    assert messages(found, "error") == [
+        f"{tmp_path / 'dev.tsv'}: is UTF-16; name it with --encoding utf-16, or convert it: iconv -f UTF-16 -t UTF-8"
+    ]
     assert found["splits"][0]["rows"] == 2
 
 
@@ -387,3 +392,38 @@ def test_known_facts_of_imdb_are_found(report: Callable[..., dict[str, Any]], re
     ]
     assert [overlap["texts"] for overlap in found["overlaps"]] == [0, 104, 19]
     assert not any("officially" in message for message in messages(found, "warning"))
+
+
+def test_a_single_file_is_divided_as_finetune_divides_it(
+    recur: Recur, report: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "x.tsv", *(f"film {number} is\t{'pos' if number % 2 else 'neg'}" for number in range(60)))
+    plan = recur(
+        "finetune", "--preset", "starsaber-custom", "--data", path, "--output", tmp_path / "r", "--dry-run", "--json"
+    )
+    sizes = {split: facts["rows"] for split, facts in json.loads(plan[1])["data"].items()}
+    found = report(path)
+    assert (found["splits"][0]["rows"], found["splits"][0]["dev_rows"]) == (60, sizes["dev"])
+    divided = f"{sizes['train']} training rows and {sizes['dev']} dev rows (data.dev_seed 0)"
+    assert messages(found, "information") == [f"x.tsv: training on this file alone divides it into {divided}"]
+    test = path.rename(tmp_path / "test.tsv")
+    assert report(test)["splits"][0]["dev_rows"] is None
+
+
+def test_columns_of_extra_rows_are_counted(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("extends: starsaber-custom\ndata: {extra_rows: [keywords]}\n")
+    rows = [f"film {number} is\t{'pos' if number % 2 else 'neg'}\tword{number % 3 or ''}" for number in range(30)]
+    path = written(tmp_path / "train.tsv", *rows, header="text\tlabel\tkeywords")
+    written(tmp_path / "dev.tsv", *rows[:4], header="text\tlabel\tkeywords")
+    found = report(tmp_path, "--preset", preset)
+    assert [split["extra_rows"] for split in found["splits"]] == [30, 0]
+    assert "train.tsv: 30 texts of 'keywords' become training rows, too (data.extra_rows)" in messages(
+        found, "information"
+    )
+    preset.write_text("extends: starsaber-custom\ndata: {extra_rows: [key]}\n")
+    assert "train.tsv: no training row has a text in 'key' (data.extra_rows)" in messages(
+        report(path, "--preset", preset), "warning"
+    )
+    preset.write_text("extends: starsaber-custom\ndata: {extra_rows: [label], pair: keywords}\n")
+    assert "are pairs" in messages(report(path, "--preset", preset, code=3), "error")[0]

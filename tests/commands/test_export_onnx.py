@@ -57,14 +57,15 @@ NASTY = [
 ALONE = """
 import runpy, sys
 sys.modules.update(torch=None, recurcli=None)
-sys.path[0] = sys.argv[1]
-runpy.run_path(f"{sys.argv[1]}/predict.py", run_name="__main__")
+sys.path[0] = folder = sys.argv.pop(1)
+sys.argv[0] = f"{folder}/predict.py"
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Runs predict.py in an environment without torch and recur."""
 
 
-def labelled(folder: Path, content: bytes) -> subprocess.CompletedProcess[bytes]:
-    script = [sys.executable, "-c", ALONE, str(folder)]
+def labelled(folder: Path, content: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    script = [sys.executable, "-c", ALONE, str(folder), *arguments]
     return subprocess.run(script, input=content, capture_output=True, check=False)
 
 
@@ -135,6 +136,22 @@ def test_a_line_ends_as_in_recur_and_the_last_one_needs_no_end(exported: Path) -
     assert labelled(exported, b"").stdout == b""
 
 
+def test_a_single_text_is_the_whole_line_with_its_tabs(exported: Path) -> None:
+    whole, parts = (labelled(exported, text.encode()).stdout for text in ("鼠\t龙\n", "鼠\n"))
+    assert whole.count(b"\n") == 1
+    assert whole != parts
+
+
+def test_arguments_are_refused_and_help_says_what_is_read(exported: Path) -> None:
+    done = labelled(exported, b"", "--help")
+    assert (done.returncode, b"python predict.py < texts.txt" in done.stdout) == (0, True)
+    assert b"TABs included, where `recur predict` reads a line with TABs as columns" in done.stdout
+    for argument in ("texts.txt", "--output"):
+        done = labelled(exported, "鼠\n".encode(), argument)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert f"predict.py: error: unrecognized arguments: {argument}\n" in done.stderr.decode()
+
+
 def test_no_row_depends_on_the_rows_that_are_read_with_it(exported: Path) -> None:
     draw = random.Random(0)
     lines = ["".join(draw.choices("鼠牛虎龙蛇马羊", k=draw.randint(0, 60))) + "\n" for _ in range(4000)]
@@ -177,9 +194,11 @@ def test_the_linear_model_alone_needs_numpy_only(
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "pairs": True}))
     assert labelled(folder, "鼠\t牛\n\n\t\n".encode()).stdout.count(b"\n") == 3
+    first = labelled(folder, b"a\tb\n")
+    assert (first.returncode, first.stdout.count(b"\n")) == (0, 1)
     for line, tabs in ((b"a\tb\nno tab\n", 0), (b"a\tb\nc\td\te\n", 2)):
         done = labelled(folder, line)
-        assert (done.returncode, done.stdout) == (1, b"")
+        assert (done.returncode, done.stdout) == (3, first.stdout)
         reason = f"line 2: has {tabs} TABs; one must separate the two texts of a pair"
         assert done.stderr.decode() == f"predict.py: error: {reason}\n"
 

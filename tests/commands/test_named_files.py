@@ -91,7 +91,34 @@ def test_training_rows_in_the_test_file_are_told(recur: Recur, files: Path) -> N
         files / "b.csv",
         "--dry-run",
     )
-    assert "warning: test: 4 of 5 rows have the text of a training row" in result["err"]
+    assert (
+        "warning: test: 4 of 5 rows have the text of a training row, 4 with its label; `recur check`" in result["err"]
+    )
+
+
+def test_training_rows_in_the_dev_file_are_told(recur: Recur, files: Path) -> None:
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    (files / "b.csv").write_text("".join(lines[:5]) + "鼠牛虎,100\n" + lines[1].partition(",")[0] + ",another\n")
+    (files / "a.csv").write_text("".join([*lines, "龙龙龙龙,another\n"]))
+    named = ["--train", files / "a.csv", "--dev", files / "b.csv", "--dry-run"]
+    assert (
+        "warning: dev: 5 of 6 rows have the text of a training row, 4 with"
+        in finetune(recur, files / "r", *named)["err"]
+    )
+    alone = finetune(recur, files / "r", "--train", files / "a.csv", "--dry-run")
+    assert "have the text of a training row" not in alone["err"]
+
+
+def test_extra_rows_do_not_shorten_the_longest_row(recur: Recur, files: Path) -> None:
+    lines = "".join(f"{row['sentence']},{row['label']},鼠\n" for row in rows(60, seed=0, labelled=True))
+    (files / "a.csv").write_text(f"text,label,keywords\n{lines}", encoding="utf-8")
+    automatic = [*SETTINGS, "--set", "data.max_length=auto"]
+    lengths = []
+    for extra in ("[]", "[keywords]"):
+        options = ["--train", files / "a.csv", "--set", f"data.extra_rows={extra}", "--dry-run"]
+        err = finetune(recur, files / "r", *options, settings=automatic)["err"]
+        lengths.append(err.partition("data.max_length auto: ")[2].partition("\n")[0])
+    assert lengths[0] == lengths[1] != ""
 
 
 def test_a_resume_compares_named_files_by_their_hash(recur: Recur, files: Path) -> None:
@@ -134,7 +161,16 @@ def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -
     [
         (["--train", "a.csv", "--test", "none.csv"], 3, "none.csv: does not exist; it is named for the test rows"),
         (["--train", "a.csv", "--test", "bare.csv"], 3, "bare.csv: which column is the label?"),
-        (["--data", "a.csv", "--train", "b.csv"], 2, "both name the training rows; leave out one"),
+        (["--data", "a.csv", "--train", "b.csv"], 2, "both name the training rows; leave out one\n"),
+        (["--data", ".", "--train", "b.csv"], 2, "leave out one; --dev and --test name the other files\n"),
+        (
+            ["--train", "a.csv", "--dev", "./a.csv"],
+            2,
+            "--dev a.csv are the same; leave out --dev, and the dev rows are drawn",
+        ),
+        (["--data", "a.csv", "--dev", "a.csv"], 2, "--data a.csv and --dev a.csv are the same"),
+        (["--train", "a.csv", "--test", "a.csv"], 2, "are the same; leave out --test, or name other rows"),
+        (["--train", "a.csv", "--dev", "b.csv", "--test", "b.csv"], 2, "--dev b.csv and --test b.csv are the same"),
         (["--test", "a.csv"], 2, "task custom has no data; add --data PATH"),
         (
             ["--train", "a.csv", "--set", "data.files.train=b.csv"],
@@ -146,7 +182,13 @@ def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -
             2,
             "--seed and --set runtime.seed set the same key",
         ),
-        (["--train", "a.csv", "--epochs", "1.5"], 2, "--epochs: finetuning.epochs: 1.5 should be a valid integer"),
+        (
+            ["--train", "a.csv", "--epochs", "1.5"],
+            2,
+            "--epochs: finetuning.epochs: 1.5 should be a valid integer, or 'auto'\n",
+        ),
+        (["--train", "a.csv", "--set", "epochs=3"], 2, "--set epochs: unknown key; did you mean 'finetuning.epochs'?"),
+        (["--train", "a.csv", "--set", "data.extra_rows=keywords"], 2, "data.extra_rows: must be a list: [keywords]\n"),
         (
             ["--train", "a.csv", "--learning-rate", "-1"],
             2,

@@ -86,9 +86,32 @@ def test_labels_may_be_chosen(archive: Path) -> None:
     assert {example.label for example in found.examples} == {"pos", "neg"}
 
 
+def test_files_have_any_ending_or_none_and_hidden_ones_are_no_rows(tmp_path: Path) -> None:
+    """As in 20 Newsgroups, whose files have names without an ending, on a disk that a Mac has looked at."""
+    for label in ("alt.atheism", "sci.med"):
+        for name in ("49960", "51060.html", "9.txt", ".DS_Store", "._9"):
+            put(tmp_path / "train" / label / name, b"\xff\0" if name.startswith(".") else f"{label} {name}".encode())
+    put(tmp_path / "train" / ".git" / "config", b"x")
+    (tmp_path / "train" / "notes").write_bytes(b"no folder")
+    expected = [(name, f"alt.atheism {file}", "alt.atheism") for name, file in
+                (("49960", "49960"), ("51060.html", "51060.html"), ("9", "9.txt"))]  # fmt: skip
+    found = load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)))
+    rows = [(example.id, example.text, example.label) for example in found.examples]
+    assert [row[1:] for row in rows[:3]] == [row[1:] for row in expected]
+    assert len(rows) == 6
+
+
+def test_a_folder_is_in_one_encoding(archive: Path) -> None:
+    for encoding in ("latin-1", "utf-16"):
+        for path in archive.glob("test/*/*.txt"):
+            path.write_bytes("café".encode(encoding))
+        found = load_split(TASKS["imdb"], "test", DataConfig(path=str(archive), encoding=encoding))
+        assert [example.text for example in found.examples] == ["café", "café"]
+
+
 def test_a_folder_without_texts_says_what_is_wanted(tmp_path: Path) -> None:
     (tmp_path / "train" / "pos").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"train: has no folders named by label that hold \.txt files"):
+    with pytest.raises(DataError, match=r"train: has no folders named by label that hold files of text"):
         load(tmp_path, "train")
 
 
@@ -102,7 +125,7 @@ def test_label_folders_outside_a_split_get_the_layout_that_is_read(tmp_path: Pat
     for label in ("pos", "neg"):
         (tmp_path / label).mkdir()
         (tmp_path / label / "1.txt").write_text("a film")
-    with pytest.raises(DataError, match=r"has no train rows \(looked for .*, train/LABEL/\*\.txt\)"):
+    with pytest.raises(DataError, match=r"has no train rows \(looked for .*, train/LABEL/\*\)"):
         load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)), divided=True)
-    with pytest.raises(DataError, match=r"no train/LABEL/\*\.txt and no folder named after a task"):
+    with pytest.raises(DataError, match=r"no train/LABEL/\* and no folder named after a task"):
         find_datasets(tmp_path, None, "")

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -104,3 +105,13 @@ def test_what_is_no_text_is_named_with_its_row(
 def test_one_string_is_no_list_of_texts(loaded: Predictor) -> None:
     with pytest.raises(TypeError, match="put it in a list"):
         loaded.predict("鼠")
+
+
+def test_a_single_text_for_a_model_of_pairs_is_an_error_with_its_row(trained: Path) -> None:
+    loaded = Predictor.load(trained, device="cpu", precision="fp32")
+    loaded.model.config = replace(loaded.model.config, columns={"text": ["a"], "pair": ["b"]})
+    assert len(loaded.predict([("鼠", "牛")])) == 1
+    for call in (loaded.predict, loaded.logits):
+        for text in ("牛", ("牛", None)):
+            with pytest.raises(ValueError, match=r"texts\[1\] is .*牛.*, but the model was trained on pairs"):
+                call([("鼠", "牛"), text])

@@ -13,13 +13,14 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from recurcli.commands.prediction.output import PredictionProgress, make_blocking
 from recurcli.commands.prediction.writer import JSON_ADDED
+from recurcli.data.formats.encodings import UTF8, canonical_encoding
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record, Records
 from recurcli.data.input_columns import InputColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import WINDOW
 
-InputFormat = Literal["tsv", "csv", "jsonl", "parquet"]
+InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
 MAX_COLUMNS = 10_000
 WINDOW_CHARACTERS = 8 << 20
 """A window ends early at this many characters, so that very long rows do not fill the memory."""
@@ -54,9 +55,14 @@ class Input(NamedTuple):
     """None: detected from the file name or the first byte."""
     delimiter: str | None = None
     """Field delimiter; None: TAB for TSV, a comma for CSV."""
+    encoding: str = UTF8
 
     def check(self) -> None:
-        """Raise UsageError if the delimiter is invalid."""
+        """Raise UsageError if the delimiter or the encoding is invalid."""
+        try:
+            canonical_encoding(self.encoding)
+        except ValueError as error:
+            raise UsageError(f"--{error}") from None
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise UsageError(f"--delimiter: one character, no quote and no line end, not '{escaped(self.delimiter)}'")
 
@@ -82,7 +88,9 @@ def open_input(
         pollable = PollableStream(opened.fileno())
         opened, waits = cast(BinaryIO, pollable), pollable.keeps_waiting
     name = "standard input" if str(source) == "-" else str(source)
-    records = read_records(opened, input.format, header=False, name=name, delimiter=input.delimiter)
+    records = read_records(
+        opened, input.format, header=False, name=name, delimiter=input.delimiter, encoding=input.encoding
+    )
     return stack.enter_context(records), waits
 
 
@@ -160,4 +168,5 @@ def scan(input: Input, columns: InputColumns, *, separated: bool) -> tuple[Predi
                 names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))
                 if len(names) > MAX_COLUMNS:
                     raise DataError(f"{source}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
+        progress.hint = records.hint
     return progress, replace(columns, names=tuple(names), keys=tuple(names)) if columns.typed else columns

@@ -1,6 +1,6 @@
 """Steps that `recur pretrain` and `recur finetune` share: tokenise the rows, build the model and the training loop."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -94,10 +94,12 @@ def settle_tokens(
     rows: Callable[[], Iterable[tuple[str, str | None]]],
     build: Callable[[TokenizerConfig], Tokenizer] | None = None,
     tokenizer: Tokenizer | None = None,
+    measured: Sequence[tuple[str, str | None]] | None = None,
 ) -> Generator[Note, None, tuple[Tokenizer, int]]:
     """Return the tokenizer and the largest length; yields notes on what each `auto` became for the training `rows`.
 
     `build` makes the tokenizer; None: it is trained on the rows. `tokenizer` is used as it is; None: one is made.
+    `measured` are the rows whose lengths count; None: all.
     """
 
     def texts() -> Iterator[str]:
@@ -110,7 +112,7 @@ def settle_tokens(
         tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
     max_length = preset.data.max_length
     if max_length == "auto":
-        max_length = choose_max_length(tokenizer.lengths(_sample(rows())))
+        max_length = choose_max_length(tokenizer.lengths(_sample(rows() if measured is None else measured)))
         yield Note(f"data.max_length auto: {max_length} tokens")
     return tokenizer, max_length
 

@@ -29,6 +29,6 @@ class TuningRequest:
 
     def __post_init__(self) -> None:
         refuse_both(resume=self.resume, overwrite=self.overwrite)
-        resolved = compose(self.preset, data=self.data, settings=self.settings)
+        resolved = compose(self.preset, data=self.data, settings=self.settings, section="finetuning")
         object.__setattr__(self, "resolved", resolved)
         object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")

@@ -3,34 +3,45 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from recurcli.data.formats.encodings import TextDecoder
 from recurcli.data.formats.rows import BOM, Record, Records, Row, decoded, open_file
 from recurcli.errors import DataError, escaped
 
 LARGEST_TEXT = 64 << 20
 
 
-def label_folder_records(path: Path, labels: Sequence[str] = ()) -> Records:
-    """Return the texts in `path`/<label>/*.txt as records with `text`, `label` and `id` (the file's stem).
+def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder) -> Records:
+    """Return the texts in `path`/<label>/ as records with `text`, `label` and `id` (the file's name, without .txt).
 
-    Labels come in the order of `labels` (empty: all folders, sorted), files sorted by name. Raises DataError if there is
-    no file.
+    Labels come in the order of `labels` (empty: all folders, sorted), files sorted by name. Files and folders whose names
+    begin with a dot are hidden, and no rows. Raises DataError if there is no file.
     """
     try:
-        names = labels or sorted(folder.name for folder in path.iterdir() if folder.is_dir())
-        files = [(label, file) for label in names for file in sorted((path / label).glob("*.txt"))]
+        names = labels or sorted(folder.name for folder in path.iterdir() if folder.is_dir() and not _is_hidden(folder))
+        files = [(label, file) for label in names for file in _files_in(path / label)]
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if not files:
-        raise DataError(f"{path}: has no folders named by label that hold .txt files")
-    return Records(str(path), "folders", ("text", "label", "id"), _read(path, files))
+        raise DataError(f"{path}: has no folders named by label that hold files of text")
+    return Records(str(path), "folders", ("text", "label", "id"), _read(path, files, decoder), decoder=decoder)
 
 
-def _read(folder: Path, files: Sequence[tuple[str, Path]]) -> Iterator[Record]:
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if not _is_hidden(file)) if folder.is_dir() else []
+
+
+def _is_hidden(path: Path) -> bool:
+    return path.name.startswith(".")
+
+
+def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder) -> Iterator[Record]:
     for line, (label, path) in enumerate(files, 1):
         with open_file(path) as file:
             content = file.read(LARGEST_TEXT + 1)
-        text, fault = decoded(Row(content.removeprefix(BOM), len(content) <= LARGEST_TEXT))
-        fields = {"text": text, "label": _printable(label), "id": _printable(path.stem)}
+        whole = b"".join(decoder.to_utf8([content])).removeprefix(BOM)
+        text, fault = decoded(Row(whole, len(content) <= LARGEST_TEXT, decoder))
+        name = path.stem if path.suffix == ".txt" else path.name
+        fields = {"text": text, "label": _printable(label), "id": _printable(name)}
         yield Record(line, fields, fault and f"{escaped(path.relative_to(folder))} {fault}")
 
 

@@ -1,4 +1,4 @@
-"""Reads a data file – TSV, CSV, JSON lines, Parquet, or a folder of texts – as one record for each row.
+"""Reads a data file – TSV, CSV, JSON lines, fastText, Parquet, or a folder of texts – as one record for each row.
 
 No types are guessed and no word means "missing": a text is a string. An unreadable row is a record with a `fault`, so that
 `recur predict` can answer it.
@@ -6,10 +6,12 @@ No types are guessed and no word means "missing": a text is a string. An unreada
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
+from recurcli.data.formats.encodings import UTF8, TextDecoder
+from recurcli.data.formats.fasttext import FASTTEXT_COLUMNS, PREFIX, fasttext_record
 from recurcli.data.formats.json_lines import json_record
 from recurcli.data.formats.label_folders import label_folder_records
 from recurcli.data.formats.parquet import parquet_records
@@ -23,6 +25,7 @@ FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
+    ".ft": "fasttext",
     ".parquet": "parquet",
 }
 """Format by the ending of a file's name; .gz may follow all but .parquet."""
@@ -47,47 +50,59 @@ def read_records(
     name: str = "standard input",
     delimiter: str | None = None,
     labels: Sequence[str] = (),
+    encoding: str = UTF8,
 ) -> Records:
     """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
 
     `format` None: that of the file's name, else of its first byte. `header` (whether the first row names the columns) and
-    `delimiter` (None: TAB or a comma) are for TSV and CSV, `labels` for folders. A stream stays open. Raises DataError
+    `delimiter` (None: TAB or a comma) are for TSV and CSV, `labels` for folders, `encoding` for all but Parquet. A stream stays
+    open. Raises DataError
     for a missing file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header; when read, for
     a file that cannot be read to its end.
     """
     if not isinstance(source, str | Path):
-        return _text_records(source, name, format, header=header, delimiter=delimiter)
+        return _text_records(source, name, format, TextDecoder(encoding), header=header, delimiter=delimiter)
     path = Path(source)
     if format == "folders":
-        return label_folder_records(path, labels)
+        return label_folder_records(path, labels, TextDecoder(encoding))
     stream = open_file(path)
     with contextlib.ExitStack() as on_error:
         on_error.callback(stream.close)
         if (format or format_of(str(path))) == "parquet":
             return parquet_records(path)
-        records = _text_records(stream, str(path), format, header=header, delimiter=delimiter)
+        decoder = TextDecoder(encoding)
+        records = _text_records(stream, str(path), format, decoder, header=header, delimiter=delimiter)
         records.close = on_error.pop_all().close
         return records
 
 
 def _text_records(
-    stream: BinaryIO, name: str, format: Format | None, *, header: bool, delimiter: str | None
+    stream: BinaryIO, name: str, format: Format | None, decoder: TextDecoder, *, header: bool, delimiter: str | None
 ) -> Records:
-    """Return the records of an open TSV, CSV or JSON-lines file."""
-    rows = rows_of(stream, name)
+    """Return the records of an open file of text."""
+    rows = rows_of(stream, name, decoder)
     first = next(rows, None)
     start = b"" if first is None else first.content.strip()
-    format = format or format_of(name) or ("jsonl" if start.startswith((b"{", b"[{")) else "tsv")
+    format = format or format_of(name) or _format_by_content(start)
     rows = rows if first is None else chain([first], rows)
     if format == "jsonl":
         _refuse_a_single_value(start, name)
         keys, records = _keys(json_record(line, row) for line, row in enumerate(rows, 1))
-        return Records(name, format, keys, records)
+        return Records(name, format, keys, records, decoder=decoder)
+    if format == "fasttext":
+        return Records(name, format, FASTTEXT_COLUMNS, starmap(fasttext_record, enumerate(rows, 1)), decoder=decoder)
     if format not in ("tsv", "csv"):
         raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
     fields = comma_separated(rows, delimiter or ",") if format == "csv" else tab_separated(rows, delimiter or "\t")
     columns, fields = _columns(fields, name, header=header)
-    return Records(name, format, columns, (_record(row, columns) for row in fields))
+    return Records(name, format, columns, (_record(row, columns) for row in fields), decoder=decoder)
+
+
+def _format_by_content(start: bytes) -> Format:
+    """Return the format of a file whose name does not tell it, by its first row."""
+    if start.startswith((b"{", b"[{")):
+        return "jsonl"
+    return "fasttext" if start.startswith(PREFIX.encode()) else "tsv"
 
 
 def _columns(fields: Iterator[Fields], name: str, *, header: bool) -> tuple[tuple[str, ...], Iterator[Fields]]:

@@ -10,10 +10,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
+from recurcli.data.formats.encodings import TextDecoder
 from recurcli.errors import DataError, escaped
 
-Format = Literal["tsv", "csv", "jsonl", "parquet", "folders"]
-"""`folders`: a folder of folders that are named by label and hold a text file for each row."""
+Format = Literal["tsv", "csv", "jsonl", "fasttext", "parquet", "folders"]
+"""`fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label and hold a text file for each
+row."""
 
 CHUNK = 1 << 16
 LONGEST_ROW = 64 << 20
@@ -28,9 +30,8 @@ _SIGNATURES = (
     (b"BZh", "a bzip2 file; unpack it"),
     (b"\x28\xb5\x2f\xfd", "a zstd file; unpack it"),
     (b"%PDF-", "a PDF file"),
-    (b"\xff\xfe", "UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
-    (b"\xfe\xff", "UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
 )
+_UTF16 = "UTF-16; name it with --encoding utf-16, or convert it: iconv -f UTF-16 -t UTF-8"
 
 
 class Row(NamedTuple):
@@ -38,6 +39,8 @@ class Row(NamedTuple):
 
     content: bytes
     whole: bool
+    decoder: TextDecoder
+    """The decoder of its file."""
 
 
 class Record(NamedTuple):
@@ -61,11 +64,18 @@ class Records(Iterator[Record]):
     rows: Iterator[Record]
     close: Callable[[], object] | None = None
     """Closes the file; None if the caller closes it."""
+    decoder: TextDecoder | None = None
+    """The decoder of its rows; None for Parquet and the Hub."""
 
     @property
     def named(self) -> bool:
-        """Whether each row has keys and typed values, as in JSON."""
-        return self.format in ("jsonl", "parquet")
+        """Whether each row has keys of its own, as in JSON."""
+        return self.format in ("jsonl", "parquet", "fasttext")
+
+    @property
+    def hint(self) -> str:
+        """The end of a message about rows that could not be read: the likely encoding of the file (see TextDecoder)."""
+        return "" if self.decoder is None else self.decoder.hint
 
     def __next__(self) -> Record:
         return next(self.rows)
@@ -113,46 +123,50 @@ def decoded(row: Row) -> tuple[str, str | None]:
     """Return the row as text, undecodable bytes as U+FFFD, and its fault."""
     if not row.whole:
         return "", f"is longer than {LONGEST_ROW >> 20} MiB"
-    try:
-        text = row.content.decode()
-    except UnicodeDecodeError as error:
-        fault = f"is not UTF-8 at byte {error.start + 1} (0x{row.content[error.start]:02x})"
-        return row.content.decode(errors="replace"), fault
-    return text, f"holds a NUL at character {text.index(NUL) + 1}" if NUL in text else None
+    text, fault = row.decoder.decode(row.content)
+    if fault is None and NUL in text:
+        fault = f"holds a NUL at character {text.index(NUL) + 1}"
+    return text, fault
 
 
-def rows_of_file(path: Path) -> Iterator[Row]:
+def rows_of_file(path: Path, decoder: TextDecoder | None = None) -> Iterator[Row]:
     """Yield the rows of a file (see `open_file` and `rows_of`)."""
     with open_file(path) as file:
-        yield from rows_of(file, str(path))
+        yield from rows_of(file, str(path), decoder)
 
 
-def rows_of(stream: BinaryIO, name: str) -> Iterator[Row]:
+def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> Iterator[Row]:
     """Yield the rows of a stream as bytes: split at LF, without one CR before it and without a BOM at the start.
 
-    The number of rows is the number of LFs, plus one if bytes follow the last. Raises DataError, `name` first, for a file
-    that is not UTF-8 text (compressed, Parquet, Excel, UTF-16, GBK, CR line ends) or cannot be read to its end.
+    `decoder` has the encoding of the file; None: UTF-8. The number of rows is the number of LFs, plus one if bytes follow the
+    last. Raises DataError, `name` first, for a file that is not text in this encoding (compressed, Parquet, Excel, UTF-16,
+    GBK, CR line ends) or cannot be read to its end.
     """
+    decoder = decoder or TextDecoder()
     chunks = _chunks(stream, name)
     head = _head(chunks)
-    _refuse_what_is_no_text(head, name)
+    _refuse_what_is_no_text(head, name, decoder)
+    chunks = decoder.to_utf8(chain([head], chunks))
+    first = next(chunks, b"").removeprefix(BOM)
+    if b"\n" not in first and b"\r" in first.rstrip(b"\r"):
+        raise DataError(f"{name}: its lines end in CR alone; convert them to LF: tr '\\r' '\\n'")
     pieces: list[bytes] = []
     size = 0
-    for chunk in chain([head.removeprefix(BOM)], chunks):
+    for chunk in chain([first], chunks):
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
-            yield _row([*pieces, piece], size + len(piece))
+            yield _row([*pieces, piece], size + len(piece), decoder)
             pieces, size = [], 0
         size += len(rest)
         if rest and size <= LONGEST_ROW:
             pieces.append(rest)
     if size:
-        yield _row(pieces, size)
+        yield _row(pieces, size, decoder)
 
 
-def _row(pieces: list[bytes], size: int) -> Row:
+def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
     whole = size <= LONGEST_ROW
-    return Row(b"".join(pieces if whole else pieces[:-1]).removesuffix(b"\r"), whole)
+    return Row(b"".join(pieces if whole else pieces[:-1]).removesuffix(b"\r"), whole, decoder)
 
 
 def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
@@ -175,8 +189,8 @@ def _head(chunks: Iterator[bytes]) -> bytes:
     return head
 
 
-def _refuse_what_is_no_text(head: bytes, name: str) -> None:
-    """Raise DataError with the kind of file if its first bytes show that it is not UTF-8 text with LFs."""
+def _refuse_what_is_no_text(head: bytes, name: str, decoder: TextDecoder) -> None:
+    """Raise DataError with the kind of file if its first bytes show that it is not text in the encoding of `decoder`."""
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             raise DataError(f"{name}: is {kind}")
@@ -184,32 +198,12 @@ def _refuse_what_is_no_text(head: bytes, name: str) -> None:
         workbook = b"[Content_Types].xml" in head or b"xl/" in head
         kind = "an Excel workbook (xlsx); save it as TSV in UTF-8" if workbook else "a zip archive; unpack it"
         raise DataError(f"{name}: is {kind}")
-    if len(head) >= 8 and head.count(0) * 3 >= len(head):
-        raise DataError(f"{name}: is UTF-16 without a byte order mark, or a binary file; expected UTF-8 text")
-    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
-        raise DataError(f"{name}: its lines end in CR alone; convert them to LF: tr '\\r' '\\n'")
-    if _looks_like_gbk(head):
-        raise DataError(f"{name}: is not UTF-8 but looks like GBK; convert it: iconv -f GB18030 -t UTF-8")
-
-
-def _looks_like_gbk(head: bytes) -> bool:
-    """Return whether two rows or more are not ASCII, none of these is UTF-8, and all are Chinese in GB 18030."""
-    rows = [row for row in head[: head.rfind(b"\n") + 1].split(b"\n") if not row.isascii()]
-    if len(rows) < 2 or any(_decodes(row, "utf-8") for row in rows):
-        return False
-    return all(_decodes(row, "gb18030") and _is_chinese(row.decode("gb18030")) for row in rows)
-
-
-def _decodes(row: bytes, encoding: str) -> bool:
-    try:
-        row.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _is_chinese(text: str) -> bool:
-    """Return whether most characters of `text` beyond ASCII are in GB 2312, which has the common Chinese ones."""
-    foreign = "".join(character for character in text if not character.isascii())
-    common = foreign.encode("gb2312", errors="ignore").decode("gb2312")
-    return len(common) * 2 > len(foreign)
+    if decoder.by_row and head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{name}: is {_UTF16}")
+    if decoder.by_row and len(head) >= 8 and head.count(0) * 3 >= len(head):
+        raise DataError(
+            f"{name}: is UTF-16 without a byte order mark (--encoding utf-16-le or utf-16-be), or a binary file; "
+            "expected UTF-8 text"
+        )
+    if doubt := decoder.doubt(head):
+        raise DataError(f"{name}: {doubt}")

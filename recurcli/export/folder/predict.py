@@ -1,14 +1,18 @@
 """Labels texts with the exported model in this folder: python predict.py < texts.txt > labels.tsv
 
 Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes `label<TAB>probability` for each
-line, in order. It needs numpy, and where there is a model.onnx, onnxruntime and tokenizers. OMP_NUM_THREADS limits the threads.
+line, in order. A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
+Exit code 3: a line of pairs without one TAB; the lines before it are answered. It needs numpy, and where there is a
+model.onnx, onnxruntime and tokenizers. OMP_NUM_THREADS limits the threads.
 """
 
+import argparse
 import json
 import os
 import re
 import signal
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +66,16 @@ class Encoder:
         return tokens
 
 
-def texts_of(line: bytes, number: int) -> tuple[str, ...]:
+def texts_of(line: bytes) -> tuple[str, ...]:
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
-    texts = tuple(text.split("\t")) if text else ("", "")
-    if CONFIG["pairs"] and len(texts) != 2:
-        sys.exit(
-            f"predict.py: error: line {number}: has {len(texts) - 1} TABs; one must separate the two texts of a pair"
-        )
-    return texts if CONFIG["pairs"] else (text,)
+    if not CONFIG["pairs"]:
+        return (text,)
+    return tuple(text.split("\t")) if text else ("", "")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `| head` ends it silently
     parts: list[tuple[float, Any]] = []
@@ -85,14 +88,20 @@ def main() -> None:
     done = 0
     while lines := sys.stdin.buffer.readlines(WINDOW):
         lines[0] = lines[0] if done else lines[0].removeprefix(b"\xef\xbb\xbf")  # a byte order mark
-        rows = [texts_of(line, number) for number, line in enumerate(lines, done + 1)]
+        rows = list(takewhile(lambda texts: len(texts) == 1 + CONFIG["pairs"], map(texts_of, lines)))
         done += len(rows)
-        logits = sum(weight * part.logits(rows) for weight, part in parts)
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        best = zip(shares.argmax(axis=1), shares.max(axis=1), strict=True)
-        sys.stdout.buffer.write("".join(f"{LABELS[label]}\t{share:.6f}\n" for label, share in best).encode())
-        sys.stdout.buffer.flush()
+        if rows:
+            logits = sum(weight * part.logits(rows) for weight, part in parts)
+            shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+            shares /= shares.sum(axis=1, keepdims=True)
+            best = zip(shares.argmax(axis=1), shares.max(axis=1), strict=True)
+            sys.stdout.buffer.write("".join(f"{LABELS[label]}\t{share:.6f}\n" for label, share in best).encode())
+            sys.stdout.buffer.flush()
+        if len(rows) < len(lines):
+            tabs = lines[len(rows)].count(b"\t")
+            reason = f"has {tabs} TABs; one must separate the two texts of a pair"
+            print(f"predict.py: error: line {done + 1}: {reason}", file=sys.stderr)
+            sys.exit(3)
 
 
 if __name__ == "__main__":
