@@ -2,20 +2,25 @@
 
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer.main
 import yaml
-from tiny_task import rows
+from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import app
 from recurcli.preset import compose
 
+Recur = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COLUMNS = {"texts": "sentence", "labels": "label"}
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+BLOCKS = re.findall(r"(?<!-->\n)```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+"""The code of the README, without the tutorial and the set-up, which are run as they stand."""
 COMMANDS = sorted(
     {
         re.split(r"[|>]", match)[0].strip()
@@ -39,6 +44,59 @@ def test_a_command_line_of_the_readme_parses(command: str, monkeypatch: pytest.M
     context = group.commands[verb].make_context(verb, arguments)  # type: ignore[attr-defined]
     if preset := context.params.get("preset"):
         compose(preset, settings=context.params["settings"] or [])
+
+
+def tutorial(name: str) -> list[str]:
+    """The command lines of a tutorial, without comments."""
+    blocks = re.findall(rf"<!-- tutorial: {name} -->\n```sh\n(.*?)```", README, flags=re.DOTALL)
+    return [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
+
+
+def run_tutorial(name: str, recur: Recur, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each line of a tutorial in `folder`, with models of a second; a loop over seeds is unrolled."""
+    monkeypatch.chdir(folder)
+    for line in tutorial(name):
+        loop = re.fullmatch(r"for (\w+) in (.*); do (.*); done", line)
+        lines = [loop[3].replace(f"${loop[1]}", value) for value in loop[2].split()] if loop else [line]
+        for one in lines:
+            verb, *arguments = shlex.split(one.replace("$RECUR_DATA", str(folder)))
+            if verb == "python":
+                subprocess.run(one.replace("python", sys.executable, 1), shell=True, check=True)
+                continue
+            code, _, err = recur(*arguments, *(tiny(*QUICK) if arguments[0] in ("finetune", "tune") else []))
+            assert code == 0, f"{one}: {err}"
+
+
+QUICK = ("finetuning.epochs=1", "tokenizer.kind=char")
+
+
+@pytest.mark.slow
+def test_the_tutorial_from_a_csv(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = rows(90, seed=1, labelled=True)
+    lines = [f"{row['sentence']},{row['label']}\n" for row in sample]
+    (tmp_path / "reviews.csv").write_text("text,label\n" + "".join(lines), encoding="utf-8")
+    (tmp_path / "new.csv").write_text("text\n" + "".join(f"{row['sentence']}\n" for row in sample), encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("龙蛇马羊\n猴鸡狗猪\n", encoding="utf-8")
+    run_tutorial("csv", recur, tmp_path, monkeypatch)
+    labelled = (tmp_path / "labelled.csv").read_text(encoding="utf-8").splitlines()
+    assert labelled[0] == "text,prediction,score,reason"
+    assert len(labelled) == 91
+    labels = [line.split("\t") for line in (tmp_path / "labels.tsv").read_text(encoding="utf-8").splitlines()]
+    assert len(labels) == 2 and all(label in ("100", "101", "102") and 0 < float(share) <= 1 for label, share in labels)
+    assert (tmp_path / "zoo.html").is_file() and "bilstm" in (tmp_path / "zoo.md").read_text(encoding="utf-8")
+
+
+def test_the_tutorial_from_clue_to_a_zip(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tnews").mkdir()
+    for name, count, labelled in (
+        ("train", 60, True),
+        ("dev", 24, True),
+        ("test", 10_000, False),
+        ("test1.0", 10_000, False),
+    ):
+        write_rows(tmp_path / "tnews" / f"{name}.json", rows(count, seed=count, labelled=labelled))
+    run_tutorial("clue", recur, tmp_path, monkeypatch)
+    assert (tmp_path / "tnews.zip").is_file() and (tmp_path / "tnews.html").is_file()
 
 
 def test_the_yaml_of_the_readme_is_a_preset(tmp_path: Path) -> None:
