@@ -106,9 +106,11 @@ def evaluate(
     from recurcli.display import diagnosis, evaluation, progress, tables
 
     result = progress.follow(events, quiet=quiet)
+    if report is not None and result:  # one process of several has it
+        progress.tell_written(report, quiet=quiet)
     if json:
         tables.print_json(result)
-    elif result:  # one process of several has it
+    elif result:
         evaluation.print_evaluation(result)
         if diagnose:
             diagnosis.print_diagnosis(result["diagnosis"])

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recurcli.commands.comparison.groups import text_of
-from recurcli.display.tables import cell, console, heading, show, table, width_of
+from recurcli.display.tables import cell, console, heading, show, table, width_of, width_to_fill
 from recurcli.evaluation.metrics import METRICS
 
 MOST_TESTS = 30
@@ -28,7 +28,8 @@ def print_comparison(result: Mapping[str, Any]) -> None:
         ]
         names = {group["name"]: group["name"] for group in result["groups"]}
         screen = console()
-        numbered = any(width_of(made, screen) > screen.width for made in (_costs(result, names), _tests(result, names)))
+        tables = (_costs(result, names), _tests(result, names))
+        numbered = any(width_of(made, screen) > width_to_fill() for made in tables)
         if numbered:
             names = {name: str(number) for number, name in enumerate(names, 1)}
         shown += [*_scores(result, numbered=numbered), _costs(result, names)]
@@ -86,13 +87,13 @@ def _scores(result: Mapping[str, Any], *, numbered: bool) -> list[RenderableType
 
     `numbered`: the groups have numbers, by which the other tables call them.
     """
-    telling, others, screen = result["differences"], result["other_differences"], console()
+    telling, others, screen, width = result["differences"], result["other_differences"], console(), width_to_fill()
     for count in range(len(others), -1, -1):
         keys, hidden = [*telling, *others[:count]], others[count:]
         made = _score_table(result, keys, numbered=numbered)
-        if width_of(made, screen) > screen.width:
+        if width_of(made, screen) > width:
             made = _score_table(result, keys, numbered=numbered, broken=True)
-        if width_of(made, screen) <= screen.width:
+        if width_of(made, screen) <= width:
             break
     else:
         made, hidden = _score_table(result, [], numbered=numbered), [*telling, *others]

@@ -1,6 +1,5 @@
 """The report of `recur eval`: scores, classes, and which of them are taken for each other."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from recurcli.display.tables import add_floors, cell, console, heading, show, table
+from recurcli.display.tables import add_floors, cell, heading, show, table, width_to_fill
 from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS
 
@@ -18,8 +17,6 @@ MOST_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
 MOST_CLASSES = 20
 """Classes up to which the whole table is printed, if it fits."""
-PIPE_WIDTH = 80
-"""Columns that the whole table may have in a pipe, which has no width of its own."""
 
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
@@ -37,7 +34,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
         row = [f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")]
         classes.add_row(cell(name), *row, f"{scores['support']:,}")
     title = heading(result["run"], result["split"], f"{result['rows']:,} rows")
-    show(title, summary, classes, *_confusions(report["names"], report["confusion"], _width_of_screen()))
+    show(title, summary, classes, *_confusions(report["names"], report["confusion"], width_to_fill()))
 
 
 def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> tuple[Text, Table]:
@@ -53,10 +50,6 @@ def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: in
             title = heading("confusion", "rows are true labels, columns are predictions")
             return title, _matrix(rows, columns, counts)
     return heading("confusion", "the most frequent; --json has all"), _largest(names, counts)
-
-
-def _width_of_screen() -> int:
-    return console().width if sys.stdout.isatty() else PIPE_WIDTH
 
 
 def _width(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> int:

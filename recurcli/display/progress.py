@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Generator, Iterable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -49,6 +50,11 @@ def follow(
     if count:
         progress.summary()
     return result
+
+
+def tell_written(path: Path, *, quiet: bool) -> None:
+    """Say on stderr that a file was written, unless `quiet`."""
+    _Progress(quiet=quiet, bar=False, metric="").note(f"{path}: written")
 
 
 class _Progress:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 UNLIMITED = 100_000
 """Width in characters of output to a pipe: no value is cut."""
+PIPE_WIDTH = 100
+"""Width in characters of tables in a pipe whose columns are a choice: what it leaves out is in --json."""
 NARROW = 60
 """Width in characters of a terminal below which a table that does not fit is printed as one block per row."""
 
@@ -49,6 +51,11 @@ def console() -> Console:
         force_terminal=terminal or None,
         width=None if terminal else UNLIMITED,
     )
+
+
+def width_to_fill() -> int:
+    """Return the width in characters above which a table is shown otherwise, or with fewer columns."""
+    return console().width if sys.stdout.isatty() else PIPE_WIDTH
 
 
 def show(*parts: RenderableType) -> None:
