@@ -86,6 +86,7 @@ def test_the_tutorial_from_a_csv(recur: Recur, tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "zoo.html").is_file() and "bilstm" in (tmp_path / "zoo.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_tutorial_from_clue_to_a_zip(recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tnews").mkdir()
     for name, count, labelled in (

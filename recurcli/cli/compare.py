@@ -61,12 +61,12 @@ def compare(
     if output is not None:
         comparison_files.write_table(result, output)
         progress.tell_written(output, quiet=quiet)
+    if json:
+        tables.print_json(result)
+    else:
+        comparison.print_comparison(result)
     if report is not None:
         from recurcli.display.report.comparison import write_report
 
         write_report(report, result)
         progress.tell_written(report, quiet=quiet)
-    if json:
-        tables.print_json(result)
-    else:
-        comparison.print_comparison(result)

@@ -24,6 +24,7 @@ from recurcli.cli.options import (
     Run,
     Text,
 )
+from recurcli.errors import UsageError
 
 
 @app.command(name="eval", epilog=example("recur eval runs/starsaber-tnews --data $RECUR_DATA --json"))
@@ -83,6 +84,11 @@ def evaluate(
         require_writable(errors, overwrite=overwrite)
     if report is not None:
         require_report(report, overwrite=overwrite)
+    for option, path in (("--errors", errors), ("--report", report)):
+        if path is not None and path.exists() and data is not None and data.exists() and path.samefile(data):
+            raise UsageError(f"{option} {path}: is the file of --data as well; choose another {option}")
+    if errors is not None and report is not None and errors.absolute() == report.absolute():
+        raise UsageError(f"--errors and --report are both {errors}; choose another --report")
     events = command(
         run,
         split=split,

@@ -50,12 +50,12 @@ def predict(
         ),
     ] = None,
     encoding: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Encoding of the input, such as latin-1, cp1252, gb18030 or utf-16; the output is UTF-8.",
+            help="Encoding of the input, such as latin-1, cp1252, gb18030 or utf-16. Default: UTF-8, as the output.",
             metavar="NAME",
         ),
-    ] = "utf-8",
+    ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each label.")] = False,
     top_k: Annotated[
         int | None, typer.Option(help="Add the K best labels with their probabilities.", min=1, metavar="K")

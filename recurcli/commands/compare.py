@@ -4,12 +4,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.commands.comparison.collect import Collected, ComparedRun, collect, require_comparable
 from recurcli.commands.comparison.groups import Group, group_runs
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.evaluation.metrics import METRICS, Metric
+from recurcli.evaluation.counts import OfCounts
+from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import (
     bootstrap_difference,
     holm,
@@ -20,6 +21,9 @@ from recurcli.evaluation.significance import (
 from recurcli.events import Finished, Note
 from recurcli.facts import find_difference
 from recurcli.runs.dev_predictions import Part
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def compare(paths: Sequence[Path], *, part: Part = "model", metric: str | None = None) -> Iterator[Note | Finished]:
@@ -57,7 +61,10 @@ def compare(paths: Sequence[Path], *, part: Part = "model", metric: str | None =
 def _result(
     found: Collected, groups: Sequence[Group], keys: tuple[list[str], list[str]], name: str, part: Part
 ) -> dict[str, Any]:
-    tests, intervals = _tests(groups, METRICS[name], name)
+    of_counts = METRICS[name].of_counts
+    drawn = _resample(groups, of_counts) if groups and of_counts is not None else None
+    tests = [] if drawn is None else _tests(groups, drawn, name)
+    intervals = [None] * len(groups) if drawn is None else _intervals(groups, drawn, name)
     smallest = [test["smallest_difference"] for test in tests if test["smallest_difference"] is not None]
     first = found.runs[0] if found.runs else None
     return {
@@ -78,28 +85,51 @@ def _result(
     }
 
 
-def _tests(
-    groups: Sequence[Group], metric: Metric, name: str
-) -> tuple[list[dict[str, Any]], list[tuple[float, float] | None]]:
-    """Test each pair of groups: by McNemar's test for the accuracies of two single runs, else by a bootstrap.
+class _Resampled(NamedTuple):
+    """The runs of all groups, one after the other, on resampled dev rows; R runs, N rows, B resamples."""
 
-    Returns the tests, and the 95 % interval of the mean of each group; None: the metric has no form for resamples.
-    """
-    if not groups or metric.of_counts is None:
-        return [], [None] * len(groups)
+    labels: "np.ndarray"
+    """(N,) class indices."""
+    predictions: "np.ndarray"
+    """(R, N) class indices."""
+    scores: "np.ndarray"
+    """(R, B)"""
+    places: list[slice]
+    """The places of the runs of each group."""
+
+
+def _resample(groups: Sequence[Group], of_counts: OfCounts) -> _Resampled:
     import numpy as np
 
     runs = [run for group in groups for run in group.runs]
     index = {name: number for number, name in enumerate(runs[0].dev.names)}
     labels = np.array([index[label] for label in runs[0].dev.labels])
     predictions = np.array([[index[prediction] for prediction in run.dev.predictions] for run in runs])
-    resampled = resampled_scores(metric.of_counts, labels, predictions)
     ends = list(itertools.accumulate(len(group.runs) for group in groups))
-    rows = [slice(end - len(group.runs), end) for end, group in zip(ends, groups, strict=True)]
+    places = [slice(end - len(group.runs), end) for end, group in zip(ends, groups, strict=True)]
+    return _Resampled(labels, predictions, resampled_scores(of_counts, labels, predictions), places)
+
+
+def _intervals(groups: Sequence[Group], drawn: _Resampled, name: str) -> list[list[float]]:
+    """Return the 95 % interval of the mean of each group: that of its difference from a score of 0."""
+    import numpy as np
+
+    zero = np.zeros(1), np.zeros((1, drawn.scores.shape[1]))
+    found = [
+        bootstrap_difference(np.array(group.scores(name)), zero[0], drawn.scores[place], zero[1])
+        for group, place in zip(groups, drawn.places, strict=True)
+    ]
+    return [[difference.low, difference.high] for difference in found]
+
+
+def _tests(groups: Sequence[Group], drawn: _Resampled, name: str) -> list[dict[str, Any]]:
+    """Test each pair of groups: by McNemar's test for the accuracies of two single runs, else by a bootstrap."""
+    import numpy as np
+
     tests: list[dict[str, Any]] = []
-    for (a, own), (b, other) in itertools.combinations(zip(groups, rows, strict=True), 2):
+    for (a, own), (b, other) in itertools.combinations(zip(groups, drawn.places, strict=True), 2):
         scores = np.array(a.scores(name)), np.array(b.scores(name))
-        found = bootstrap_difference(*scores, resampled[own], resampled[other])
+        found = bootstrap_difference(*scores, drawn.scores[own], drawn.scores[other])
         test: dict[str, Any] = {
             "a": a.name,
             "b": b.name,
@@ -110,18 +140,13 @@ def _tests(
             "p_value": found.p_value,
         }
         if len(a.runs) == len(b.runs) == 1 and name == "accuracy":
-            right_a, right_b = (predictions[place][0] == labels for place in (own, other))
+            right_a, right_b = (drawn.predictions[place][0] == drawn.labels for place in (own, other))
             only = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
             test |= {"test": "mcnemar", "p_value": mcnemar(*only), "only_a_right": only[0], "only_b_right": only[1]}
         tests.append(test)
     for test, p_holm in zip(tests, holm([test["p_value"] for test in tests]), strict=True):
         test["p_holm"] = p_holm
-    none = np.zeros(1), np.zeros((1, resampled.shape[1]))  # what a group differs from by its own mean
-    means = [
-        bootstrap_difference(np.array(group.scores(name)), none[0], resampled[own], none[1])
-        for group, own in zip(groups, rows, strict=True)
-    ]
-    return tests, [(mean.low, mean.high) for mean in means]
+    return tests
 
 
 def _notes(runs: Sequence[ComparedRun], part: Part) -> Iterator[Note]:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from recurcli.commands.evaluation.errors_file import write_errors
-from recurcli.commands.evaluation.rows import known_rows, load_rows
+from recurcli.commands.evaluation.load import known_rows, load_rows
 from recurcli.commands.trained_run import task_of
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError
+from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.inference import probabilities
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.parts import report_with_parts
 from recurcli.evaluation.predictor import Predictor
-from recurcli.evaluation.rows import EvaluatedRows
 from recurcli.evaluation.significance import intervals
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.model.device import Precision
@@ -74,12 +74,14 @@ def evaluate(
         trained_on = yield from known_rows(run, task, rows)
     texts = rows.texts
     tokens = predictor.encode(texts)
-    logits = yield from predictor.iter_token_logits(tokens, total=len(texts))
+    encoder_logits = yield from predictor.iter_token_logits(tokens, total=len(texts))
     predictor.dismiss()
     linear = prior.linear if prior else read_linear_model(run, len(predictor.labels))
     linear_logits = None if linear is None else linear.logits(texts)
     known = task.floors if name == "dev" else {}
-    scores, facts = report_with_parts(logits, linear_logits, prior, labels, task, known, predictor.temperature)
+    scores, facts, logits = report_with_parts(
+        encoder_logits, linear_logits, prior, labels, task, known, predictor.temperature
+    )
     if predictor.truncated:
         yield Note(f"{predictor.truncated:,} rows were cut to the {predictor.cut_to} tokens")
     diagnosis = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
@@ -87,13 +89,12 @@ def evaluate(
         from recurcli.diagnostics.plots import draw_diagnosis
 
         draw_diagnosis(diagnosis["diagnosis"], plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
-    joined = logits if prior is None or linear_logits is None else prior.join(logits, linear_logits)
     evaluated = EvaluatedRows(
         ids=[example.id for example in rows.examples],
         texts=texts,
         names=task.labels,
         labels=np.array(task.targets(labels)),
-        probabilities=probabilities(joined, predictor.temperature),
+        probabilities=probabilities(logits, predictor.temperature),
         lengths=tokens.lengths,
         cut=tokens.cut,
     )

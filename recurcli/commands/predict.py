@@ -41,7 +41,8 @@ class PredictRequest:
     """None: detected from the file name or the first byte."""
     delimiter: str | None = None
     """Field delimiter; None: TAB for TSV, a comma for CSV."""
-    encoding: str = UTF8
+    encoding: str | None = None
+    """None: UTF-8, and a note if the training data were not."""
     """Encoding of the input."""
     columns: ColumnOptions = field(default_factory=ColumnOptions)
     probabilities: bool = False
@@ -66,7 +67,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     if not ranks.is_main:  # the main process reads the input and writes the output
         _load(request).serve()
         return
-    input = Input(request.source, request.input_format, request.delimiter, request.encoding)
+    input = Input(request.source, request.input_format, request.delimiter, request.encoding or UTF8)
     input.check()
     refuse_output(request.output, request.source, overwrite=request.overwrite, resume=request.resume)
     if request.resume and is_complete(request.output):
@@ -161,7 +162,7 @@ def _note_on_encoding(request: PredictRequest) -> Iterator[Note]:
     """Yield a note if the input is read as UTF-8, but the run was trained on files of another encoding."""
     with contextlib.suppress(ModelError):  # a prediction needs no preset
         trained = RunDirectory(request.run).read_data_config().encoding
-        if request.encoding == UTF8 != canonical_encoding(trained):
+        if request.encoding is None and canonical_encoding(trained) != UTF8:
             yield Note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
 
 
@@ -190,7 +191,7 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> 
             "the model": sha256_of(request.run / MANIFEST),
             "--format": writer.format,
             "--delimiter": request.delimiter,
-            "--encoding": canonical_encoding(request.encoding),
+            "--encoding": canonical_encoding(request.encoding or UTF8),
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
             "--id": columns.id,

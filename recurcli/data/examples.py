@@ -163,7 +163,8 @@ def count_known_rows(rows: Split, others: Split, *, with_label: bool = False) ->
     """Return the number of `rows` whose texts are also those of a row of `others`, `with_label`: of one with the same label."""
 
     def key(example: Example) -> tuple[str | None, ...]:
-        return example[1:4] if with_label else example[1:3]
+        label = (example.label,) if with_label else ()
+        return (example.text, example.pair, *label)
 
     wanted = set(map(key, rows.examples))
     known = wanted.intersection(map(key, others.examples))

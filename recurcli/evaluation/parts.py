@@ -20,12 +20,12 @@ def report_with_parts(
     task: Task,
     known: Mapping[str, float],
     temperature: float = 1.0,
-) -> tuple[Report, dict[str, Any]]:
-    """Return the report on the model that has the logits `encoder` and `linear` (each N, C), and facts for the JSON.
+) -> tuple[Report, dict[str, Any], np.ndarray]:
+    """Return the report on the model that has the logits `encoder` and `linear` (each N, C), facts for the JSON, and logits.
 
-    The facts are the `floors` (`known`: the task's own), the `calibration` at the `temperature` of the model and, if there is
-    a prior, its weights and the scores of both parts alone. Without a prior, `linear` is a floor only; None: there is no
-    linear model.
+    The logits (N, C) are those of the model. The facts are the `floors` (`known`: the task's own), the `calibration` at the
+    `temperature` of the model and, if there is a prior, its weights and the scores of both parts alone. Without a prior,
+    `linear` is a floor only; None: there is no linear model.
     """
     report, logits = report_of(encoder, labels, task), encoder
     floor = None if linear is None else report_of(linear, labels, task)
@@ -35,4 +35,4 @@ def report_with_parts(
         facts |= {"prior": prior.to_json(), "parts": {"encoder": report.scores(), "linear": floor.scores()}}
         logits = prior.join(encoder, linear)
         report = report_of(logits, labels, task)
-    return report, {**facts, "calibration": calibration_of(logits, np.array(task.targets(labels)), temperature)}
+    return report, {**facts, "calibration": calibration_of(logits, np.array(task.targets(labels)), temperature)}, logits

@@ -69,9 +69,7 @@ def _other_preset(asked: str) -> ResolvedPreset:
     try:
         return compose(asked)
     except UsageError as error:
-        raise UsageError(
-            f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k, and no preset: {error}"
-        ) from None
+        raise UsageError(f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k; {error}") from None
 
 
 def _parameters_of(resolved: ResolvedPreset) -> int:

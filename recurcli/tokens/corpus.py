@@ -15,7 +15,7 @@ import numpy as np
 
 from recurcli.cache import cached
 from recurcli.data.examples import BAD_ROWS_SHOWN, judge_bad_rows
-from recurcli.data.formats.encodings import UTF8, TextDecoder
+from recurcli.data.formats.encodings import UTF8, TextDecoder, canonical_encoding
 from recurcli.data.formats.rows import open_file, rows_of_file
 from recurcli.errors import DataError
 from recurcli.files import sha256_of
@@ -131,7 +131,13 @@ def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
         path.write_text(Tokenizer.train(corpus.texts(), config).to_json(), encoding="utf-8")
         return {}
 
-    depends_on = (corpus.sha256, corpus.skip_bad_rows, corpus.encoding, dataclasses.astuple(config), vocabulary)
+    depends_on = (
+        corpus.sha256,
+        corpus.skip_bad_rows,
+        canonical_encoding(corpus.encoding),
+        dataclasses.astuple(config),
+        vocabulary,
+    )
     path, _ = cached(depends_on, ".tokenizer.json", write)
     return Tokenizer.load(path)
 
@@ -147,7 +153,13 @@ def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> Stor
         _write_tokens(path, corpus, tokenizer, max_length)
         return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad}
 
-    depends_on = (corpus.sha256, corpus.skip_bad_rows, corpus.encoding, max_length, tokenizer.to_json())
+    depends_on = (
+        corpus.sha256,
+        corpus.skip_bad_rows,
+        canonical_encoding(corpus.encoding),
+        max_length,
+        tokenizer.to_json(),
+    )
     path, counts = cached(depends_on, ".arrow", write)
     corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
     return StoredTokens(path)

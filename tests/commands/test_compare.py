@@ -231,7 +231,8 @@ def test_a_damaged_run_is_refused(recur: Recur, runs: Path) -> None:
 def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: Path) -> None:
     found = compared(recur, runs)
     for suffix in ("md", "tex", "csv", "json"):
-        assert recur("compare", runs, "--output", tmp_path / f"table.{suffix}")[::2] == (0, "")
+        table = tmp_path / f"table.{suffix}"
+        assert recur("compare", runs, "--output", table)[::2] == (0, f"recur: {table}: written\n")
     assert json.loads((tmp_path / "table.json").read_text()) == found
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert lines[0].startswith(r"| finetuning.learning\_rate | n | accuracy | best | encoder alone | parameters |")

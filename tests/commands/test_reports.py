@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from tiny_task import rows, tiny, write_rows
 
+from recurcli.display.diagnosis import MEASURES
+from recurcli.display.report.evaluation import MEANINGS
+
 Recur = Callable[..., tuple[int, str, str]]
 EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'
 VOID = {"meta", "br", "img", "hr", "link", "input", "path", "use"}
@@ -140,6 +143,53 @@ def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path,
     only = next(row["text"] for row, a, b in zip(stored[0], *right, strict=True) if a != b)
     assert only in page.text
     assert recur("compare", trained, other, "--report", output)[0] == 2, "it exists"
+
+
+def test_names_that_are_html_chinese_or_turned_around(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    preset = tmp_path / "中文 <b>\u202egnp$.yaml"
+    preset.write_text("extends: bilstm-tnews\n", encoding="utf-8")
+    settings = tiny("finetuning.epochs=1", "encoder.hidden_size=8", "prior=null", "finetuning.linear_floor=false")
+    run = tmp_path / "<i>中文\u202e"
+    assert recur("finetune", "--preset", preset, "--data", tiny_tnews, "--output", run, "--quiet", *settings)[0] == 0
+    output = tmp_path / "c.html"
+    code, _, err = recur("compare", run, "--report", output, "--quiet")
+    assert (code, err) == (0, "")
+    page = read_page(output)
+    assert "b" not in page.tags and "i" not in page.tags
+    assert recur("eval", run, "--report", tmp_path / "r.html", "--quiet")[2] == ""
+    assert "<i>中文\\u202e" in read_page(tmp_path / "r.html").text
+    assert not [str(one.message) for one in recwarn if "Glyph" in str(one.message)]
+
+
+def test_every_measure_of_every_encoder_has_its_sentence() -> None:
+    stats = {"attention_entropy", "alpha", "residual_weight", "expert_weights", "gate", "rates", "angles"}
+    assert MEANINGS.keys() == {*MEASURES, *stats}
+
+
+def test_runs_of_which_none_is_finished_are_listed_though_there_is_no_page(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "runs" / "a")
+    (tmp_path / "runs" / "a" / "result.json").unlink()
+    code, out, err = recur("compare", tmp_path / "runs", "--report", tmp_path / "c.html")
+    assert code == 2 and "not written: no run is finished" in err
+    assert "unfinished" in out
+
+
+def test_the_data_are_not_overwritten_by_what_is_written_about_them(
+    recur: Recur, trained: Path, evil: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "d.json"
+    shutil.copy(evil, data)
+    before = data.read_bytes()
+    code, _, err = recur("eval", trained, "--data", data, "--errors", data, "--overwrite")
+    assert code == 2 and "is the file of --data as well" in err
+    same = tmp_path / "x.html"
+    code, _, err = recur("eval", trained, "--errors", same, "--report", same)
+    assert code == 2 and "--errors and --report are both" in err
+    assert data.read_bytes() == before
 
 
 @pytest.mark.parametrize(("name", "reason"), [("x.txt", "ends in .html"), ("no/x.html", "no such folder")])

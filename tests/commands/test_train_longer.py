@@ -10,9 +10,9 @@ from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
-from recurcli.commands.training.request import TrainingRequest
+from recurcli.commands.training.request import TrainingRequest, preset_facts
 from recurcli.errors import UsageError
-from recurcli.events import Progress
+from recurcli.events import Note, Progress
 from recurcli.preset import compose
 from recurcli.runs.run_directory import RunDirectory
 
@@ -125,6 +125,21 @@ def test_fewer_steps_than_were_taken_are_refused(tiny_tnews: Path, tmp_path: Pat
     train("finetune", tiny_tnews, tmp_path / "x", "max_steps=12")
     with pytest.raises(UsageError, match="cannot be resumed: steps taken was 12 and is now 8; undo that"):
         train("finetune", tiny_tnews, tmp_path / "x", "epochs=1", resume=True)
+
+
+def test_checkpoints_that_were_kept_are_not_removed_without_a_warning(tiny_tnews: Path, tmp_path: Path) -> None:
+    train("finetune", tiny_tnews, tmp_path / "x", "epochs=1")
+    longer = request("finetune", tiny_tnews, tmp_path / "x", "epochs=2", resume=True, keep=False)
+    warnings = [event.text for event in finetune(longer) if isinstance(event, Note) and event.level == "warning"]
+    assert any("with --keep-checkpoints it can be trained still longer" in text for text in warnings)
+
+
+def test_an_encoding_by_another_name_is_the_same_run() -> None:
+    first, again, other = (
+        preset_facts({"encoder": {"name": "starsaber"}, "data": {"encoding": name}}, "finetuning")
+        for name in ("latin-1", "ISO-8859-1", "gb18030")
+    )
+    assert first == again != other
 
 
 def test_the_command_line_says_why_in_one_line(

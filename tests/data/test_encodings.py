@@ -133,7 +133,22 @@ def test_a_corpus_has_an_encoding(tmp_path: Path) -> None:
         list(read_corpus(tmp_path).texts())
 
 
-@pytest.mark.parametrize("name", ["latin1x", "", "base64", "rot13", "undefined", "a\0b", "ü"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "latin1x",
+        "",
+        "base64",
+        "rot13",
+        "undefined",
+        "a\0b",
+        "ü",
+        "punycode",
+        "idna",
+        "unicode_escape",
+        "raw_unicode_escape",
+    ],
+)
 def test_what_is_no_encoding_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"encoding .* is not known; usual ones are utf-8"):
         DataConfig(encoding=name)

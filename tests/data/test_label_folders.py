@@ -1,5 +1,6 @@
 """Folders named by label that hold a text file a row, as the IMDb archive does."""
 
+import gzip
 import os
 from pathlib import Path
 
@@ -117,7 +118,17 @@ def test_a_folder_without_texts_says_what_is_wanted(tmp_path: Path) -> None:
 
 def test_what_stands_for_a_text_and_is_none_is_named(archive: Path) -> None:
     (archive / "test" / "neg" / "1.txt").mkdir()
-    with pytest.raises(DataError, match=r"neg/1\.txt: is a folder, not a file"):
+    with pytest.raises(DataError, match=r"neg/1\.txt: is a folder, not a file with a text; move its files up"):
+        load(archive, "test")
+
+
+@pytest.mark.parametrize("damaged", [b"no gzip", gzip.compress(b"a film " * 100)[:-9]])
+def test_a_damaged_compressed_text_is_named(archive: Path, damaged: bytes) -> None:
+    path = archive / "test" / "neg" / "1.gz"
+    path.write_bytes(gzip.compress(b"a film " * 100))
+    assert ("1.gz", "a film " * 100, "neg") in load(archive, "test")
+    path.write_bytes(damaged)
+    with pytest.raises(DataError, match=r"neg/1\.gz: is not a complete compressed file"):
         load(archive, "test")
 
 

@@ -113,7 +113,7 @@ def test_two_seeds_that_differ_much_show_no_difference_of_groups() -> None:
 def test_without_a_difference_p_is_rarely_small_and_with_one_the_interval_holds_it(
     times: int, seeds_sd: float, false_alarms: float, coverage: float
 ) -> None:
-    generator = np.random.default_rng(11)
+    generator = np.random.default_rng(12)
     p_values, covered = [], 0
     for _ in range(times):
         for difference in (0.0, 0.08):
@@ -147,11 +147,30 @@ def test_intervals_of_one_model_are_those_of_its_resampled_scores() -> None:
     accuracy = float((labels == predictions).mean())
     error = 1.96 * (accuracy * (1 - accuracy) / 400) ** 0.5
     assert found["accuracy"] == pytest.approx([accuracy - error, accuracy + error], abs=0.006)
+    assert found["accuracy"] == list(share_interval(int((labels == predictions).sum()), 400))
     for name, limits in found.items():
         metric = METRICS[name].of_counts
         assert metric is not None
         drawn = resampled_scores(metric, labels, predictions[None], resamples=2000, seed=1)
         assert limits == pytest.approx(np.quantile(drawn, [0.025, 0.975]).tolist(), abs=0.01)
+
+
+@pytest.mark.parametrize("rows", [50, 2000])
+def test_many_rows_of_few_kinds_are_drawn_as_few_rows_of_many_kinds(rows: int) -> None:
+    generator = np.random.default_rng(5)
+    labels = generator.integers(3, size=rows)
+    predictions = np.where(generator.random((2, rows)) < 0.6, labels, generator.integers(3, size=(2, rows)))
+    metric = METRICS["macro_f1"]
+    assert metric.of_counts is not None
+    drawn = resampled_scores(metric.of_counts, labels, predictions, resamples=3000)
+    loop = np.empty((2, 150))
+    for number in range(150):
+        chosen = generator.integers(rows, size=rows)
+        loop[:, number] = [metric.compute(labels[chosen].tolist(), run[chosen].tolist()) for run in predictions]
+    assert drawn.mean(axis=1) == pytest.approx(loop.mean(axis=1), abs=4 * float(loop.std()) / 150**0.5)
+    assert drawn.std(axis=1) == pytest.approx(loop.std(axis=1), rel=0.25)
+    together = [float(np.corrcoef(scores).flat[1]) for scores in (drawn, loop)]
+    assert together[0] == pytest.approx(together[1], abs=0.25), "both runs are scored on the same rows"
 
 
 def test_the_interval_of_a_share_is_wilsons() -> None:

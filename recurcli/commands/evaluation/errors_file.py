@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recurcli.data.formats.separated import escapes_of
-from recurcli.evaluation.rows import EvaluatedRows
+from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.files import write_atomically
 
 COLUMNS = ("id", "label", "prediction", "score", "label_probability", "text")

@@ -115,20 +115,22 @@ class DevEvaluation:
         names, labels = self.task.labels, self.dev.labels
         linear = prior = None
         targets, temperature = np.array(self.task.targets(labels)), 1.0
-        logits = {"": encoder}
         if self.linear is not None:
             linear = self.linear.logits(self.dev.split.texts)
             if self.prior is not None:
                 prior = Prior.fit(self.linear, (encoder, linear), targets, self._rank)
                 write_prior(folder, prior)
-                logits = {"": prior.join(encoder, linear), "encoder_": encoder, "linear_": linear}
         if prior is None:
             temperature = fit_temperature(encoder, targets)
             write_temperature(folder, temperature, len(labels))
-            logits[""] = encoder / temperature
-        report, facts = report_with_parts(encoder, linear, prior, labels, self.task, self.task.floors, temperature)
+        report, facts, logits = report_with_parts(
+            encoder, linear, prior, labels, self.task, self.task.floors, temperature
+        )
         ids = [example.id for example in self.dev.split.examples]
-        shares = {f"{part}probabilities": probabilities(values).tolist() for part, values in logits.items()}
+        shares = {"probabilities": probabilities(logits, temperature).tolist()}
+        if prior is not None and linear is not None:
+            parts = {"encoder_probabilities": encoder, "linear_probabilities": linear}
+            shares |= {key: probabilities(values).tolist() for key, values in parts.items()}
         write_predictions(folder, ids, labels, names, shares, self.dev.split.texts)
         if self.linear is not None:
             facts["linear_floor"] = self.linear.facts()
@@ -140,7 +142,7 @@ class DevEvaluation:
         """Return the test metrics of the model, with its floors and parts. `encoder` (N, C) are the logits of the encoder."""
         assert self.test is not None
         linear = None if self.linear is None else self.linear.logits(self.test.split.texts)
-        report, facts = report_with_parts(encoder, linear, prior, self.test.labels, self.task, {}, temperature)
+        report, facts, _ = report_with_parts(encoder, linear, prior, self.test.labels, self.task, {}, temperature)
         facts.pop("prior", None)  # stands beside the dev metrics
         return {**report.to_json(), **facts}
 

@@ -1,11 +1,13 @@
 """The request of a training run, and the repetition of one that is finished; importable without torch."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from recurcli.data.config import DataConfig
+from recurcli.data.formats.encodings import canonical_encoding
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, refuse_both
 from recurcli.events import Finished, Note, Progress
@@ -64,7 +66,10 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     values = with_defaults(values)
     values = {**values, "prior": (values.get("prior") or {}).get("kind")}  # null in place of a section is a value too
     pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
-    return {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}
+    facts = {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}
+    with contextlib.suppress(KeyError, ValueError):  # one encoding has several names
+        facts["data.encoding"] = canonical_encoding(facts["data.encoding"])
+    return facts
 
 
 def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:

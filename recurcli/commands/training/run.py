@@ -16,7 +16,7 @@ from recurcli.commands.training.setup import TrainingSetup
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError
-from recurcli.events import Finished
+from recurcli.events import Finished, Note
 from recurcli.facts import first_difference, require_same
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
@@ -52,7 +52,7 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
     check()  # before a lock file is made; and again under the lock
     with run.lock():
         status = check()
-        if status != "new" and _is_longer(run, preset.to_dict(), section):
+        if status != "new" and _has_other_length(run, preset.to_dict(), section):
             status = "unfinished"
         try:
             yield ranks.broadcast(status), device
@@ -63,7 +63,7 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
             raise
 
 
-def _is_longer(run: RunDirectory, values: Mapping[str, Any], section: Section) -> bool:
+def _has_other_length(run: RunDirectory, values: Mapping[str, Any], section: Section) -> bool:
     """Return whether the preset `values` differ from those of the run, in its number of steps.
 
     Raises UsageError if they differ in anything else, or if a run of another number of steps is another run from the first
@@ -117,6 +117,15 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
                     session.run.write_preset(values, COMMANDS[setup.section])
                 ranks.mark_started()
                 yield from notes_on_disk_space(setup)
+            run = session.run
+            if (
+                ranks.is_main
+                and run.is_finished
+                and setup.status == "unfinished"
+                and not setup.request.keep_checkpoints
+            ):
+                text = "its checkpoints are removed when it is finished; with --keep-checkpoints it can be trained still longer"
+                yield Note(f"{run.path}: {text}", "warning")
             yield from session.restore()
             if ranks.is_main and setup.status != "new":
                 session.run.write_preset(values, COMMANDS[setup.section])

@@ -10,6 +10,9 @@ UNDECODED_KEPT = 1 << 16
 """Bytes of undecodable rows from which the encoding of a file is guessed."""
 MANY_BYTES = 8
 """Bytes beyond ASCII that are more than a damaged character or two."""
+_PLAIN = r"a\n\u0041 a-b" + "\n" * 5
+_WIDTHS = (1, 2, 2 + 2 / len(_PLAIN), 4, 4 + 4 / len(_PLAIN))
+"""Bytes a character of plain text, with or without a mark at the start. unicode_escape, punycode and the like have others."""
 _INVALID = "\udc80"
 _MARK_INVALID = "recur.mark-invalid"
 codecs.register_error(
@@ -23,7 +26,8 @@ def canonical_encoding(name: str) -> str:
     Raises ValueError if there is none.
     """
     try:
-        if "a\n".encode(name).decode(name) == "a\n":
+        encoded = _PLAIN.encode(name)
+        if encoded.decode(name) == _PLAIN and len(encoded) / len(_PLAIN) in _WIDTHS:
             return codecs.lookup(name).name.removesuffix("-sig")
     except (LookupError, ValueError):
         pass
@@ -128,7 +132,7 @@ def _extends_ascii(encoding: str) -> bool:
 def _decodes(row: bytes, encoding: str) -> bool:
     try:
         row.decode(encoding)
-    except UnicodeDecodeError:
+    except UnicodeError:
         return False
     return True
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from recurcli.data.formats.encodings import TextDecoder
-from recurcli.data.formats.rows import BOM, Record, Records, Row, decoded, open_file
+from recurcli.data.formats.rows import BOM, Record, Records, Row, chunks_of, decoded, open_file
 from recurcli.errors import DataError, escaped
 
 LARGEST_TEXT = 64 << 20
@@ -27,7 +27,11 @@ def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if not _is_hidden(file)) if folder.is_dir() else []
+    files = sorted(file for file in folder.iterdir() if not _is_hidden(file)) if folder.is_dir() else []
+    for file in files:
+        if file.is_dir():
+            raise DataError(f"{file}: is a folder, not a file with a text; move its files up, or the folder away")
+    return files
 
 
 def _is_hidden(path: Path) -> bool:
@@ -36,8 +40,12 @@ def _is_hidden(path: Path) -> bool:
 
 def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder) -> Iterator[Record]:
     for line, (label, path) in enumerate(files, 1):
+        content = b""
         with open_file(path) as file:
-            content = file.read(LARGEST_TEXT + 1)
+            for chunk in chunks_of(file, str(path)):
+                content += chunk
+                if len(content) > LARGEST_TEXT:
+                    break
         whole = b"".join(decoder.to_utf8([content])).removeprefix(BOM)
         text, fault = decoded(Row(whole, len(content) <= LARGEST_TEXT, decoder))
         name = path.stem if path.suffix == ".txt" else path.name

@@ -143,7 +143,7 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     GBK, CR line ends) or cannot be read to its end.
     """
     decoder = decoder or TextDecoder()
-    chunks = _chunks(stream, name)
+    chunks = chunks_of(stream, name)
     head = _head(chunks)
     _refuse_what_is_no_text(head, name, decoder)
     chunks = decoder.to_utf8(chain([head], chunks))
@@ -169,7 +169,7 @@ def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
     return Row(b"".join(pieces if whole else pieces[:-1]).removesuffix(b"\r"), whole, decoder)
 
 
-def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
     """Yield the bytes of the stream as they arrive; returns a pipe's first bytes without waiting for more."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     try:

@@ -2,9 +2,12 @@
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+from recurcli.errors import escaped
 
 INK = "#010203"
 """The colour of lines and text while matplotlib draws; the page replaces it by its own."""
@@ -57,7 +60,9 @@ def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
         for axis in figure.axes:
             axis.patch.set_alpha(0)
         paper = io.StringIO()
-        figure.savefig(paper, format="svg", metadata={"Date": None})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts of its own
+            figure.savefig(paper, format="svg", metadata={"Date": None})
     made.append(_inline(paper.getvalue(), title))
 
 
@@ -145,5 +150,5 @@ def bar_chart(names: Sequence[str], scores: Sequence[Scores], xlabel: str, ylabe
 
 
 def _plain(text: str) -> str:
-    """Return `text` without a meaning for matplotlib, which reads dollars as formulas and hides a leading underscore."""
-    return "\u200b" + text.replace("$", r"\$")
+    """Return `text` as shown, without a meaning for matplotlib: it reads dollars as formulas and hides a leading underscore."""
+    return "\u200b" + escaped(text).replace("$", r"\$")

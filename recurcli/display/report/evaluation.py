@@ -11,14 +11,14 @@ from recurcli.display.report.charts import Curve, Scores, bar_chart, curve_chart
 from recurcli.display.report.page import write_page
 from recurcli.errors import ModelError
 from recurcli.evaluation.calibration import BINS
+from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.metrics import METRICS
-from recurcli.evaluation.rows import EvaluatedRows
 from recurcli.evaluation.significance import share_interval
 from recurcli.runs.run_directory import RunDirectory
 
 MOST_CLASSES = 40
 """Classes up to which the page has the whole table of confusions."""
-MOST_PAIRS, ROWS_OF_PAIR = 100, 20
+MOST_PAIRS, ROWS_OF_PAIR = 250, 20
 """Pairs of label and prediction that are listed, and rows of each."""
 PAIRS_AT_FIRST = 10
 """Pairs that are seen before the list of the others is opened."""
@@ -26,19 +26,19 @@ MOST_MISTAKES = 30
 LENGTH_GROUPS = 8
 
 MEANINGS = {
-    "activation factor": "How a layer changes the distance of two tokens, as a mean factor. At 1 it is kept; above 1 it grows.",
-    "distance correlation": "The correlation of the tokens' distances after the layer with those of the embeddings.",
-    "|h′ − h|": "How far a layer moves a token's state, on average. A layer near 0 does little.",
+    "activation_factor": "How a layer changes the distance of two tokens, as a mean factor. At 1 it is kept; above 1 it grows.",
+    "distance_preservation": "The correlation of the tokens' distances after the layer with those of the embeddings.",
+    "movement": "How far a layer moves a token's state, on average. A layer near 0 does little.",
     "entropy": "How spread out the values of a layer are, in nats.",
-    "attention entropy": "How many tokens a token looks at, as an entropy in nats: 0 for one token, log T for all T alike.",
+    "attention_entropy": "How many tokens a token looks at, as an entropy in nats: 0 for one token, log T for all T alike.",
     "alpha": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
-    "residual weight": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
-    "expert weights": "The mean weight of each expert. One weight near 1 means that the others are not used.",
+    "residual_weight": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
+    "expert_weights": "The mean weight of each expert. One weight near 1 means that the others are not used.",
     "gate": "The share of the recurrence encoding in the attention: 0 is plain self-attention, 1 recurrence alone.",
     "rates": "The factor by which the recurrence of each head fades with every position: 0 forgets at once, 1 never.",
     "angles": "The angle by which the recurrence of each cyclic head turns with every position.",
 }
-"""One sentence on each measure of a diagnosis."""
+"""One sentence on each measure and statistic of a diagnosis."""
 
 
 def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> None:
@@ -118,7 +118,8 @@ def _metrics(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows.append(
             (metric.words, f"{result['metrics'][name]:.4f}", f"{limits[0]:.4f} – {limits[1]:.4f}" if limits else "")
         )
-    rows.append(("loss (nats)", f"{result['metrics']['loss']:.4f}", ""))
+    rows.append(("loss of the logits (nats)", f"{result['metrics']['loss']:.4f}", ""))
+    rows.append(("loss of the probabilities (nats)", f"{result['calibration']['loss']:.4f}", ""))
     for name, value in result["floors"].items():
         rows.append((f"floor: {name.replace('_', ' ')} (accuracy)", f"{value:.4f}", ""))
     return rows
@@ -264,12 +265,12 @@ def _encoder(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:
         ]
         for layer in layers
     ]
-    columns = [*MEASURES.values(), *(name.replace("_", " ") for name in stats)]
+    words = {**MEASURES, **{name: name.replace("_", " ") for name in stats}}
     return {
         "diagnosed_rows": diagnosis["rows"],
-        "layer_head": ["layer", *columns],
+        "layer_head": ["layer", *words.values()],
         "layers": lines,
-        "measures": [(name, MEANINGS[name]) for name in columns if name in MEANINGS],
+        "measures": [(words[name], MEANINGS[name]) for name in words if name in MEANINGS],
         "gradient_plot": _gradient_plot(diagnosis),
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +25,17 @@ class EvaluatedRows:
     cut: NDArray[np.bool_]
     """(N,) whether the row was longer and was truncated."""
 
-    @property
+    @cached_property
     def predictions(self) -> NDArray[np.int64]:
         """(N,) class indices."""
         return self.probabilities.argmax(axis=1)
 
-    @property
+    @cached_property
     def scores(self) -> NDArray[np.float64]:
         """(N,) the probability of the predicted class."""
         return self.probabilities.max(axis=1)
 
-    @property
+    @cached_property
     def mistakes(self) -> NDArray[np.int64]:
         """(M,) numbers of the rows that are predicted wrongly, the highest score first."""
         wrong = np.flatnonzero(self.predictions != self.labels)

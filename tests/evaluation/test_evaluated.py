@@ -1,0 +1,22 @@
+"""Evaluated rows: the mistakes among them, found once."""
+
+import numpy as np
+
+from recurcli.evaluation.evaluated import EvaluatedRows
+
+
+def test_mistakes_are_the_wrong_rows_the_surest_first() -> None:
+    generator = np.random.default_rng(0)
+    shares = generator.dirichlet(np.ones(5), size=300)
+    rows = EvaluatedRows(
+        ids=[str(number) for number in range(300)],
+        texts=[("a", None)] * 300,
+        names=list("abcde"),
+        labels=generator.integers(5, size=300),
+        probabilities=shares,
+        lengths=np.ones(300, np.int64),
+        cut=np.zeros(300, np.bool_),
+    )
+    wrong = [row for row in range(300) if shares[row].argmax() != rows.labels[row]]
+    assert rows.mistakes.tolist() == sorted(wrong, key=lambda row: -shares[row].max())
+    assert rows.predictions is rows.predictions and rows.scores is rows.scores, "they are computed once, not once a row"
