@@ -10,9 +10,8 @@ UNDECODED_KEPT = 1 << 16
 """Bytes of undecodable rows from which the encoding of a file is guessed."""
 MANY_BYTES = 8
 """Bytes beyond ASCII that are more than a damaged character or two."""
-_PLAIN = r"a\n\u0041 a-b" + "\n" * 5
-_WIDTHS = (1, 2, 2 + 2 / len(_PLAIN), 4, 4 + 4 / len(_PLAIN))
-"""Bytes a character of plain text, with or without a mark at the start. unicode_escape, punycode and the like have others."""
+NO_TEXT = ("punycode", "idna", "unicode_escape", "raw_unicode_escape")
+"""Python's encodings that are not of text files: they rewrite backslashes or names of hosts."""
 _INVALID = "\udc80"
 _MARK_INVALID = "recur.mark-invalid"
 codecs.register_error(
@@ -26,9 +25,9 @@ def canonical_encoding(name: str) -> str:
     Raises ValueError if there is none.
     """
     try:
-        encoded = _PLAIN.encode(name)
-        if encoded.decode(name) == _PLAIN and len(encoded) / len(_PLAIN) in _WIDTHS:
-            return codecs.lookup(name).name.removesuffix("-sig")
+        found = codecs.lookup(name).name.removesuffix("-sig")
+        if found.replace("-", "_") not in NO_TEXT and "a\n".encode(name).decode(name) == "a\n":
+            return found
     except (LookupError, ValueError):
         pass
     raise ValueError(
