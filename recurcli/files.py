@@ -203,12 +203,12 @@ def remove(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def require_writable(output: Path, *, overwrite: bool) -> None:
-    """Raise UsageError if `output` is a folder, is in a missing folder, or exists without `overwrite`."""
+def require_writable(output: Path, *, overwrite: bool, option: str = "--output") -> None:
+    """Raise UsageError if `output`, the value of `option`, is a folder, is in a missing folder, or exists without `overwrite`."""
     if not output.parent.is_dir():
-        raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
+        raise UsageError(f"{output.parent}: no such folder; make it first, or choose another {option}")
     if output.is_dir():
-        raise UsageError(f"{output}: is a folder; choose another --output")
+        raise UsageError(f"{output}: is a folder; choose another {option}")
     if os.path.lexists(output) and not overwrite:
         raise UsageError(f"{output}: exists already; replace it with --overwrite")
 

@@ -81,7 +81,7 @@ def evaluate(
     from recurcli.files import require_writable
 
     if errors is not None:
-        require_writable(errors, overwrite=overwrite)
+        require_writable(errors, overwrite=overwrite, option="--errors")
     if report is not None:
         require_report(report, overwrite=overwrite)
     for option, path in (("--errors", errors), ("--report", report)):

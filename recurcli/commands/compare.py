@@ -16,7 +16,6 @@ from recurcli.evaluation.significance import (
     holm,
     mcnemar,
     resampled_scores,
-    smallest_difference,
 )
 from recurcli.events import Finished, Note
 from recurcli.facts import find_difference
@@ -135,7 +134,7 @@ def _tests(groups: Sequence[Group], drawn: _Resampled, name: str) -> list[dict[s
             "b": b.name,
             "difference": float(scores[0].mean() - scores[1].mean()),
             "interval": [found.low, found.high],
-            "smallest_difference": smallest_difference(found.rows_error) or None,  # None: the same predictions
+            "smallest_difference": found.detectable or None,  # None: the same predictions
             "test": "bootstrap",
             "p_value": found.p_value,
         }

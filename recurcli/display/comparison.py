@@ -72,11 +72,11 @@ def p_text(p_value: float) -> str:
 
 
 def sentence_on_rows(result: Mapping[str, Any]) -> str:
-    """Return a sentence on the smallest difference that the dev rows can detect; empty if there are no tests."""
+    """Return a sentence on the smallest difference that the dev rows and seeds can detect; empty if there are no tests."""
     if result["smallest_difference"] is None:
         return ""
     return (
-        f"With {result['rows']:,} dev rows, a test at the 5 % level finds a true difference of "
+        f"With {result['rows']:,} dev rows and these seeds, a test at the 5 % level finds a true difference of about "
         f"{result['smallest_difference']:.4f} in four of five cases (median of the pairs, before Holm's correction); "
         "a smaller one is missed more often."
     )

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 RESAMPLES = 10_000
 RESAMPLES_OF_INTERVALS = 2_000
 LEVEL, POWER = 0.05, 0.8
-"""The significance level of the tests and intervals, and the power behind `smallest_difference`."""
-FEW_KINDS = 20
-"""Rows for each kind of row (label and predictions) above which the numbers of each kind are drawn, which is quicker."""
+"""The significance level of the tests and intervals, and the power behind `Difference.detectable`."""
 CELLS_AT_ONCE = 4_000_000
 """Numbers in memory at a time while rows are resampled."""
 
@@ -31,8 +29,8 @@ class Difference(NamedTuple):
     low: float
     """Lower end of the 95 % interval of the difference, by percentiles."""
     high: float
-    rows_error: float
-    """Standard error that the choice of the rows alone gives the difference."""
+    detectable: float
+    """The smallest true difference that such a test at LEVEL finds with probability POWER."""
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -52,17 +50,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = largest
     return adjusted
-
-
-def smallest_difference(rows_error: float) -> float:
-    """Return the smallest true difference that a test at LEVEL finds on these rows with probability POWER.
-
-    It is (z(1 - LEVEL / 2) + z(POWER)) times the standard error `rows_error` of the difference, before any correction: the
-    minimum detectable effect of Card et al., With Little Power Comes Great Responsibility, EMNLP 2020, by its normal
-    approximation. More seeds do not make it smaller than the rows allow.
-    """
-    normal = NormalDist()
-    return (normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(POWER)) * rows_error
 
 
 def share_interval(hits: int, rows: int) -> tuple[float, float]:
@@ -100,7 +87,7 @@ def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: 
 
     tested = {name: metric.of_counts for name, metric in metrics.items() if metric.of_counts is not None}
     drawn: dict[str, list[np.ndarray]] = {name: [] for name in tested}
-    for [counts] in _resampled_counts(labels, predictions[None], RESAMPLES_OF_INTERVALS, 0):
+    for [counts] in _resampled_counts(labels, predictions[None], RESAMPLES_OF_INTERVALS, 0, by_kind=True):
         for name, of_counts in tested.items():
             drawn[name].append(of_counts(counts))
     found = {
@@ -111,9 +98,13 @@ def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: 
 
 
 def _resampled_counts(
-    labels: "np.ndarray", predictions: "np.ndarray", resamples: int, seed: int
+    labels: "np.ndarray", predictions: "np.ndarray", resamples: int, seed: int, *, by_kind: bool = False
 ) -> Iterator[list[ClassCounts]]:
-    """Yield the counts of each run (R) on some resamples at a time, of the arguments of `resampled_scores`."""
+    """Yield the counts of each run (R) on some resamples at a time, of the arguments of `resampled_scores`.
+
+    `by_kind` draws the numbers of rows of each kind (label and predictions) in place of rows: the distribution is the same,
+    and many rows of few kinds take less time. But two calls with one seed do not draw the same rows then.
+    """
     import numpy as np
 
     rows, kinds, counts = np.unique(np.vstack([labels, predictions]), axis=1, return_inverse=True, return_counts=True)
@@ -123,7 +114,7 @@ def _resampled_counts(
     step = max(1, CELLS_AT_ONCE // len(label))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
-        if len(counts) * FEW_KINDS < len(kinds):
+        if by_kind:
             drawn = generator.multinomial(len(kinds), counts / len(kinds), size=size).astype(float)
         else:
             drawn = np.empty((size, len(label)))
@@ -147,28 +138,42 @@ def bootstrap_difference(
     added, drawn from Student's t with R - 1 degrees of freedom, because two or three seeds drawn with replacement
     understate it: with two seeds of standard deviation 0.01 and 10,000 rows, such a bootstrap is below 0.05 in 16 % of
     simulations without a difference, and this one in 4 %. A group of one run adds none: the result then holds for that run.
+
+    `detectable` is the minimum detectable effect of Card et al., With Little Power Comes Great Responsibility, EMNLP 2020,
+    before any correction; for one run each 2.8 standard errors. With few seeds the width of the interval varies from one
+    comparison to the next, too: it is drawn with the variance of the seeds (ours).
     """
     import numpy as np
 
     generator, resamples = np.random.default_rng(seed), first_resampled.shape[1]
     by_rows = first_resampled.mean(axis=0) - second_resampled.mean(axis=0)
-    differences = by_rows.copy()
+    differences, errors = by_rows.copy(), by_rows - by_rows.mean()
+    width = np.full(
+        resamples, (NormalDist().inv_cdf(1 - LEVEL / 2) * by_rows.std()) ** 2
+    )  # squared, half of the interval
     for sign, scores, resampled in ((1, first, first_resampled), (-1, second, second_resampled)):
-        if len(scores) > 1:
-            draws = generator.standard_t(len(scores) - 1, size=resamples)
-            differences += sign * draws * _seed_variance(scores, resampled) ** 0.5 / len(scores) ** 0.5
+        if (freedom := len(scores) - 1) > 0:
+            chances = generator.chisquare(freedom, size=resamples) / freedom
+            variance, drawn = (_seed_variance(scores, resampled, factor) / len(scores) for factor in (1.0, chances))
+            draws = generator.standard_t(freedom, size=resamples)
+            differences += sign * draws * variance**0.5
+            errors += generator.normal(size=resamples) * variance**0.5
+            limit = np.quantile(np.abs(draws), 1 - LEVEL)
+            width += limit**2 * drawn
     differences = differences.round(12) + 0.0  # equal scores differ by a rounding, and -0 looks odd
     least = min((differences <= 0).sum(), (differences >= 0).sum())
     low, high = np.quantile(differences, [LEVEL / 2, 1 - LEVEL / 2])
     p_value = min(1.0, 2 * (float(least) + 1) / (resamples + 1))
-    return Difference(p_value, float(low), float(high), float(by_rows.std()))
+    return Difference(p_value, float(low), float(high), float(np.quantile(width**0.5 - errors, POWER)))
 
 
-def _seed_variance(scores: "np.ndarray", resampled: "np.ndarray") -> float:
-    """Return the variance of the scores (R,) by their seeds.
+def _seed_variance(scores: "np.ndarray", resampled: "np.ndarray", factor: "float | np.ndarray" = 1.0) -> "np.ndarray":
+    """Return the variance of the scores (R,) by their seeds, if the variance between the runs is `factor` times as large.
 
     The variance between runs holds in part the rows on which they happen to differ, which the resampled rows hold, too. That
     part is what resampling adds to the variance between runs, and is taken off.
     """
+    import numpy as np
+
     between = float(scores.var(ddof=1))
-    return max(0.0, 2 * between - float(resampled.var(axis=0, ddof=1).mean()))
+    return np.maximum(0.0, 2 * between * factor - float(resampled.var(axis=0, ddof=1).mean()))

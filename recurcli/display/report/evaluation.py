@@ -24,6 +24,8 @@ PAIRS_AT_FIRST = 10
 """Pairs that are seen before the list of the others is opened."""
 MOST_MISTAKES = 30
 LENGTH_GROUPS = 8
+LONGEST_HEAD = 12
+"""Characters of a class name above which the columns of the confusion table have numbers."""
 
 MEANINGS = {
     "activation_factor": "How a layer changes the distance of two tokens, as a mean factor. At 1 it is kept; above 1 it grows.",
@@ -66,6 +68,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
         "curves": _curves(run, trained),
         "classes": _classes(result),
         "names": rows.names,
+        "numbered": max(map(len, rows.names)) > LONGEST_HEAD,
         "matrix": _matrix(result, {pair["anchor"] for pair in pairs}) if len(rows.names) <= MOST_CLASSES else None,
         "pairs": pairs,
         "pairs_at_first": PAIRS_AT_FIRST,
@@ -120,6 +123,8 @@ def _metrics(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         )
     rows.append(("loss of the logits (nats)", f"{result['metrics']['loss']:.4f}", ""))
     rows.append(("loss of the probabilities (nats)", f"{result['calibration']['loss']:.4f}", ""))
+    for part, scores in result.get("parts", {}).items():
+        rows.append((f"{part} alone: accuracy", f"{scores['accuracy']:.4f}", ""))
     for name, value in result["floors"].items():
         rows.append((f"floor: {name.replace('_', ' ')} (accuracy)", f"{value:.4f}", ""))
     return rows
@@ -135,7 +140,7 @@ def _facts(trained: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("parameters", f"{trained['parameters']['total']:,}"),
         ("training rows", f"{trained['data']['train']['rows']:,}"),
         ("steps", f"{trained['steps']:,} ({trained['epochs']:g} epochs), model of step {trained['best_step']:,}"),
-        ("training", f"{trained['seconds']:,.0f} s on {machine['device']} in {machine['precision']}"),
+        ("training", f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}"),
     ]
 
 

@@ -17,7 +17,7 @@ def require_report(path: Path, *, overwrite: bool) -> None:
     """Raise UsageError if no report can be written to `path`: it is no .html, it exists, or a package is missing."""
     if path.suffix != ".html":
         raise UsageError(f"{path}: a report ends in .html")
-    require_writable(path, overwrite=overwrite)
+    require_writable(path, overwrite=overwrite, option="--report")
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise UsageError(f"--report needs {' and '.join(missing)}: pip install 'recurcli[report]'")
 
