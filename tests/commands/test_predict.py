@@ -418,8 +418,6 @@ def test_python_gives_the_same(recur: Recur, trained: Path, tmp_path: Path) -> N
     found = recurcli.load(trained).predict(lines)
     assert [(label, score) for _, label, score in tsv(out)] == [(p.label, f"{p.score:.6f}") for p in found]
     assert sum(found[0].probabilities.values()) == pytest.approx(1)
-    assert recurcli.load(trained).predict([("鼠", "牛"), ("鼠", None), "鼠"])[1:] == recurcli.load(trained).predict(
-        ["鼠"] * 2
-    )
+    assert recurcli.load(trained).predict([("鼠", None), "鼠"]) == recurcli.load(trained).predict(["鼠"] * 2)
     with pytest.raises(TypeError, match="put it in a list"):
         recurcli.load(trained).predict("鼠")
