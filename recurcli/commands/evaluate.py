@@ -11,6 +11,7 @@ import numpy as np
 from recurcli.commands.evaluation.errors_file import write_errors
 from recurcli.commands.evaluation.load import known_rows, load_rows
 from recurcli.commands.trained_run import task_of
+from recurcli.data.sources import is_single
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError
 from recurcli.evaluation.evaluated import EvaluatedRows
@@ -45,8 +46,9 @@ def evaluate(
 ) -> Iterator[Note | RowsDone | Finished]:
     """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
 
-    `split` None: all rows of `data` if it is a file, else the dev rows. `columns`: the keys `text`, `pair`,
-    `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None as a value: that of the training.
+    `split` None: all rows of `data` if it is a file or holds label folders, else the dev rows. `columns`: the keys
+    `text`, `pair`, `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None as a value: that
+    of the training.
     `diagnosed` adds a diagnosis of the layers; `plots` draws it into a file. `errors` is the file for the rows that are
     predicted wrongly; `report` is called with the result and the rows. Raises DataError if the rows have no labels.
     """
@@ -62,7 +64,7 @@ def evaluate(
         return
     yield from RunDirectory(run).note_if_unfinished()
     task, prior = task_of(run, predictor), predictor.prior
-    name = split or ("file" if data is not None and data.is_file() else "dev")
+    name = split or ("file" if data is not None and is_single(data) else "dev")
     rows = load_rows(run, task, name, data, columns)
     labels = [str(example.label) for example in rows.examples]
     if rows.bad:
@@ -70,7 +72,7 @@ def evaluate(
     if rows.dropped:
         yield Note(f"{rows.dropped:,} rows without a majority label ('-') dropped")
     trained_on: dict[str, int | None] = {}
-    if data is not None and data.is_file() and name != "train":
+    if data is not None and is_single(data) and name != "train":
         trained_on = yield from known_rows(run, task, rows)
     texts = rows.texts
     tokens = predictor.encode(texts)

@@ -18,7 +18,7 @@ from recurcli.commands.training.setup import (
 )
 from recurcli.data.examples import Split, load_split
 from recurcli.data.formats.fasttext import is_fasttext
-from recurcli.data.sources import has_split
+from recurcli.data.sources import has_split, is_label_folder, is_single
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
 from recurcli.events import Note
@@ -65,7 +65,7 @@ def _is_corpus(preset: Preset) -> bool:
     if preset.data.path is None:
         return False
     path = Path(preset.data.path)
-    if path.is_dir() and has_split(task_named(preset.task), "train", preset.data):
+    if path.is_dir() and not is_label_folder(path) and has_split(task_named(preset.task), "train", preset.data):
         return False
     return bool(text_files(path)) and not is_fasttext(path)
 
@@ -99,12 +99,12 @@ def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:
 
 
 def _load_splits(preset: Preset) -> dict[str, Split]:
-    """Return the rows of a single file, or the train, dev and test rows of the task (StarSaber, section 4).
+    """Return the rows of a single file or of label folders, or the train, dev and test rows of the task (StarSaber, section 4).
 
     For your own rows, missing splits are left out.
     """
     task = task_named(preset.task)
-    if preset.data.path is not None and Path(preset.data.path).is_file():
+    if preset.data.path is not None and is_single(Path(preset.data.path)):
         return {"text": load_split(task, "train", preset.data, labelled=False)}
     found: dict[str, Split] = {}
     for split in ("train", "dev", "test"):

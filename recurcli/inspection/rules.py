@@ -50,6 +50,8 @@ def _split_issues(
     yield from _repeats(facts["repeated"])
     for issue, words in _ISSUES.items():
         lines = rows.issues.get(issue, ())
+        if issue == "repeated id" and rows.format == "folders":  # a file's name, which may stand in each of the folders
+            continue
         if lines and not (issue == "no id" and len(lines) == len(rows)):  # a column of ids that no row fills is unused
             yield "warning", f"{_count(len(lines), 'row')} {words}: {_lines(lines)}"
     if facts["lengths"] is not None and (cut := facts["lengths"]["cut"]):
