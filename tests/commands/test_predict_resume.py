@@ -139,7 +139,7 @@ def test_what_is_done_is_not_lost_in_silence(
     code, _, err = recur("predict", trained, source, "--output", output)
     assert code == 2
     assert err == (
-        f"recur: error: {output}: {WINDOW} rows of it are done; continue with --resume, or start again with --overwrite\n"
+        f"recur: error: {output}: has {WINDOW} finished rows; continue with --resume, or start again with --overwrite\n"
     )
     assert recur("predict", tmp_path, source, "--output", output, "--overwrite")[0] == 4
     assert (partial_of(output).read_bytes(), journal_of(output).read_bytes()) == kept

@@ -52,7 +52,7 @@ class PredictionFile(OutputStream):
         if self._earlier:
             if not resume and not overwrite:
                 raise UsageError(
-                    f"{self.output}: {counted(self._earlier.rows, 'row', 'are')} done; "
+                    f"{self.output}: has {counted(self._earlier.rows, 'finished row')}; "
                     "continue with --resume, or start again with --overwrite"
                 )
             return
