@@ -13,7 +13,7 @@ from recurcli.commands.evaluation.load import known_rows, load_rows
 from recurcli.commands.trained_run import task_of
 from recurcli.data.sources import is_single
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError
+from recurcli.errors import DataError, UsageError, counted
 from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.inference import probabilities
 from recurcli.evaluation.metrics import METRICS
@@ -68,9 +68,9 @@ def evaluate(
     rows = load_rows(run, task, name, data, columns)
     labels = [str(example.label) for example in rows.examples]
     if rows.bad:
-        yield Note(f"{len(rows.bad):,} bad rows skipped, the first: {rows.bad[0]}", "warning")
+        yield Note(f"{counted(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")
     if rows.dropped:
-        yield Note(f"{rows.dropped:,} rows without a majority label ('-') dropped")
+        yield Note(f"{counted(rows.dropped, 'row')} without a majority label ('-') dropped")
     trained_on: dict[str, int | None] = {}
     if data is not None and is_single(data) and name != "train":
         trained_on = yield from known_rows(run, task, rows)
@@ -85,7 +85,7 @@ def evaluate(
         encoder_logits, linear_logits, prior, labels, task, known, predictor.temperature
     )
     if predictor.truncated:
-        yield Note(f"{predictor.truncated:,} rows were cut to the {predictor.cut_to} tokens")
+        yield Note(f"{counted(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
     diagnosis = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
     if plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis
@@ -101,7 +101,7 @@ def evaluate(
         cut=tokens.cut,
     )
     if errors is not None:
-        yield Note(f"{errors}: {write_errors(errors, evaluated):,} rows that are predicted wrongly")
+        yield Note(f"{errors}: {counted(write_errors(errors, evaluated), 'row')} predicted wrongly")
     result = {
         "run": str(run),
         "task": task.name,

@@ -23,7 +23,7 @@ from recurcli.data.sources import has_split, is_local, is_single
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import labels_that_look_alike
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, escaped
+from recurcli.errors import DataError, UsageError, counted, escaped
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.facts import find_difference
@@ -156,7 +156,7 @@ def _note_on_known_rows(name: str, rows: Split, train: Split) -> Iterator[Note]:
     """Yield a warning with the number of `rows` whose texts are also training rows, if there are any."""
     if known := count_known_rows(rows, train):
         same = count_known_rows(rows, train, with_label=True)
-        what = f"{known:,} of {len(rows.examples):,} rows have the text of a training row"
+        what = f"{counted(known, 'row', 'have', of=len(rows.examples))} the text of a training row"
         files = f"--train {quote(str(train.path))} --{name} {quote(str(rows.path))}"
         where = f"; `recur check {escaped(files, 1000)}` shows where" if train.path and rows.path else ""
         yield Note(f"{name}: {what}, {same:,} with its label{where}", "warning")
@@ -182,7 +182,7 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[N
     longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)
     reason = "each with the label of its row" if added else "since no row has a text there"
-    yield Note(f"train: {added:,} extra rows from {columns}, {reason}", "info" if added else "warning")
+    yield Note(f"train: {counted(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning")
     return longer
 
 
@@ -190,7 +190,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     """Yield notes on the columns and labels of your own rows, and warnings about suspicious labels."""
     if len(dev.labels) == 1:
         yield Note(
-            f"all {len(dev.examples):,} dev rows have the label '{escaped(dev.labels[0])}': "
+            f"{counted(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
             "warning",
         )

@@ -21,7 +21,7 @@ from recurcli.data.formats.rows import Format, Record
 from recurcli.data.input_columns import ColumnOptions, InputColumns, find_input_columns
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError, escaped
+from recurcli.errors import DataError, ModelError, counted, escaped
 from recurcli.evaluation.predictor import WINDOW, Predictor
 from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
@@ -150,9 +150,11 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
         yield Note(f"{progress.first_fault}{rest}; labelled from the readable part{records.hint}", "warning")
     if progress.unlabelled:
-        yield Note(f"{progress.unlabelled:,} rows have no prediction: their score is below {request.threshold:g}")
+        yield Note(
+            f"{counted(progress.unlabelled, 'row', 'have')} no prediction: the score is below {request.threshold:g}"
+        )
     if predictor.truncated:
-        yield Note(f"{predictor.truncated:,} rows were cut to the {predictor.cut_to} tokens")
+        yield Note(f"{counted(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
 def _load(request: PredictRequest) -> Predictor:

@@ -21,6 +21,7 @@ from recurcli.data.formats.fasttext import is_fasttext
 from recurcli.data.sources import has_split, is_label_folder, is_single
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
+from recurcli.errors import counted
 from recurcli.events import Note
 from recurcli.model.models import MaskedTokenModel
 from recurcli.preset import Preset
@@ -74,14 +75,14 @@ def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
     path, skip_bad_rows = Path(str(preset.data.path)), preset.data.skip_bad_rows
     corpus = read_corpus(path, skip_bad_rows=skip_bad_rows, encoding=preset.data.encoding)
-    size = f"{len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB"
+    size = f"{counted(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
     yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
     tokenizer, max_length = yield from settle_tokens(
         preset, lambda: ((text, None) for text in corpus.texts()), partial(corpus_tokenizer, corpus)
     )
     tokens = stored_tokens(corpus, tokenizer, max_length)
     if corpus.bad_rows:
-        yield Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning")
+        yield Note(f"text: {counted(corpus.bad_rows, 'bad row')} skipped, the first: {corpus.bad[0]}", "warning")
     yield from note_on_cuts("text", tokens.truncated, len(tokens), max_length)
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}

@@ -34,6 +34,11 @@ def test_both_counts_are_in_the_report_and_the_size_is_in_the_preset(
     encoder = read_mapping(tmp_path / "run" / "preset.yaml")[0]["encoder"]
     count = sum(parameter.numel() for parameter in build_encoder(encoder).parameters())
     assert f"{count:,} (wanted: 9,000)" in out
+    again = ("--match-parameters", "9k", "--overwrite", "--dry-run")
+    planned = recur("finetune", *options(tiny_tnews, tmp_path / "run", *again))[1]
+    assert [row.split() for row in planned.splitlines() if "encoder" in row and f"{count:,}" in row] == [
+        ["parameters,", "encoder", f"{count:,}", "(wanted:", "9,000)"]
+    ]
     assert f"encoder.hidden_size {encoder['hidden_size']}, with {count:,} encoder parameters (wanted: 9,000" in err
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["parameters"]["encoder"] == result["match_parameters"]["parameters"] == count

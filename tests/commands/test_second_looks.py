@@ -92,7 +92,7 @@ def test_eval_reads_other_columns_than_the_training(recur: Recur, tmp_path: Path
 def test_dev_rows_of_one_label_are_told(recur: Recur, tmp_path: Path) -> None:
     rows = "".join(f"text {row}\t{'a' if row else 'b'}\n" for row in range(40))
     (tmp_path / "x.tsv").write_text("text\tlabel\n" + rows)
-    assert "all 4 dev rows have the label 'a'" in finetuned(recur, tmp_path / "x.tsv", tmp_path / "run")
+    assert "4 of 4 dev rows have the label 'a'" in finetuned(recur, tmp_path / "x.tsv", tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from recurcli.data.columns import option, setting
 from recurcli.data.examples import Split, count_known_rows, load_split
 from recurcli.data.sources import adapted, find_source, is_local, is_single
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError, ModelError, UsageError
+from recurcli.errors import DataError, ModelError, UsageError, counted
 from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.runs.run_directory import RunDirectory
@@ -80,7 +80,7 @@ def known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, dict
             return counts
     for key, known in (("training_rows", train), ("dev_rows", dev)):
         counts[key] = count_known_rows(rows, known.with_extra_rows())
-    chosen = f", {counts['dev_rows']:,} dev rows, on which the model was selected" if counts["dev_rows"] else ""
-    text = f"{counts['training_rows']:,} of {len(rows.examples):,} rows are training rows{chosen}"
+    chosen = f", {counts['dev_rows']:,} in the dev rows, on which the model was selected" if counts["dev_rows"] else ""
+    text = f"{counted(counts['training_rows'] or 0, 'row', 'are', of=len(rows.examples))} in the training rows{chosen}"
     yield Note(text, "warning" if counts["training_rows"] else "info")
     return counts
