@@ -119,6 +119,7 @@ def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_model, "trace", lambda logits, example: content)
 
 
+@pytest.mark.slow
 def test_nasty_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path) -> None:
     require_same(recur, trained, exported, [(text,) for text in NASTY])
 

@@ -305,6 +305,7 @@ def test_auto_measures_rows_from_the_whole_of_a_sorted_file(
     assert "data.max_length auto: 48 tokens" in err
 
 
+@pytest.mark.slow
 def test_the_linear_floor_is_fitted_once_for_the_same_rows(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,7 @@ def test_shortcuts_set_the_keys_of_their_section(command: str, recur: Recur, fil
     assert values["runtime"]["seed"] == 3
 
 
+@pytest.mark.slow
 def test_data_on_the_command_line_replace_the_files_of_the_preset(recur: Recur, files: Path) -> None:
     first = finetune(
         recur, files / "run", "--train", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv"

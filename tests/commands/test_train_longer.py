@@ -48,8 +48,11 @@ def outcome(run: Path) -> dict[str, object]:
     ("name", "short", "long"),
     [
         ("finetune", ["epochs=1", "with a prior"], ["epochs=3", "with a prior"]),
-        ("finetune", ["max_steps=9", "evaluate_every=4"], ["max_steps=19", "evaluate_every=4"]),
-        ("finetune", ["epochs=2", "patience=1"], ["epochs=8", "patience=1"]),
+        pytest.param(
+            *("finetune", ["max_steps=9", "evaluate_every=4"], ["max_steps=19", "evaluate_every=4"]),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("finetune", ["epochs=2", "patience=1"], ["epochs=8", "patience=1"], marks=pytest.mark.slow),
         ("pretrain", ["epochs=1"], ["max_steps=21"]),
     ],
 )

@@ -44,6 +44,7 @@ def study(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPath
     return folder, json.loads(ended.out), ended.err
 
 
+@pytest.mark.slow
 def test_files_and_seed_are_named_as_in_finetune(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     train, dev = tmp_path / "a: b #1.json", tmp_path / "dev.json"
     write_rows(train, rows(40, seed=5, labelled=True))
@@ -145,6 +146,7 @@ def test_a_trial_below_the_median_is_pruned_at_its_second_evaluation(
     assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)
 
 
+@pytest.mark.slow
 def test_a_resume_with_other_settings_or_rows_is_refused(
     recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
 ) -> None:
