@@ -140,7 +140,7 @@ def test_a_trial_below_the_median_is_pruned_at_its_second_evaluation(
         earlier.end(trial, {**result, "evaluations": 8, "seconds": 1.0})
     more = ("--trials", 6, "--resume", "--set", "finetuning.evaluate_every=2", "--json")
     code, out, err = recur(*options(tiny_tnews, tmp_path, *more))
-    assert (code, "pruned after 2 evaluations; best 0.5000 (trial 1)" in err) == (0, True)
+    assert (code, "pruned after 2 evaluations; best dev accuracy 0.5000 (trial 1)" in err) == (0, True)
     found = json.loads(out)
     assert (found["complete"], found["pruned"], found["best"]["trial"]) == (5, 1, 1)
     assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)
