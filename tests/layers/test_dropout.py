@@ -20,7 +20,7 @@ def test_elements_are_zero_or_scaled(p: float, dtype: torch.dtype) -> None:
     assert share == pytest.approx(1 - p, abs=4 * (p * (1 - p) / x.numel()) ** 0.5)
     scale = torch.tensor(1 / (1 - p), dtype=torch.float64)
     assert torch.allclose(
-        found[kept].double(), x[kept].double() * scale, rtol=1e-2 if dtype == torch.bfloat16 else 1e-4
+        found[kept].double(), x[kept].double() * scale, rtol=1e-2 if dtype == torch.bfloat16 else 2e-4
     )
     columns = kept.double().mean(dim=(0, 1))  # four elements share a number: none of its quarters may be different
     assert (columns - (1 - p)).abs().max() < 6 * (p * (1 - p) / (64 * 33)) ** 0.5
