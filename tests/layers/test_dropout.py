@@ -33,7 +33,7 @@ def test_the_gradient_has_the_same_mask(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     x = torch.ones(7, 13, dtype=dtype, requires_grad=True)
     found = dropout(x, 0.3, True)
-    found.sum().backward()
+    found.sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None and torch.equal(x.grad, found.detach())
 
 
