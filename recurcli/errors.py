@@ -79,6 +79,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if names else ""
 
 
+def counted(number: int, noun: str, verb: str = "", *, of: int | None = None) -> str:
+    """Return "1 row" or "2 rows", with `of` "1 of 2 rows"; the plural `verb` are, were or have follows the number."""
+    one = {"are": "is", "were": "was", "have": "has"}
+    what = f"{number:,}{'' if of is None else f' of {of:,}'} {noun}{'' if (number if of is None else of) == 1 else 's'}"
+    return f"{what} {one[verb] if number == 1 else verb}" if verb else what
+
+
 def escaped(text: object, limit: int = 120) -> str:
     """`text` on one line and safe for a terminal: control, bidi and line-separator characters escaped, its end cut."""
     shown = "".join(

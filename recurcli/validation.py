@@ -15,6 +15,7 @@ OTHER_NAMES = {
     "lr": "learning_rate",
     **dict.fromkeys(("num_epochs", "num_train_epochs"), "epochs"),
     "warmup": "warmup_ratio",
+    **dict.fromkeys(("early_stopping", "early_stopping_patience"), "patience"),
     **dict.fromkeys(("clip", "grad_clip", "gradient_clip_val"), "max_grad_norm"),
     **dict.fromkeys(("accum", "accumulation", "accumulate_grad_batches"), "gradient_accumulation_steps"),
     "per_device_train_batch_size": "batch_size",

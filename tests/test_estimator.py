@@ -46,7 +46,10 @@ def fitted() -> TextClassifier:
 
 
 def test_the_public_names_are_listed_and_exist() -> None:
-    assert set(dir(recurcli)) >= set(recurcli.__all__) >= {"TextClassifier", "build_encoder", "load", "Prediction"}
+    public = {name for name in dir(recurcli) if not name.startswith("__")}
+    assert (
+        public | {"__version__"} == set(recurcli.__all__) >= {"TextClassifier", "build_encoder", "load", "Prediction"}
+    )
     for name in recurcli.__all__:
         assert getattr(recurcli, name) is not None
     encoder = recurcli.build_encoder({"name": "starsaber", "hidden_size": 16, "num_layers": 1})
@@ -101,9 +104,10 @@ def test_texts_may_be_arrays_series_and_tables(fitted: TextClassifier, trained: 
     wanted = fitted.predict_proba(TEXTS[:6])
     for texts in (np.array(TEXTS[:6]), frame["text"], frame[["text"]], np.array(TEXTS[:6])[:, None], tuple(TEXTS[:6])):
         assert np.array_equal(fitted.predict_proba(texts), wanted)
-    pairs = [*zip(TEXTS[:6], TEXTS[6:12], strict=True)]
-    assert np.array_equal(fitted.predict_proba(frame), fitted.predict_proba(pairs))
     model = recurcli.load(trained)
+    for predict in (fitted.predict, model.predict):
+        with pytest.raises(ValueError, match=r"texts\[0\] is .*, but the model was trained on single texts"):
+            predict(frame)
     assert [prediction.score for prediction in model.predict(frame[["text"]])] == [
         prediction.score for prediction in model.predict(TEXTS[:6])
     ]
@@ -119,6 +123,8 @@ def test_pairs_and_dev_rows_of_ones_own() -> None:
     assert model.result_["data"]["dev"]["rows"] == 10
     assert model.result_["data"]["train"]["rows"] == 60
     assert len(model.predict(np.array(pairs))) == 60
+    frame = pandas.DataFrame(pairs, columns=["text", "second"])
+    assert np.array_equal(model.predict_proba(frame), model.predict_proba(pairs))
     with pytest.raises(ValueError, match=re.escape("dev labels[1] is '9', a label that no training row has")):
         tiny().fit(TEXTS, LABELS, dev=(TEXTS[:2], ["100", "9"]))
 

@@ -50,6 +50,7 @@ for arguments in json.load(sys.stdin):
 """
 
 
+@pytest.mark.slow
 def test_an_encoder_of_another_package_trains_and_predicts(tiny_tnews: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     metadata = site / "mine-1.0.dist-info"

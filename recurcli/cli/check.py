@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import Debug, Delimiter, Encoding, Header, Json, Label, Pair, Quiet, Text
+from recurcli.cli.options import Debug, Delimiter, Encoding, Header, Json, Label, Pair, Quiet, Text, named_files
 from recurcli.errors import DataError
 
 
@@ -14,17 +14,26 @@ from recurcli.errors import DataError
     epilog=example(
         "recur check $RECUR_DATA/tnews",
         "recur check rows.tsv --text review --label stars",
+        "recur check --train a.csv --test b.csv",
         "recur check clue.zip",
     )
 )
 def check(
     paths: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             help="Data files, folders of a task's files, folders of such folders, CLUE predictions or zips of them.",
             metavar="PATH",
         ),
-    ],
+    ] = None,
+    train: Annotated[
+        Path | None,
+        typer.Option(help="File of training rows; it is compared with those of --dev and --test.", metavar="FILE"),
+    ] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="File of dev rows. Default: they are drawn from --train.", metavar="FILE")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(help="File of test rows.", metavar="FILE")] = None,
     task: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +60,8 @@ def check(
 ) -> None:
     """Find faults in data files and CLUE submissions.
 
-    Data: rows that cannot be used, texts in two splits or with two labels, lengths, labels, invisible characters.
+    Data: rows that cannot be used, texts in two splits or with two labels, lengths, labels, invisible characters. Each PATH
+    is checked by itself; the splits of a folder, and the files of --train, --dev and --test, are compared with each other.
     CLUE files and zips: why they would score 0. Exit code 3 where rows would be lost, a training would stop or a file would
     score 0; warnings leave it 0.
     """
@@ -68,7 +78,9 @@ def check(
         "delimiter": delimiter,
         "encoding": encoding,
     }
-    events = command(paths, task=task, preset=preset, columns=columns, lengths=not no_lengths)
+    given = named_files(None, train=train, dev=dev, test=test)
+    files = {split: str(file) for split, file in given.items() if file is not None}
+    events = command(paths or [], task=task, preset=preset, columns=columns, files=files, lengths=not no_lengths)
     result = progress.follow(events, quiet=quiet)
     if json:
         tables.print_json(result)

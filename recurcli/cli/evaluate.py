@@ -32,7 +32,9 @@ def evaluate(
     run: Run,
     split: Annotated[
         Literal["dev", "test", "train"] | None,
-        typer.Option(help="Which rows to score. Default: all rows of a file given with --data, else dev."),
+        typer.Option(
+            help="Which rows to score. Default: all rows of a file (or of label folders) given with --data, else dev."
+        ),
     ] = None,
     data: Data = None,
     text: Text = None,

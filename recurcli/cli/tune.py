@@ -1,6 +1,5 @@
 """The `recur tune` command: its options and help."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -79,14 +78,14 @@ def tune(
     keep_freed_memory()
     given = {"encoding": encoding, "seed": seed, **named_files(data, train=train, dev=dev)}
     overrides = overrides_of("finetuning", settings or [], given)
-    options = [f"{key}={dumps(value)}" for key, (_, value) in overrides.items()]  # JSON is YAML
     request = TuningRequest(
         preset,
         data,
         trials,
         output,
         ranges or (),
-        [*(settings or []), *options],
+        settings or [],
+        overrides,
         resume=resume,
         overwrite=overwrite,
         keep_runs=keep_runs,

@@ -1,13 +1,14 @@
 """`recur check`: reports errors in data files and CLUE submissions before training or upload."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from recurcli.data.config import with_options
 from recurcli.data.tasks import task_named
-from recurcli.errors import DataError, StorageError, escaped
+from recurcli.errors import DataError, StorageError, UsageError, escaped
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue import is_submission, validate
 from recurcli.findings import Finding, by_gravity
@@ -22,13 +23,18 @@ def check(
     task: str | None = None,
     preset: str | None = None,
     columns: Mapping[str, str | bool | None] | None = None,
+    files: Mapping[str, str] | None = None,
     lengths: bool = True,
 ) -> Iterator[Note | RowsDone | Finished]:
     """Check each path; yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
-    `columns`: the options `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`; None: not given. Raises
-    DataError or StorageError if a single path cannot be read. With several paths, the report of that path says so.
+    `files` maps splits (train, dev, test) to the absolute paths of files that are compared with each other. `columns`: the
+    options `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`; None: not given. Raises UsageError without a
+    path and files; DataError or StorageError if a single path cannot be read. With several paths, the report of that path
+    says so.
     """
+    if not paths and not files:
+        raise UsageError("name a PATH, or files that belong together with --train, --dev and --test")
     columns, reason = columns or {}, "from --task"
     settings = None if preset is None else compose(preset).preset
     if task is not None:
@@ -36,9 +42,11 @@ def check(
     elif settings is not None:
         task, reason = settings.task, "from the preset"
     reports: list[dict[str, Any]] = []
-    for path in paths:
+    named = [Path(file) for file in (files or {}).values()][:1]
+    for number, path in enumerate([*named, *paths]):
         try:
-            if columns.get("text") is None and is_submission(path):
+            together = files if number < len(named) else None
+            if not together and columns.get("text") is None and is_submission(path):
                 reports.append(_report("submission", path, validate(path)))
                 continue
             datasets = find_datasets(path, task, reason)
@@ -47,10 +55,12 @@ def check(
             for dataset in datasets:
                 used = settings or _preset_of(dataset.task)
                 config = with_options(used.data, dataset.path, columns)
+                if together:
+                    config = replace(config, path=None, files={**together})
                 facts, findings = yield from inspect(dataset, config, used.tokenizer if lengths else None)
                 reports.append(_report("data", dataset.path, findings, facts))
         except (DataError, StorageError) as error:
-            if len(paths) == 1:
+            if len(named) + len(paths) == 1:
                 raise
             reports.append(_report("unreadable", path, [Finding("error", escaped(error, limit=4000))]))
     counts = {level: sum(report[level] for report in reports) for level in ("errors", "warnings")}

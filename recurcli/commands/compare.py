@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.commands.comparison.collect import Collected, ComparedRun, collect, require_comparable
 from recurcli.commands.comparison.groups import Group, group_runs
-from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.errors import UsageError, counted, did_you_mean, escaped
 from recurcli.evaluation.counts import OfCounts
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import (
@@ -153,8 +153,8 @@ def _notes(runs: Sequence[ComparedRun], part: Part) -> Iterator[Note]:
     priors = [run.result["prior"] for run in runs if run.result.get("prior")]
     unused = sum(not prior["encoder_weight"] for prior in priors)
     if part == "model" and unused:
-        verb = "model is its" if unused == 1 else "models are their"
-        text = f"{unused:,} of {len(runs):,} {verb} linear part alone, whatever the encoder"
+        whose = "its" if unused == 1 else "their"
+        text = f"{counted(unused, 'model', 'are', of=len(runs))} {whose} linear part alone, whatever the encoder"
         yield Note(f"{text}; --part encoder compares the encoders alone")
     machines: list[Mapping[str, Any]] = [run.result["machine"] for run in runs]
     for run, machine in zip(runs[1:], machines[1:], strict=True):

@@ -11,8 +11,9 @@ import numpy as np
 from recurcli.commands.evaluation.errors_file import write_errors
 from recurcli.commands.evaluation.load import known_rows, load_rows
 from recurcli.commands.trained_run import task_of
+from recurcli.data.sources import is_single
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError
+from recurcli.errors import DataError, UsageError, counted
 from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.inference import probabilities
 from recurcli.evaluation.metrics import METRICS
@@ -45,8 +46,9 @@ def evaluate(
 ) -> Iterator[Note | RowsDone | Finished]:
     """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
 
-    `split` None: all rows of `data` if it is a file, else the dev rows. `columns`: the keys `text`, `pair`,
-    `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None as a value: that of the training.
+    `split` None: all rows of `data` if it is a file or holds label folders, else the dev rows. `columns`: the keys
+    `text`, `pair`, `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None as a value: that
+    of the training.
     `diagnosed` adds a diagnosis of the layers; `plots` draws it into a file. `errors` is the file for the rows that are
     predicted wrongly; `report` is called with the result and the rows. Raises DataError if the rows have no labels.
     """
@@ -62,15 +64,15 @@ def evaluate(
         return
     yield from RunDirectory(run).note_if_unfinished()
     task, prior = task_of(run, predictor), predictor.prior
-    name = split or ("file" if data is not None and data.is_file() else "dev")
+    name = split or ("file" if data is not None and is_single(data) else "dev")
     rows = load_rows(run, task, name, data, columns)
     labels = [str(example.label) for example in rows.examples]
     if rows.bad:
-        yield Note(f"{len(rows.bad):,} bad rows skipped, the first: {rows.bad[0]}", "warning")
+        yield Note(f"{counted(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")
     if rows.dropped:
-        yield Note(f"{rows.dropped:,} rows without a majority label ('-') dropped")
+        yield Note(f"{counted(rows.dropped, 'row')} without a majority label ('-') dropped")
     trained_on: dict[str, int | None] = {}
-    if data is not None and data.is_file() and name != "train":
+    if data is not None and is_single(data) and name != "train":
         trained_on = yield from known_rows(run, task, rows)
     texts = rows.texts
     tokens = predictor.encode(texts)
@@ -83,7 +85,7 @@ def evaluate(
         encoder_logits, linear_logits, prior, labels, task, known, predictor.temperature
     )
     if predictor.truncated:
-        yield Note(f"{predictor.truncated:,} rows were cut to the {predictor.cut_to} tokens")
+        yield Note(f"{counted(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
     diagnosis = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
     if plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis
@@ -99,7 +101,7 @@ def evaluate(
         cut=tokens.cut,
     )
     if errors is not None:
-        yield Note(f"{errors}: {write_errors(errors, evaluated):,} rows that are predicted wrongly")
+        yield Note(f"{errors}: {counted(write_errors(errors, evaluated), 'row')} predicted wrongly")
     result = {
         "run": str(run),
         "task": task.name,

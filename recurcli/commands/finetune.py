@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from recurcli.commands.training.dev_evaluation import DevEvaluation, ScoredRows, fit_linear_model
@@ -18,11 +19,11 @@ from recurcli.commands.training.setup import (
 from recurcli.data.columns import setting
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of
-from recurcli.data.sources import has_split, is_local
+from recurcli.data.sources import has_split, is_local, is_single
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import labels_that_look_alike
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, escaped
+from recurcli.errors import DataError, UsageError, counted, escaped
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.facts import find_difference
@@ -155,15 +156,17 @@ def _note_on_known_rows(name: str, rows: Split, train: Split) -> Iterator[Note]:
     """Yield a warning with the number of `rows` whose texts are also training rows, if there are any."""
     if known := count_known_rows(rows, train):
         same = count_known_rows(rows, train, with_label=True)
-        what = f"{known:,} of {len(rows.examples):,} rows have the text of a training row"
-        yield Note(f"{name}: {what}, {same:,} with its label; `recur check` lists them", "warning")
+        what = f"{counted(known, 'row', 'have', of=len(rows.examples))} the text of a training row"
+        files = f"--train {quote(str(train.path))} --{name} {quote(str(rows.path))}"
+        where = f"; `recur check {escaped(files, 1000)}` shows where" if train.path and rows.path else ""
+        yield Note(f"{name}: {what}, {same:,} with its label{where}", "warning")
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:
     """Return whether the data may have test rows: a folder is searched; for the Hub and the generator it is True."""
     if config.path is None:
         return not is_local(config, "train")
-    return not Path(config.path).is_file() and has_split(task, "test", config)
+    return not is_single(Path(config.path)) and has_split(task, "test", config)
 
 
 def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[Note, None, Split]:
@@ -179,7 +182,7 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[N
     longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)
     reason = "each with the label of its row" if added else "since no row has a text there"
-    yield Note(f"train: {added:,} extra rows from {columns}, {reason}", "info" if added else "warning")
+    yield Note(f"train: {counted(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning")
     return longer
 
 
@@ -187,7 +190,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     """Yield notes on the columns and labels of your own rows, and warnings about suspicious labels."""
     if len(dev.labels) == 1:
         yield Note(
-            f"all {len(dev.examples):,} dev rows have the label '{escaped(dev.labels[0])}': "
+            f"{counted(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
             "warning",
         )
@@ -196,7 +199,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     read = " and ".join(
         f"'{escaped(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
     )
-    shown = ", ".join(map(escaped, task.labels[:8])) + (", …" if len(task.labels) > 8 else "")
+    shown = ", ".join(f"'{escaped(label)}'" for label in task.labels[:8]) + (", …" if len(task.labels) > 8 else "")
     yield Note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
     for group in labels_that_look_alike(task.labels):
         names = " and ".join(f"'{escaped(label)}'" for label in group)

@@ -4,7 +4,7 @@ import contextlib
 import gc
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -15,11 +15,13 @@ from recurcli.commands.prediction.output import OutputStream, is_terminal, refus
 from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
+from recurcli.data.columns import ID_NAMES
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
-from recurcli.data.formats.rows import Format
-from recurcli.data.input_columns import ColumnOptions, find_input_columns
+from recurcli.data.formats.rows import Format, Record
+from recurcli.data.input_columns import ColumnOptions, InputColumns, find_input_columns
+from recurcli.data.values import folded
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError
+from recurcli.errors import DataError, ModelError, counted, escaped
 from recurcli.evaluation.predictor import WINDOW, Predictor
 from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
@@ -89,6 +91,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         columns = find_input_columns(records, sample, predictor.model.config.columns, request.columns)
         yield from columns.notes
         format = request.format or _same_format(records.format)
+        yield from _note_on_ids(format, columns, sample[1:] if columns.header else sample, records.name)
         whole, columns = scan(input, columns, separated=format in ("tsv", "csv"))
         if request.strict and whole and whole.first_fault:
             raise DataError(f"{whole.first_fault}{whole.hint}")
@@ -147,9 +150,11 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
         yield Note(f"{progress.first_fault}{rest}; labelled from the readable part{records.hint}", "warning")
     if progress.unlabelled:
-        yield Note(f"{progress.unlabelled:,} rows have no prediction: their score is below {request.threshold:g}")
+        yield Note(
+            f"{counted(progress.unlabelled, 'row', 'have')} no prediction: the score is below {request.threshold:g}"
+        )
     if predictor.truncated:
-        yield Note(f"{predictor.truncated:,} rows were cut to the {predictor.cut_to} tokens")
+        yield Note(f"{counted(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
 def _load(request: PredictRequest) -> Predictor:
@@ -164,6 +169,19 @@ def _note_on_encoding(request: PredictRequest) -> Iterator[Note]:
         trained = RunDirectory(request.run).read_data_config().encoding
         if request.encoding is None and canonical_encoding(trained) != UTF8:
             yield Note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
+
+
+def _note_on_ids(format: OutputFormat, columns: InputColumns, rows: Sequence[Record], name: str) -> Iterator[Note]:
+    """Yield a warning if CLUE's ids will be row numbers, but a column of ids in the first `rows` has others."""
+    if format != "clue" or columns.id is not None:
+        return
+    for column, key in zip(columns.names, columns.keys, strict=True):
+        ids = [str(record.fields.get(key, "")) for record in rows]
+        if folded(column) in ID_NAMES and ids != [str(number) for number in range(len(rows))]:
+            shown = escaped(column)
+            what = f"the ids are row numbers from 0, not those in the column '{shown}'"
+            yield Note(f"{name}: {what}; --id {shown} takes those", "warning")
+            return
 
 
 def _same_format(format: Format) -> OutputFormat:

@@ -18,9 +18,10 @@ from recurcli.commands.training.setup import (
 )
 from recurcli.data.examples import Split, load_split
 from recurcli.data.formats.fasttext import is_fasttext
-from recurcli.data.sources import has_split
+from recurcli.data.sources import has_split, is_label_folder, is_single
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
+from recurcli.errors import counted
 from recurcli.events import Note
 from recurcli.model.models import MaskedTokenModel
 from recurcli.preset import Preset
@@ -65,7 +66,7 @@ def _is_corpus(preset: Preset) -> bool:
     if preset.data.path is None:
         return False
     path = Path(preset.data.path)
-    if path.is_dir() and has_split(task_named(preset.task), "train", preset.data):
+    if path.is_dir() and not is_label_folder(path) and has_split(task_named(preset.task), "train", preset.data):
         return False
     return bool(text_files(path)) and not is_fasttext(path)
 
@@ -74,14 +75,14 @@ def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
     path, skip_bad_rows = Path(str(preset.data.path)), preset.data.skip_bad_rows
     corpus = read_corpus(path, skip_bad_rows=skip_bad_rows, encoding=preset.data.encoding)
-    size = f"{len(corpus.files):,} text files, {corpus.size / 1e6:,.1f} MB"
+    size = f"{counted(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
     yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
     tokenizer, max_length = yield from settle_tokens(
         preset, lambda: ((text, None) for text in corpus.texts()), partial(corpus_tokenizer, corpus)
     )
     tokens = stored_tokens(corpus, tokenizer, max_length)
     if corpus.bad_rows:
-        yield Note(f"text: {corpus.bad_rows:,} bad rows skipped, the first: {corpus.bad[0]}", "warning")
+        yield Note(f"text: {counted(corpus.bad_rows, 'bad row')} skipped, the first: {corpus.bad[0]}", "warning")
     yield from note_on_cuts("text", tokens.truncated, len(tokens), max_length)
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
@@ -99,12 +100,12 @@ def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:
 
 
 def _load_splits(preset: Preset) -> dict[str, Split]:
-    """Return the rows of a single file, or the train, dev and test rows of the task (StarSaber, section 4).
+    """Return the rows of a single file or of label folders, or the train, dev and test rows of the task (StarSaber, section 4).
 
     For your own rows, missing splits are left out.
     """
     task = task_named(preset.task)
-    if preset.data.path is not None and Path(preset.data.path).is_file():
+    if preset.data.path is not None and is_single(Path(preset.data.path)):
         return {"text": load_split(task, "train", preset.data, labelled=False)}
     found: dict[str, Split] = {}
     for split in ("train", "dev", "test"):

@@ -13,11 +13,11 @@ from recurcli.commands.tuning.ranges import Range, ranges_of
 from recurcli.commands.tuning.report import BEST, best_of, best_preset, line_of, result_of
 from recurcli.commands.tuning.request import TuningRequest
 from recurcli.distributed.group import current
-from recurcli.errors import Interrupted, NumericError, UsageError
+from recurcli.errors import Interrupted, NumericError, UsageError, counted
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import require_same
 from recurcli.files import remove, write_atomically
-from recurcli.preset import Preset, compose
+from recurcli.preset import Preset
 from recurcli.runs.run_directory import LOCK, RunDirectory
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
         raise UsageError("recur tune needs Optuna: pip install 'recurcli[tune]'")
     if current().world_size > 1:
         raise UsageError("recur tune runs in one process; start it without torchrun")
-    ranges = ranges_of(request.preset, request.resolved, request.ranges, data=request.data, settings=request.settings)
+    ranges = ranges_of(request)
     from recurcli.commands.tuning.study import Study, storage_errors
 
     folder, preset = request.folder, request.resolved.preset
@@ -67,7 +67,7 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
         try:
             yield from _run_trials(request, study)
         except Interrupted as stop:
-            kept = f"{len(study.results()):,} of {request.trials:,} trials are kept"
+            kept = f"{counted(len(study.results()), 'trial', 'are', of=request.trials)} kept"
             hint = f"{kept}; continue with the same command and --resume"
             stop.__notes__ = [hint if study.results() else "nothing was kept; run the same command to start again"]
             raise
@@ -132,7 +132,7 @@ def _train(
     """
     overrides: dict[str, tuple[str, object]] = {key: ("recur tune", value) for key, value in FIXED.items()}
     overrides |= {key: ("--range", value) for key, value in settings.items()}
-    resolved = compose(request.preset, data=request.data, settings=request.settings, overrides=overrides)
+    resolved = request.compose(overrides)
     outcome: dict[str, Any] = {"state": "complete", "dev_metric": None, "evaluations": 0}
     with contextlib.closing(finetune(TrainingRequest(resolved, run))) as events:
         try:

@@ -17,7 +17,7 @@ from recurcli.data.listops import listops_rows
 from recurcli.data.sources import Source, adapted, find_source, is_local, load_hub_split
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
 from recurcli.data.values import BadRow, TextColumns, joined, label_of, ordered_labels, refuse_what_are_no_labels
-from recurcli.errors import DataError, UsageError, escaped
+from recurcli.errors import DataError, UsageError, counted, escaped
 from recurcli.events import Note
 from recurcli.files import sha256_of
 
@@ -194,7 +194,7 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
     )
     remote = adapted(task, config).hub is not None
     name = train.path.name if train.path is not None else "the Hub" if remote else "the data"
-    yield Note(f"{name} holds train and dev rows: {len(train.dev.examples):,} rows are dev rows, {drawn}")
+    yield Note(f"{name} holds train and dev rows: {counted(len(train.dev.examples), 'dev row')}, {drawn}")
     counts = Counter(example.label for example in (*train.examples, *train.dev.examples))
     single = ordered_labels(str(label) for label, count in counts.items() if count == 1)
     if single:
@@ -263,7 +263,7 @@ def judge_bad_rows(
     listed = "; ".join(shown) + ("; …" if len(bad) > BAD_ROWS_SHOWN else "")
     allowed = f"{BAD_ROWS_ALLOWED:.0%}"
     raise DataError(
-        f"{name}: {count} of {rows} rows cannot be used"
+        f"{name}: {counted(count, 'row', of=rows)} cannot be used"
         + (f", more than the {allowed} that may be skipped" if skip else "")
         + f": {listed}"
         + (

@@ -1,5 +1,6 @@
 """Finds where the rows of a split are: a file or folder, or the Hugging Face Hub or its cache, read with `datasets`."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +72,7 @@ def splits_of(task: Task) -> tuple[str, ...]:
 def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> Source:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
-    `divided`: a single file holds both train and dev rows. Files may be gzipped.
+    A folder of label folders counts as one file. `divided`: a single file holds both train and dev rows. Files may be gzipped.
 
     Raises UsageError for a split that the task does not have, DataError with the expected names if no file exists.
     """
@@ -89,7 +90,7 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
     try:
         if not path.exists():
             raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
-        if not path.is_dir():
+        if not path.is_dir() or (not config.files_of_folder and is_label_folder(path)):
             if config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
             return _configured(Source(path, _layout_of(task, path), divided and split in ("train", "dev")), config)
@@ -111,6 +112,30 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
 def is_local(config: DataConfig, split: str) -> bool:
     """Return whether the rows of `split` are in a file, not on the Hub or generated."""
     return config.path is not None or config.named_file(split) is not None
+
+
+def is_single(path: Path) -> bool:
+    """Return whether all rows of `path` are one split, or train and dev rows: those of a file, or of label folders."""
+    return path.is_file() or is_label_folder(path)
+
+
+def is_label_folder(path: Path) -> bool:
+    """Return whether `path` holds two or more folders of files, as label folders are, and no file or folder of a split."""
+    try:
+        if not path.is_dir():
+            return False
+        entries = [entry for entry in os.scandir(path) if not entry.name.startswith(".")]
+        folders = [list(os.scandir(entry)) for entry in entries if entry.is_dir()]
+    except OSError:
+        return False
+    inside = [entry for entries in folders for entry in entries if not entry.name.startswith(".")]
+    splits = {stem for stems in _STEMS.values() for stem in stems}
+    return (
+        sum(map(bool, folders)) > 1
+        and not any(entry.is_dir() for entry in inside)
+        and not any(entry.name in splits or Path(entry.name).suffix in FORMATS for entry in entries)
+        and not any(Path(entry.name).suffix in FORMATS and entry.name.partition(".")[0] in splits for entry in inside)
+    )
 
 
 def has_split(task: Task, split: str, config: DataConfig) -> bool:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recurcli.display.tables import cell, heading, show, table
+from recurcli.errors import counted
 
 MOST_LABELS = 20
 """Labels in the table; of more, the most frequent."""
@@ -22,7 +23,7 @@ def print_check(result: Mapping[str, Any]) -> None:
     shown: list[RenderableType] = []
     for report in result["reports"]:
         counts = ((report["errors"], "error"), (report["warnings"], "warning"))
-        count = ", ".join(_count(number, word) for number, word in counts if number) or "nothing wrong"
+        count = ", ".join(counted(number, word) for number, word in counts if number) or "nothing wrong"
         what = "CLUE submission" if report["kind"] == "submission" else "cannot be read"
         if report["kind"] == "data":
             what = f"task {report['task']} ({report['task_reason']})"
@@ -111,10 +112,6 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> RenderableType:
     for finding in findings:
         shown.add_row(cell(finding["level"], style=STYLES[finding["level"]]), cell(finding["message"]))
     return shown
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'s' * (number > 1)}"
 
 
 def _or_dot(count: int) -> Text:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from recurcli.errors import escaped
+from recurcli.errors import counted, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, Progress, RowsDone
 
@@ -123,7 +123,7 @@ class _Progress:
         if self.quiet or self.first is None:
             return
         seconds = time.monotonic() - self.started
-        done = f"{self.done:,} {'row' if self.done == 1 else 'rows'}"
+        done = counted(self.done, "row")
         before = f" ({self.first:,} of them before)" if self.first else ""
         rate = f" ({(self.done - self.first) / seconds:,.0f} rows/s)" if seconds >= 1 else ""
         self.note(f"{done}{before} in {seconds:.1f} s{rate}")

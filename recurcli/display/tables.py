@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from recurcli.errors import StorageError, escaped
+from recurcli.errors import StorageError, counted, escaped
 from recurcli.evaluation.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -163,8 +163,7 @@ def print_plan(plan: Mapping[str, Any]) -> None:
         listed.add_row(f"{split} rows", cell(f"{facts['rows']:,}{cut}  {facts['path'] or ''}"))
     listed.add_row("vocabulary", f"{plan['vocabulary']:,} tokens; a training row has {plan['mean_length']} on average")
     for part, count in plan["parameters"].items():
-        listed.add_row(f"parameters, {part}", f"{count:,}")
-    _add_matching(listed, plan)
+        listed.add_row(f"parameters, {part}", cell(f"{count:,}{_wanted(plan) if part == 'encoder' else ''}"))
     if plan["forward_flops_per_token"] is not None:
         listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
     if plan["values"]["prior"] and plan["command"] == "finetune":
@@ -174,7 +173,7 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     machine = plan["machine"]
     listed.add_row(
         "machine",
-        f"{machine['device']}, {machine['precision']}, {machine['threads']} thread{'' if machine['threads'] == 1 else 's'}",
+        f"{machine['device']}, {machine['precision']}, {counted(machine['threads'], 'thread')}",
     )
     if plan["estimate"] is not None:
         listed.add_row("estimated time", _duration_in_words(plan["estimate"]))
@@ -191,23 +190,24 @@ def _duration_in_words(estimate: Mapping[str, Any]) -> str:
     unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 1.5 * size), _UNITS[-1])
     count = max(1, round(seconds / size))
     steps = _times(estimate["steps"], "step", estimate["seconds_per_step"])
-    text = f"about {count:,} {unit}{'' if count == 1 else 's'}: {steps}"
+    text = f"about {counted(count, unit)}: {steps}"
     if "evaluations" in estimate:
         evaluations = _times(estimate["evaluations"], "evaluation", estimate["seconds_per_evaluation"])
         text += f", and {evaluations}" + ("; early stopping may end it before" if estimate["patience"] else "")
-    return text + ". Reading the rows and writing checkpoints come on top."
+    return text + ". Starting, reading the rows and writing files come on top."
 
 
 def _times(count: int, what: str, seconds: float) -> str:
     shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
-    return f"{count:,} {what}{'' if count == 1 else 's'} of {shown} s"
+    return f"{counted(count, what)} of {shown} s"
 
 
-def _add_matching(listed: Table, result: Mapping[str, Any]) -> None:
-    """Add what `--match-parameters` came to, if it was given."""
-    if matched := result.get("match_parameters"):
-        of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"
-        listed.add_row("encoder parameters", cell(f"{matched['parameters']:,} (wanted: {matched['target']:,}{of})"))
+def _wanted(result: Mapping[str, Any]) -> str:
+    """Return what `--match-parameters` asked for, in brackets; nothing if it was not given."""
+    if not (matched := result.get("match_parameters")):
+        return ""
+    of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"
+    return f" (wanted: {matched['target']:,}{of})"
 
 
 def print_training(result: Mapping[str, Any], output: Any) -> None:
@@ -222,14 +222,15 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
             listed.add_row(f"test {metric.words}", f"{test[name]:.4f}")
         add_floors(listed, {**test, "metric": result["metric"]}, of="test ")
     listed.add_row("parameters", f"{result['parameters']['total']:,}")
-    _add_matching(listed, result)
+    if matched := result.get("match_parameters"):
+        listed.add_row("encoder parameters", cell(f"{matched['parameters']:,}{_wanted(result)}"))
     steps = f"{result['steps']:,}"
     if "metric" in result:
         steps += f" (best dev {METRICS[result['metric']].words} at step {result['best_step']:,})"
     listed.add_row("steps", steps)
     if stopped := result.get("early_stopping"):
         words, count = METRICS[stopped["metric"]].words, stopped["evaluations"]
-        reason = f"dev {words} did not rise in {count} evaluation{'' if count == 1 else 's'}"
+        reason = f"dev {words} did not rise in {counted(count, 'evaluation')}"
         listed.add_row("stopped early", f"{reason}, before step {stopped['steps']:,}")
     listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")
     listed.add_row("run directory", cell(output))

@@ -99,10 +99,9 @@ class Predictor:
         """Return one prediction for each text or pair of texts, in order.
 
         `texts` is a list, an array, a Series, or a table with one column of texts or two columns of pairs (see `text_rows`).
-        A pair given to a model that was trained on single texts is read as `text [SEP] pair`, which it has never seen.
         Raises TypeError for a value that is neither a string nor a pair of strings (None, NaN, a number), ValueError
-        for a tuple that does not have two items, and for a single text if the model was trained on pairs. The messages name
-        the row, counted from 0.
+        for a tuple that does not have two items, for a single text if the model was trained on pairs, and for a pair if it
+        was trained on single texts. The messages name the row, counted from 0.
         """
         return list(self.predict_stream(texts))
 
@@ -115,12 +114,16 @@ class Predictor:
     def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[tuple[str, str | None]]:
         """Return numbered texts or pairs as pairs. Raises as `predict` does."""
         pairs = [(row, as_pair(text, row)) for row, text in rows]
-        if self.model.config.columns.get("pair"):
-            for row, (text, second) in pairs:
-                if second is None:
-                    raise ValueError(
-                        f"texts[{row}] is {_shown(text)}, but the model was trained on pairs; give (first, second)"
-                    )
+        trained = self.model.config.columns
+        of_pairs, of_singles = bool(trained.get("pair")), bool(trained.get("text") and not trained.get("pair"))
+        for row, (text, second) in pairs:
+            if of_pairs and second is None:
+                raise ValueError(
+                    f"texts[{row}] is {_shown(text)}, but the model was trained on pairs; give (first, second)"
+                )
+            if of_singles and second is not None:
+                given = _shown((text, second))
+                raise ValueError(f"texts[{row}] is {given}, but the model was trained on single texts; give one text")
         return [pair for _, pair in pairs]
 
     def predictions(self, logits: np.ndarray) -> Iterator[Prediction]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.config import DataConfig
-from recurcli.data.sources import adapted
+from recurcli.data.sources import adapted, is_single
 from recurcli.data.tasks import Task, task_named
 from recurcli.errors import DataError, escaped
 from recurcli.events import Note, RowsDone
@@ -62,11 +62,11 @@ def inspect(
             yield RowsDone(done + number)
         splits += by_name.values()
     faults = dict.fromkeys(rows.fault for rows in splits if rows.fault is not None)
-    if faults and not dataset.path.is_dir():
+    if faults and len(files) == 1 and is_single(dataset.path):
         raise DataError(*faults)
     findings = [Finding("error", escaped(fault, limit=2000)) for fault in faults]
+    train = next((rows for rows in splits if rows.split == "train"), splits[0])
     if tokens is not None and tokens["max_length"] == "auto":
-        train = next((rows for rows in splits if rows.split == "train"), splits[0])
         tokens["max_length"] = choose_max_length(np.array(train.lengths))
     reports = []
     numbers = text_numbers(splits)
@@ -77,11 +77,11 @@ def inspect(
             findings += find_split_issues(rows, reports[-1], task, config)
     overlaps = shared_texts(splits, numbers)
     findings += find_task_issues(splits, overlaps, task)
-    if dataset.path.is_dir():
+    if dataset.path.is_dir() and not is_single(dataset.path) and not config.named_files:
         missing = task.files.keys() - {rows.split for rows in splits}
         what = "there are no {} rows (no {})".format
         findings += [Finding("information", what(split, task.files[split])) for split in sorted(missing)]
-    if no_tokens is not None and not faults:
+    if no_tokens is not None and not faults and len(train):  # else no text is the reason, which is told
         findings.append(no_tokens)
     report = {"task": task.name, "task_reason": dataset.reason, "tokens": tokens}
     return {**report, "splits": reports, "overlaps": overlaps}, findings

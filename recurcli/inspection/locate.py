@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.sources import Source, adapted, find_source, split_named, splits_of
+from recurcli.data.sources import Source, adapted, find_source, is_single, split_named, splits_of
 from recurcli.data.tasks import CUSTOM, TASKS, Task
 from recurcli.errors import DataError
 
@@ -74,8 +74,8 @@ def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
     ]
     if not inside:
         raise DataError(
-            f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .ft, .parquet), no train/LABEL/* and no "
-            "folder named after a task; give the path of the file itself"
+            f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .ft, .parquet), no LABEL/* or "
+            "train/LABEL/* and no folder named after a task; give the path of the file itself"
         )
     return inside
 
@@ -101,10 +101,16 @@ def _has_files(task: str, path: Path) -> bool:
 
 
 def find_files(task: Task, config: DataConfig) -> list[DataFile]:
-    """Return the files of the task's splits in the folder `config.path`, or that file alone."""
+    """Return the files of the task's splits: those that `config.files` names, else those in the folder `config.path`, or that
+    file alone. Raises DataError for a named file that does not exist.
+    """
+    task = adapted(task, config)
+    if config.named_files:
+        named = [(split, find_source(task, split, config)) for split in config.named_files]
+        return [DataFile(source, (split, "dev") if source.divided else (split,)) for split, source in named]
     assert config.path is not None
-    path, task = Path(config.path), adapted(task, config)
-    if not path.is_dir():
+    path = Path(config.path)
+    if is_single(path):
         split = split_named(task, path) or UNNAMED
         return [DataFile(find_source(task, "train", config), (split,), alone=split in ("train", UNNAMED))]
     files: dict[Path, DataFile] = {}

@@ -192,7 +192,8 @@ def _examples(
     The `splits` get the columns and the format of the file.
     """
     split, layout = file.splits[0], file.source.layout
-    labelled = task.has_labels(split) if split in ("train", "dev", *task.files) else None
+    named = config.named_file(split) is not None
+    labelled = named or task.has_labels(split) if split in ("train", "dev", *task.files) else None
     if split in layout.unlabelled:
         labelled = False
     splitter = DevSplitter(task.dev_every, config.dev_seed) if file.alone or len(file.splits) > 1 else None

@@ -8,7 +8,7 @@ from recurcli.data.config import DataConfig
 from recurcli.data.examples import BAD_ROWS_ALLOWED
 from recurcli.data.tasks import Task
 from recurcli.data.values import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
-from recurcli.errors import DataError, escaped
+from recurcli.errors import DataError, counted, escaped
 from recurcli.findings import Finding, Level
 from recurcli.inspection.locate import UNNAMED
 from recurcli.inspection.rows import LISTED, SplitRows, has_invisible
@@ -39,22 +39,24 @@ def _split_issues(
         skip = ""
         if rows.bad <= BAD_ROWS_ALLOWED * rows.read:
             skip = "; training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
-        what = f"{rows.bad:,} of {_count(rows.read, 'row')} cannot be used, the first in line {first}"
+        what = f"{counted(rows.bad, 'row', of=rows.read)} cannot be used, the first in line {first}"
         yield "error", f"{what}{skip}{rows.hint}"
     if not len(rows):
         hint = f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else ""
-        yield "error", f"none of {_count(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"
+        yield "error", f"none of {counted(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"
         return
     if facts["official"] not in (None, len(rows)):
         yield "warning", _wrong_count(len(rows), task, facts["official"])
     yield from _repeats(facts["repeated"])
     for issue, words in _ISSUES.items():
         lines = rows.issues.get(issue, ())
+        if issue == "repeated id" and rows.format == "folders":  # a file's name, which may stand in each of the folders
+            continue
         if lines and not (issue == "no id" and len(lines) == len(rows)):  # a column of ids that no row fills is unused
-            yield "warning", f"{_count(len(lines), 'row')} {words}: {_lines(lines)}"
+            yield "warning", f"{counted(len(lines), 'row')} {words}: {_lines(lines)}"
     if facts["lengths"] is not None and (cut := facts["lengths"]["cut"]):
         longer = f"longer than {facts['lengths']['max_length']} tokens (data.max_length)"
-        yield "information", f"{_count(cut, 'row')} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
+        yield "information", f"{counted(cut, 'row')} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
     yield from _labels(rows, task)
     yield from _training_rows(rows, config)
     if config.id is not None and rows.issues.keys() & {"no id", "repeated id"}:
@@ -66,11 +68,11 @@ def _repeats(repeated: Mapping[str, Any]) -> Iterator[tuple[Level, str]]:
     if repeated["conflicting_texts"]:
         first = repeated["first_conflicts"][0]
         labels = ", ".join(escaped(label, 40) for label in first["labels"])
-        texts, rows = _count(repeated["conflicting_texts"], "text"), _count(repeated["conflicting_rows"], "row")
+        texts, rows = counted(repeated["conflicting_texts"], "text"), counted(repeated["conflicting_rows"], "row")
         where = f"{_lines(first['lines'])} with the labels {labels}"
         yield "warning", f"{texts} with more than one label, in {rows}; the first: {where}"
     if repeated["texts"]:
-        texts, rows = _count(repeated["texts"], "text"), _count(repeated["rows"], "row")
+        texts, rows = counted(repeated["texts"], "text"), counted(repeated["rows"], "row")
         where = _lines(repeated["first_lines"][0])
         yield "warning", f"{texts} in several rows ({rows} beyond the first); the first: {where}"
 
@@ -106,7 +108,7 @@ def _training_rows(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level,
         if not rows.dev_rows:
             yield "information", f"training on this file alone stops, since none of its rows is a dev row; {_DEV_RULE}"
         else:
-            parts = f"{_count(len(rows) - rows.dev_rows, 'training row')} and {_count(rows.dev_rows, 'dev row')}"
+            parts = f"{counted(len(rows) - rows.dev_rows, 'training row')} and {counted(rows.dev_rows, 'dev row')}"
             yield (
                 "information",
                 f"training on this file alone divides it into {parts} (data.dev_seed {config.dev_seed})",
@@ -117,7 +119,10 @@ def _training_rows(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level,
     if rows.columns.texts.pair:
         yield "error", f"data.extra_rows: the texts of {names} would be single texts, but the rows are pairs"
     elif rows.extra_rows:
-        yield "information", f"{_count(rows.extra_rows, 'text')} of {names} become training rows, too (data.extra_rows)"
+        yield (
+            "information",
+            f"{counted(rows.extra_rows, 'text')} of {names} become training rows, too (data.extra_rows)",
+        )
     else:
         yield "warning", f"no training row has a text in {names} (data.extra_rows)"
 
@@ -166,11 +171,11 @@ def find_task_issues(
         if overlap["texts"]:
             one, two = overlap["first"], overlap["second"]
             rows_of = (
-                f"{_count(overlap['first_rows'], 'row')} of {one}, {_count(overlap['second_rows'], 'row')} of {two}"
+                f"{counted(overlap['first_rows'], 'row')} of {one}, {counted(overlap['second_rows'], 'row')} of {two}"
             )
             others = f"; {overlap['other_labels']:,} with other labels" if overlap["other_labels"] else ""
             where = "lines {} and {}".format(*overlap["first_lines"][0])
-            what = f"{one} and {two} share {_count(overlap['texts'], 'text')}"
+            what = f"{one} and {two} share {counted(overlap['texts'], 'text')}"
             yield Finding("warning", f"{what} ({rows_of}{others}); the first: {where}")
 
 
@@ -187,7 +192,3 @@ def _name(labels: Sequence[str], rows: SplitRows, between: str = ", ") -> str:
 def _lines(lines: Sequence[int]) -> str:
     shown = ", ".join(map(str, lines[:LISTED])) + (", …" if len(lines) > LISTED else "")
     return f"line{'' if len(lines) == 1 else 's'} {shown}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

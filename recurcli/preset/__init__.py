@@ -1,6 +1,7 @@
 """Presets: one frozen dataclass with all settings of an experiment, composed from YAML files and options."""
 
-from recurcli.preset.compose import Origin, ResolvedPreset, compose
+from recurcli.preset.compose import ResolvedPreset, compose
+from recurcli.preset.layers import Origin
 from recurcli.preset.names import preset_folder, preset_names
 from recurcli.preset.schema import Preset
 

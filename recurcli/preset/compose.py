@@ -2,7 +2,7 @@
 
 the encoder's Config < base.yaml < tasks/<task>.yaml < encoders/<encoder>.yaml < the `extends:` chain < the file's own keys <
 --data < --set.
-Mappings merge, lists and scalars replace.
+Mappings merge, lists and scalars replace. A layer that names other data replaces the files of the earlier ones (see layers.py).
 """
 
 import dataclasses
@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from recurcli.encoders import ENCODERS, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.preset.layers import Layer, Origin, merge
 from recurcli.preset.names import preset_folder, preset_meant, preset_names
 from recurcli.preset.schema import Preset, preset_keys
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
@@ -21,21 +22,6 @@ from recurcli.validation import InvalidConfig, nearest_key, parse_config
 
 PRESET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PATHS: tuple[KeyPath, ...] = (("data", "path"), ("tokenizer", "vocabulary"), ("embedding", "vectors"))
-
-
-class Origin(NamedTuple):
-    """The origin of a value: a file and line, or a command-line option."""
-
-    source: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        return self.source if self.line is None else f"{self.source}:{self.line}"
-
-
-class _Layer(NamedTuple):
-    values: dict[str, Any]
-    origins: dict[KeyPath, Origin]
 
 
 @dataclass(frozen=True)
@@ -82,13 +68,12 @@ def compose(
     defaults = {key: default for key, default in keys.items() if default is not dataclasses.MISSING}
     optional = (folder / "tasks" / f"{task}.yaml", folder / "encoders" / f"{encoder}.yaml")
     layers = [
-        _Layer({"encoder": {"name": encoder, **defaults}}, {}),
+        Layer({"encoder": {"name": encoder, **defaults}}, {}),
         _file_layer(folder / "base.yaml"),
         *(_file_layer(path) for path in optional if path.is_file()),
         *chain,
-        *options,
     ]
-    merged, origins = _merge(layers)
+    merged, origins = merge(layers, options)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
         reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, known)
         raise _located(InvalidConfig(("encoder", key), reason), origins)
@@ -111,7 +96,7 @@ def is_file_name(name: str) -> bool:
     return "/" in name or name.endswith((".yaml", ".yml"))
 
 
-def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
+def _chain(name: str, seen: tuple[str, ...] = ()) -> list[Layer]:
     """Return the layers of `name`: those of the presets that it extends, then its own keys."""
     if is_file_name(name):
         path = Path(name).expanduser()
@@ -141,22 +126,20 @@ def _chain(name: str, seen: tuple[str, ...] = ()) -> list[_Layer]:
         raise UsageError(f"{at}: extends: {error}" if parent not in seen else str(error)) from None
 
 
-def _split_name(name: str) -> _Layer:
+def _split_name(name: str) -> Layer:
     """`<encoder>-<task>`, split at the longest encoder name that fits."""
     names = preset_names()
     for encoder in sorted(names["encoders"], key=len, reverse=True):
         task = name.removeprefix(f"{encoder}-")
         if task != name and task in names["tasks"]:
             origin = Origin(f"preset {name}")
-            return _Layer(
-                {"task": task, "encoder": {"name": encoder}}, {("task",): origin, ("encoder", "name"): origin}
-            )
+            return Layer({"task": task, "encoder": {"name": encoder}}, {("task",): origin, ("encoder", "name"): origin})
     raise UsageError(f"no preset '{name}'{preset_meant(name)}")
 
 
-def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:
+def _choices(layers: Sequence[Layer], name: str) -> tuple[str, str]:
     """Return the task and the encoder of the merged layers. Raises UsageError if one is missing or unknown."""
-    merged, origins = _merge(layers)
+    merged, origins = merge(layers)
     chosen = []
     for path, kind in ((("task",), "tasks"), (("encoder", "name"), "encoders")):
         value: Any = merged
@@ -173,7 +156,7 @@ def _choices(layers: Sequence[_Layer], name: str) -> tuple[str, str]:
     return chosen[0], chosen[1]
 
 
-def _file_layer(path: Path, own: bool = False) -> _Layer:
+def _file_layer(path: Path, own: bool = False) -> Layer:
     if own and not path.is_file():
         siblings = [other.name for other in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise UsageError(f"{escaped(path)}: no such preset file" + did_you_mean(path.name, siblings))
@@ -181,10 +164,10 @@ def _file_layer(path: Path, own: bool = False) -> _Layer:
     folder = preset_folder()
     shown = f"presets/{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
     _make_absolute(values, path.parent)
-    return _Layer(values, {key: Origin(shown, line) for key, line in lines.items()})
+    return Layer(values, {key: Origin(shown, line) for key, line in lines.items()})
 
 
-def _setting_layer(setting: str) -> _Layer:
+def _setting_layer(setting: str) -> Layer:
     """`--set a.b=value` as a layer."""
     key, equals, text = setting.partition("=")
     path = tuple(key.strip().split("."))
@@ -194,14 +177,14 @@ def _setting_layer(setting: str) -> _Layer:
     return _layer(f"--set {key.strip()}", path, value)
 
 
-def _layer(source: str, path: KeyPath, value: Any) -> _Layer:
+def _layer(source: str, path: KeyPath, value: Any) -> Layer:
     """Return a layer of one value at `path`, from the option `source`; a file's path is relative to the current folder."""
     values: dict[str, Any] = {path[-1]: value}
     for part in reversed(path[:-1]):
         values = {part: values}
     _make_absolute(values, Path.cwd())
     origin = Origin(source)
-    return _Layer(values, {path: origin} | {leaf: origin for leaf, _ in flatten(values)})
+    return Layer(values, {path: origin} | {leaf: origin for leaf, _ in flatten(values)})
 
 
 def _make_absolute(values: dict[str, Any], folder: Path) -> None:
@@ -210,25 +193,6 @@ def _make_absolute(values: dict[str, Any], folder: Path) -> None:
         holder = values.get(section)
         if isinstance(holder, dict) and isinstance(holder.get(key), str):
             holder[key] = str((folder / Path(holder[key]).expanduser()).absolute())
-
-
-def _merge(layers: Sequence[_Layer]) -> tuple[dict[str, Any], dict[KeyPath, Origin]]:
-    merged: dict[str, Any] = {}
-    origins: dict[KeyPath, Origin] = {}
-    for layer in layers:
-        _merge_into(merged, layer.values)
-        origins.update(layer.origins)
-    return merged, origins
-
-
-def _merge_into(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            below = target.get(key)
-            target[key] = below if isinstance(below, dict) else {}
-            _merge_into(target[key], value)
-        else:
-            target[key] = value
 
 
 def _located(fault: InvalidConfig, origins: Mapping[KeyPath, Origin]) -> UsageError:

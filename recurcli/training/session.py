@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
-from recurcli.errors import Interrupted
+from recurcli.errors import Interrupted, UsageError, counted
 from recurcli.events import Note, Progress
 from recurcli.facts import first_difference, require_same
 from recurcli.model.saved import cpu_state, load_weights
@@ -157,9 +157,13 @@ class Session:
         if loop.config.lr_scheduler != "constant":
             return f"{changed}, and lr_scheduler is {loop.config.lr_scheduler}, so the learning rate depends on it"
         if warmup_steps(int(before), loop.config) != warmup_steps(loop.total_steps, loop.config):
-            return f"{changed}, and with warmup_ratio {loop.config.warmup_ratio:g} the learning rate depends on it"
-        taken = {"steps taken": state.step}
-        require_same(taken, {"steps taken": min(state.step, loop.total_steps)}, self.run.path)
+            ratio = f"with warmup_ratio {loop.config.warmup_ratio:g} the learning rate depends on it"
+            return f"{changed}, and {ratio}; a longer run needs warmup_steps in place of warmup_ratio"
+        if state.step > loop.total_steps:
+            taken = (
+                f"the run has taken {counted(state.step, 'step')}, more than the {loop.total_steps:,} of this command"
+            )
+            raise UsageError(f"{self.run.path}: cannot be resumed: {taken}; undo that, or start again with --overwrite")
         if loop.evaluate is not None and state.evaluated_step % (loop.evaluate_every or loop.steps_per_epoch):
             return (
                 f"{changed}, but the run was evaluated at its end, step {state.evaluated_step}, between two evaluations"

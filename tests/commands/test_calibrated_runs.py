@@ -76,7 +76,7 @@ def test_rows_below_the_threshold_have_no_prediction_but_a_reason(recur: Recur, 
     threshold = sorted(float(row[2]) for row in rows[1:])[1] + 1e-6
     code, out, err = recur("predict", trained, source, "--threshold", threshold)
     assert code == 0
-    assert f"2 rows have no prediction: their score is below {threshold:g}" in err
+    assert f"2 rows have no prediction: the score is below {threshold:g}" in err
     head, *found = (line.split("\t") for line in out.splitlines())
     assert head == ["sentence", "prediction", "score", "reason"]
     for before, now in zip(rows[1:], found, strict=True):

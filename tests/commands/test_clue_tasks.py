@@ -71,6 +71,7 @@ def test_keywords_and_abstract_are_a_pair_and_ids_the_files_own(tmp_path: Path) 
     assert (first.pair or "").startswith("本文研究")
 
 
+@pytest.mark.slow
 def test_no_connection_is_made_where_the_data_are_local(forks: ForkServer, tmp_path: Path) -> None:
     data, run = write_task("cluewsc", tmp_path / "cluewsc"), tmp_path / "run"
     shims = (("refuse_connections", {"code": 97}),)

@@ -44,7 +44,7 @@ def test_help_names_arguments_without_types_and_cuts_no_description(recur: Recur
     assert "..." not in recur("--help")[1].partition("Commands:")[2]
     for command, usage, argument in (
         ("export", "[OPTIONS] RUN...", "RUN...  "),
-        ("check", "[OPTIONS] PATH...", "PATH...  "),
+        ("check", "[OPTIONS] [PATH...]", "PATH...  "),
         ("presets", "[OPTIONS] [NAME]", "NAME  "),
         ("eval", "[OPTIONS] RUN", "RUN  "),
     ):
@@ -214,6 +214,7 @@ def test_a_line_of_progress_names_the_metric_once(capsys: pytest.CaptureFixture[
     )
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_hostile_torch_is_a_folder_like_any_other(trained: Path, tmp_path: Path) -> None:
     for name in ("torch", "numpy", "typer", "rich", "yaml", "pydantic", "pathlib", "tokenizers"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module was imported')\n")

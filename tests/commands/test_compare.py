@@ -151,7 +151,7 @@ def relabelled(line: Line) -> None:
         (lambda line: line.update(id=f"{line['id']}x"), {}, "dev row 1 is id '0' with label '10.' and id '0x'"),
         (relabelled, {}, "dev row 4 is id '3' with label"),
         (lambda line: line["probabilities"].update(new=0.0), {}, "their classes are 100, "),
-        (lambda line: None, {"task": "afqmc"}, "their tasks are tnews and afqmc"),
+        (lambda line: None, {"task": "afqmc"}, "their tasks are tnews and afqmc; .*: name them, or a folder"),
         (lambda line: None, {"metric": "mcc"}, "their metrics are accuracy and mcc; choose one with --metric"),
         (lambda line: None, {"data": {"dev": {"sha256": "f" * 64}}}, "the sha256 of their dev rows is .* and ffff"),
     ],

@@ -42,6 +42,7 @@ def make_older(run: Path, *keys: tuple[str, ...]) -> None:
         write_manifest(checkpoint, [path.name for path in checkpoint.iterdir() if path.name != MANIFEST])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_without_the_keys_that_came_later_is_resumed(
     finished: bool, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]

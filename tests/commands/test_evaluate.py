@@ -81,16 +81,16 @@ def test_a_file_is_scored_whole_and_its_training_rows_are_counted(
     for path in (copy, tiny_tnews / "train.json"):
         found, err = scored(recur, trained, "--data", path)
         assert (found["split"], found["rows"], found["training_rows"]) == ("file", 60, 60)
-        assert "60 of 60 rows are training rows" in err
+        assert "60 of 60 rows are in the training rows" in err
     found, err = scored(recur, trained, "--data", copy, "--split", "dev", "--quiet")
     assert (found["split"], found["training_rows"]) == ("dev", 60)
-    assert "60 of 60 rows are training rows" in err, "a warning is not quiet"
+    assert "60 of 60 rows are in the training rows" in err, "a warning is not quiet"
     found, err = scored(recur, trained, "--data", tiny_tnews / "dev.json")
     known = {row["sentence"] for row in map(json.loads, copy.read_text().splitlines())}
     dev = [json.loads(line)["sentence"] for line in (tiny_tnews / "dev.json").read_text().splitlines()]
     assert (found["split"], found["training_rows"]) == ("file", sum(text in known for text in dev))
     assert found["dev_rows"] == 24
-    assert "24 dev rows, on which the model was selected" in err
+    assert "24 in the dev rows, on which the model was selected" in err
     assert found["floors"].keys() == {"majority", "linear"}
     found, _ = scored(recur, trained, "--data", tiny_tnews)
     assert (found["split"], found["rows"]) == ("dev", 24)
@@ -188,7 +188,7 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "dev.json", [{"sentence": "鼠" * 99, "label": "100"}, {"sentence": "鼠", "label": "100"}])
     _, out, err = recur("eval", trained, "--data", tmp_path, "--json")
     assert json.loads(out)["truncated"] == 1
-    assert err == "recur: 1 rows were cut to the encoder's 16 tokens\n"
+    assert err == "recur: 1 row was cut to the encoder's 16 tokens\n"
     assert recur("eval", trained, "--data", tmp_path, "--quiet")[2] == ""
 
 
@@ -267,7 +267,7 @@ def test_mistakes_in_a_file_the_surest_first(recur: Recur, trained: Path, tmp_pa
     write_rows(tmp_path / "d.json", [{"id": n, "sentence": t, "label": label} for n, (t, label) in enumerate(texts, 7)])
     code, _, err = recur("eval", trained, "--data", tmp_path / "d.json", "--errors", tmp_path / "e.tsv")
     assert code == 0, err
-    assert f"{tmp_path / 'e.tsv'}: 2 rows that are predicted wrongly" in err
+    assert f"{tmp_path / 'e.tsv'}: 2 rows predicted wrongly" in err
     head, *lines = (tmp_path / "e.tsv").read_text(encoding="utf-8").splitlines()
     assert head.split("\t") == ["id", "label", "prediction", "score", "label_probability", "text"]
     found = [line.split("\t") for line in lines]

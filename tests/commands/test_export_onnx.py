@@ -119,6 +119,7 @@ def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_model, "trace", lambda logits, example: content)
 
 
+@pytest.mark.slow
 def test_nasty_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path) -> None:
     require_same(recur, trained, exported, [(text,) for text in NASTY])
 
@@ -149,7 +150,17 @@ def test_arguments_are_refused_and_help_says_what_is_read(exported: Path) -> Non
     for argument in ("texts.txt", "--output"):
         done = labelled(exported, "鼠\n".encode(), argument)
         assert (done.returncode, done.stdout) == (2, b"")
-        assert f"predict.py: error: unrecognized arguments: {argument}\n" in done.stderr.decode()
+        way_out = "the texts come from standard input: python predict.py < texts.txt"
+        assert f"predict.py: error: unrecognized arguments: {argument}; {way_out}\n" in done.stderr.decode()
+
+
+def test_bytes_that_are_not_utf8_are_told_with_their_line(exported: Path) -> None:
+    done = labelled(exported, "鼠\n\n".encode() + b"caf\xe9\n" + "鼠\n".encode() + b"\xff\n")
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 5)
+    first, count = done.stderr.decode().splitlines()
+    assert first == "predict.py: warning: line 3 is not UTF-8; U+FFFD stands for the bytes that cannot be read"
+    assert count == "predict.py: warning: 2 of 5 lines are not UTF-8"
+    assert labelled(exported, "鼠\n\n\ufffd".encode()).stderr == b""
 
 
 def test_no_row_depends_on_the_rows_that_are_read_with_it(exported: Path) -> None:

@@ -34,11 +34,17 @@ def test_both_counts_are_in_the_report_and_the_size_is_in_the_preset(
     encoder = read_mapping(tmp_path / "run" / "preset.yaml")[0]["encoder"]
     count = sum(parameter.numel() for parameter in build_encoder(encoder).parameters())
     assert f"{count:,} (wanted: 9,000)" in out
+    again = ("--match-parameters", "9k", "--overwrite", "--dry-run")
+    planned = recur("finetune", *options(tiny_tnews, tmp_path / "run", *again))[1]
+    assert [row.split() for row in planned.splitlines() if "encoder" in row and f"{count:,}" in row] == [
+        ["parameters,", "encoder", f"{count:,}", "(wanted:", "9,000)"]
+    ]
     assert f"encoder.hidden_size {encoder['hidden_size']}, with {count:,} encoder parameters (wanted: 9,000" in err
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["parameters"]["encoder"] == result["match_parameters"]["parameters"] == count
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_repeated_without_torch(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     line = ["finetune", *options(tiny_tnews, tmp_path / "run", "--match-parameters", "rsa-tnews"), "--set"]
     line.append("encoder.num_layers=24")
@@ -58,6 +64,7 @@ def test_a_finished_run_is_repeated_without_torch(recur: Recur, tiny_tnews: Path
     assert "encoder.hidden_size was" in err
 
 
+@pytest.mark.slow
 def test_the_other_preset_counts_with_its_own_task(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     line = options(tiny_tnews, tmp_path / "run", "--match-parameters", "transject-imdb", "--dry-run", "--json")
     code, out, _ = recur("finetune", *line)
@@ -83,7 +90,7 @@ def test_what_set_gives_stays(recur: Recur, tiny_tnews: Path, tmp_path: Path) ->
     [
         ("12", "gives .* to .* encoder parameters, so 12 cannot be reached"),
         ("0", "must be at least 1"),
-        ("3X", "is no number such as 3M or 800k, and no preset"),
+        ("3X", "is no number such as 3M or 800k; .*is not a preset name"),
         ("starsabre-tnews", "did you mean 'starsaber-tnews'"),
     ],
 )

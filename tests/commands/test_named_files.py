@@ -91,9 +91,15 @@ def test_training_rows_in_the_test_file_are_told(recur: Recur, files: Path) -> N
         files / "b.csv",
         "--dry-run",
     )
-    assert (
-        "warning: test: 4 of 5 rows have the text of a training row, 4 with its label; `recur check`" in result["err"]
-    )
+    known, command = result["err"].partition("warning: test: ")[2].split("`")[:2]
+    assert known == "4 of 5 rows have the text of a training row, 4 with its label; "
+    assert command == f"recur check --train {files / 'a.csv'} --test {files / 'b.csv'}"
+    out = recur(*command.split()[1:], "--json", "--no-lengths")[1]
+    (report,) = json.loads(out)["reports"]
+    overlaps = {(overlap["first"], overlap["second"]): overlap for overlap in report["overlaps"]}
+    assert [split["split"] for split in report["splits"]] == ["train", "dev", "test"], "dev rows are drawn"
+    assert overlaps["train", "test"]["texts"] + overlaps["dev", "test"]["texts"] == 4
+    assert overlaps["train", "dev"]["texts"] == 0
 
 
 def test_training_rows_in_the_dev_file_are_told(recur: Recur, files: Path) -> None:
@@ -104,6 +110,9 @@ def test_training_rows_in_the_dev_file_are_told(recur: Recur, files: Path) -> No
     assert (
         "warning: dev: 5 of 6 rows have the text of a training row, 4 with"
         in finetune(recur, files / "r", *named)["err"]
+    )
+    assert "train and dev share 4 texts (4 rows of train, 5 rows of dev; 1 with other labels)" in " ".join(
+        recur("check", *named[:-1])[1].split()
     )
     alone = finetune(recur, files / "r", "--train", files / "a.csv", "--dry-run")
     assert "have the text of a training row" not in alone["err"]
@@ -171,6 +180,8 @@ def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -
         (["--data", "a.csv", "--dev", "a.csv"], 2, "--data a.csv and --dev a.csv are the same"),
         (["--train", "a.csv", "--test", "a.csv"], 2, "are the same; leave out --test, or name other rows"),
         (["--train", "a.csv", "--dev", "b.csv", "--test", "b.csv"], 2, "--dev b.csv and --test b.csv are the same"),
+        (["--train", "a.csv", "--set", "finetuning.early_stopping_patience=3"], 2, "did you mean 'patience'?"),
+        (["--train", "a.csv", "--set", "early_stopping=3"], 2, "did you mean 'finetuning.patience'?"),
         (["--test", "a.csv"], 2, "task custom has no data; add --data PATH"),
         (
             ["--train", "a.csv", "--set", "data.files.train=b.csv"],
@@ -214,3 +225,41 @@ def test_shortcuts_set_the_keys_of_their_section(command: str, recur: Recur, fil
     section = values["pretraining" if command == "pretrain" else "finetuning"]
     assert [section[key] for key in ("epochs", "learning_rate", "batch_size")] == ["auto", 2e-3, 5]
     assert values["runtime"]["seed"] == 3
+
+
+@pytest.mark.slow
+def test_data_on_the_command_line_replace_the_files_of_the_preset(recur: Recur, files: Path) -> None:
+    first = finetune(
+        recur, files / "run", "--train", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv"
+    )
+    assert counts(first) == {"train": 60, "dev": 20, "test": 24}
+    preset = files / "run" / "preset.yaml"
+
+    def again(*options: object) -> tuple[int, str, str]:
+        return recur("finetune", "--preset", preset, *options, "--json")
+
+    def read(*options: object) -> dict[str, int]:
+        code, out, err = again("--dry-run", *options)
+        assert code == 0, err
+        return counts(json.loads(out))
+
+    other = files / "other.csv"
+    lines = "".join(f"{row['sentence']},{row['label']}\n" for row in rows(40, seed=9, labelled=True))
+    other.write_text(f"text,label\n{lines}", encoding="utf-8")
+    assert read() == counts(first)
+    for option in ("--data", "--train"):
+        found = read(option, other)
+        assert (sorted(found), sum(found.values())) == (["dev", "train"], 40), option
+        assert read(option, other, "--dev", files / "c.csv") == {"train": 40, "dev": 20}
+        assert read(option, other, "--dev", files / "c.csv", "--test", files / "b.csv")["test"] == 24
+    assert read("--test", other) == {**counts(first), "test": 40}
+    line = ["--data", other, "--output", files / "second", "--keep-checkpoints"]
+    code, out, err = again(*line)
+    assert (code, sum(counts(json.loads(out)).values())) == (0, 40), err
+    for finished in (True, False):
+        code, out, err = again(*line, "--resume", "--quiet")
+        assert (code, sum(counts(json.loads(out)).values()), err) == (0, 40, "")
+        if finished:
+            (files / "second" / "result.json").unlink()
+    code, _, err = again("--data", other, "--output", files / "run", "--resume")
+    assert (code, "cannot be resumed: train sha256 was" in err) == (2, True), err

@@ -90,6 +90,7 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
     assert (result["data"]["train"]["rows"], result["data"]["dev"]["rows"]) == (train, dev)
     assert result["dev"]["accuracy"] > 0.5
     assert "3 labels from" in err
+    assert form == "parquet" or "'rats, and more'" in err
     scored = report(recur("eval", run, "--json"))
     assert scored["rows"] == dev
     assert scored["metrics"]["accuracy"] == result["dev"]["accuracy"]
@@ -113,6 +114,33 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
         labels = [str([*NAMES.values()].index(label)) for label in labels]
     right = sum(a == b for a, b in zip(predicted, labels, strict=True)) / len(labels)
     assert right == pytest.approx(scored["metrics"]["accuracy"]), "a prediction reads the columns that training read"
+
+
+def test_label_folders_without_splits_are_one_unit_everywhere(recur: Recur, tmp_path: Path) -> None:
+    data, run = tmp_path / "rows", tmp_path / "run"
+    folder(data, rows(60, seed=1))
+    shutil.copytree(data / "test", alone := tmp_path / "alone")
+    (tmp_path / "mine.yaml").write_text(PRESET)
+    options = ["--preset", tmp_path / "mine.yaml", "--output", run, "--set", "finetuning.max_steps=2", "--json"]
+    result = report(recur("finetune", *options, "--data", data / "train"))
+    assert (sum(split["rows"] for split in result["data"].values()), result["data"].keys()) == (40, {"train", "dev"})
+    scored = report(recur("eval", run, "--data", data / "train", "--json"))
+    assert (scored["split"], scored["rows"]) == ("file", 40)
+    assert scored["training_rows"] + scored["dev_rows"] >= 40
+    divided = report(recur("eval", run, "--data", data / "train", "--split", "dev", "--json"))
+    assert (divided["rows"], divided["metrics"]) == (
+        result["data"]["dev"]["rows"],
+        report(recur("eval", run, "--json"))["metrics"],
+    )
+    assert report(recur("eval", run, "--data", alone, "--json"))["rows"] == 10
+    (checked,) = report(recur("check", alone, "--json", "--quiet"))["reports"]
+    assert [(split["split"], split["rows"], split["format"]) for split in checked["splits"]] == [
+        ("rows", 10, "folders")
+    ]
+    together = report(recur("check", "--train", data / "train", "--test", alone, "--json", "--quiet"))["reports"][0]
+    assert [split["split"] for split in together["splits"]] == ["train", "dev", "test"]
+    code, _, err = recur("check")
+    assert (code, "name a PATH, or files that belong together with --train" in err) == (2, True)
 
 
 def report(result: tuple[int, str, str]) -> dict[str, Any]:

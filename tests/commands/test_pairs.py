@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import pytest
 from predicting import Recur
 from safetensors.torch import load_file
 
@@ -50,6 +51,7 @@ def test_pairs_are_compared_and_single_texts_have_nothing_for_it(recur: Recur, t
     assert names["head.output.weight"].shape == (2, 16)
 
 
+@pytest.mark.slow
 def test_pairs_start_from_a_model_of_single_texts_and_of_pairs(recur: Recur, tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv", 60)
     (tmp_path / "lines.txt").write_text("".join(f"{WORDS[n % 12]}{WORDS[n % 7]}\n" for n in range(100)))

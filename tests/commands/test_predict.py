@@ -298,6 +298,13 @@ def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) ->
     found = jsonl(out)
     assert [line["id"] for line in found] == [7, "x8", 2]
     assert all(list(line) == ["id", "label"] for line in found)
+    (tmp_path / "y.csv").write_text("id,text\n7,鼠牛\n9,虎\n", encoding="utf-8")
+    code, out, err = recur("predict", trained, tmp_path / "y.csv", "--format", "clue")
+    assert [line["id"] for line in jsonl(out)] == [0, 1]
+    assert "warning: " in err and "not those in the column 'id'; --id id takes those" in err
+    assert "--id" not in recur("predict", trained, tmp_path / "y.csv", "--format", "clue", "--id", "id")[2]
+    (tmp_path / "y.csv").write_text("id,text\n0,鼠牛\n1,虎\n", encoding="utf-8")
+    assert "--id" not in recur("predict", trained, tmp_path / "y.csv", "--format", "clue")[2]
     for options, reason in (
         (["--format", "clue", "--top-k", 2], "leave out --probabilities, --top-k and --threshold"),
         (["--id", "id"], "--id belongs to --format clue"),
@@ -411,8 +418,6 @@ def test_python_gives_the_same(recur: Recur, trained: Path, tmp_path: Path) -> N
     found = recurcli.load(trained).predict(lines)
     assert [(label, score) for _, label, score in tsv(out)] == [(p.label, f"{p.score:.6f}") for p in found]
     assert sum(found[0].probabilities.values()) == pytest.approx(1)
-    assert recurcli.load(trained).predict([("鼠", "牛"), ("鼠", None), "鼠"])[1:] == recurcli.load(trained).predict(
-        ["鼠"] * 2
-    )
+    assert recurcli.load(trained).predict([("鼠", None), "鼠"]) == recurcli.load(trained).predict(["鼠"] * 2)
     with pytest.raises(TypeError, match="put it in a list"):
         recurcli.load(trained).predict("鼠")

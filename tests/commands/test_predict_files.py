@@ -152,6 +152,7 @@ def test_standard_output_may_be_full_or_the_input_itself(
     assert source.read_text() == "a\n"
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output_ends_it_as_other_filters_end(
     forks: ForkServer, trained: Path, tmp_path: Path
 ) -> None:

@@ -139,7 +139,7 @@ def test_what_is_done_is_not_lost_in_silence(
     code, _, err = recur("predict", trained, source, "--output", output)
     assert code == 2
     assert err == (
-        f"recur: error: {output}: {WINDOW} rows of it are done; continue with --resume, or start again with --overwrite\n"
+        f"recur: error: {output}: has {WINDOW} finished rows; continue with --resume, or start again with --overwrite\n"
     )
     assert recur("predict", tmp_path, source, "--output", output, "--overwrite")[0] == 4
     assert (partial_of(output).read_bytes(), journal_of(output).read_bytes()) == kept
@@ -203,7 +203,7 @@ def test_another_input_is_refused_and_more_rows_at_its_end_are_not(
         source.write_bytes(changed)
         code, _, err = recur("predict", trained, source, "--output", output, "--resume", "--quiet")
         assert code == 3
-        assert f"its first {WINDOW} rows are not those of the earlier run" in err
+        assert f"differs from the input of the earlier run in its first {WINDOW} rows" in err
     source.write_bytes(content.replace(b"text", b"sentence"))
     code, _, err = recur("predict", trained, source, "--output", output, "--resume", "--quiet")
     assert code in (2, 3)

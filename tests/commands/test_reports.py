@@ -145,6 +145,7 @@ def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path,
     assert recur("compare", trained, other, "--report", output)[0] == 2, "it exists"
 
 
+@pytest.mark.slow
 def test_names_that_are_html_chinese_or_turned_around(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:

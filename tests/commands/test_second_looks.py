@@ -62,7 +62,7 @@ def test_the_file_that_a_run_was_trained_on_gives_its_dev_rows_unless_it_is_name
         assert code == 0, err
         assert json.loads(out)["rows"] == rows
     code, _, err = recur("eval", tmp_path / "run", "--split", "test")
-    assert (code, "is one file of train and dev rows; name the test rows with --data" in err) == (3, True)
+    assert (code, "holds train and dev rows; name the test rows with --data" in err) == (3, True)
 
 
 def test_eval_reads_other_columns_than_the_training(recur: Recur, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_eval_reads_other_columns_than_the_training(recur: Recur, tmp_path: Path
 def test_dev_rows_of_one_label_are_told(recur: Recur, tmp_path: Path) -> None:
     rows = "".join(f"text {row}\t{'a' if row else 'b'}\n" for row in range(40))
     (tmp_path / "x.tsv").write_text("text\tlabel\n" + rows)
-    assert "all 4 dev rows have the label 'a'" in finetuned(recur, tmp_path / "x.tsv", tmp_path / "run")
+    assert "4 of 4 dev rows have the label 'a'" in finetuned(recur, tmp_path / "x.tsv", tmp_path / "run")
 
 
 @pytest.mark.parametrize(

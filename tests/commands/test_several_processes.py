@@ -80,6 +80,7 @@ def test_a_rank_may_work_for_longer_than_the_heartbeat_waits(forks: ForkServer) 
     assert (first.code, second.code) == (0, 0), first.err + second.err
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_stopped_ends_the_others(forks: ForkServer) -> None:
     first, second = run_ranks(forks, call="ranks:stop_rank_1", linger=0.5)
     assert (first.code, second.code) == (5, -signal.SIGKILL), first.err

@@ -48,8 +48,11 @@ def outcome(run: Path) -> dict[str, object]:
     ("name", "short", "long"),
     [
         ("finetune", ["epochs=1", "with a prior"], ["epochs=3", "with a prior"]),
-        ("finetune", ["max_steps=9", "evaluate_every=4"], ["max_steps=19", "evaluate_every=4"]),
-        ("finetune", ["epochs=2", "patience=1"], ["epochs=8", "patience=1"]),
+        pytest.param(
+            *("finetune", ["max_steps=9", "evaluate_every=4"], ["max_steps=19", "evaluate_every=4"]),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("finetune", ["epochs=2", "patience=1"], ["epochs=8", "patience=1"], marks=pytest.mark.slow),
         ("pretrain", ["epochs=1"], ["max_steps=21"]),
     ],
 )
@@ -101,7 +104,11 @@ def test_a_finished_run_that_goes_on_is_unfinished(tiny_tnews: Path, tmp_path: P
     ("changed", "keep", "reason"),
     [
         (("lr_scheduler=linear",), True, "epochs was 1 and is now 2, but finetuning.lr_scheduler is linear, so"),
-        (("warmup_steps=null",), True, "steps was 8 and is now 16, and with warmup_ratio 0.5 the learning rate"),
+        (
+            ("warmup_steps=null",),
+            True,
+            "epochs was 1 and is now 2, but finetuning.warmup_ratio is 0.5, so .*warmup_steps",
+        ),
         ((), False, "but its checkpoints were removed when it was finished"),
         (("evaluate_every=5",), True, "evaluated at its end, step 8, between two evaluations"),
     ],
@@ -123,8 +130,26 @@ def test_what_would_be_another_run_is_refused(
 
 def test_fewer_steps_than_were_taken_are_refused(tiny_tnews: Path, tmp_path: Path) -> None:
     train("finetune", tiny_tnews, tmp_path / "x", "max_steps=12")
-    with pytest.raises(UsageError, match="cannot be resumed: steps taken was 12 and is now 8; undo that"):
+    with pytest.raises(UsageError, match="the run has taken 12 steps, more than the 8 of this command; undo that"):
         train("finetune", tiny_tnews, tmp_path / "x", "epochs=1", resume=True)
+
+
+def test_a_longer_run_needs_warmup_steps_and_says_so_at_once(tiny_tnews: Path, tmp_path: Path) -> None:
+    settings = ("warmup_steps=null", "warmup_ratio=0.5")
+    needed = "warmup_steps in place of"
+    for name, changed in (("kept", settings), ("removed", settings), ("fixed", ("warmup_steps=3",))):
+        asked = request("finetune", tiny_tnews, tmp_path / name, *changed, "max_steps=2", keep=name != "removed")
+        notes = [event.text for event in finetune(asked) if isinstance(event, Note)]
+        assert any("longer only with finetuning.warmup_steps" in text for text in notes) is (name == "kept")
+    nowhere = tmp_path / "without data"
+    nowhere.mkdir()
+    with pytest.raises(UsageError, match=needed):  # before any row is read
+        train("finetune", nowhere, tmp_path / "kept", *settings, "max_steps=4", resume=True)
+    (tmp_path / "kept" / "result.json").unlink()
+    preset = tmp_path / "kept" / "preset.yaml"
+    preset.write_text(preset.read_text().replace("max_steps: 2", "max_steps: 4"))
+    with pytest.raises(UsageError, match=needed):  # a checkpoint knows its steps, whatever the preset says
+        train("finetune", tiny_tnews, tmp_path / "kept", *settings, "max_steps=4", resume=True)
 
 
 def test_checkpoints_that_were_kept_are_not_removed_without_a_warning(tiny_tnews: Path, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def study(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPath
     return folder, json.loads(ended.out), ended.err
 
 
+@pytest.mark.slow
 def test_files_and_seed_are_named_as_in_finetune(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     train, dev = tmp_path / "a: b #1.json", tmp_path / "dev.json"
     write_rows(train, rows(40, seed=5, labelled=True))
@@ -128,7 +129,7 @@ def test_a_trial_below_the_median_is_pruned_at_its_second_evaluation(
 ) -> None:
     settings = [*SETTINGS, "finetuning.evaluate_every=2"]
     request = TuningRequest("starsaber-tnews", tiny_tnews, settings=settings, ranges=RANGES)
-    ranges = ranges_of(request.preset, request.resolved, RANGES, data=tiny_tnews, settings=settings)
+    ranges = ranges_of(request)
     earlier = Study(tmp_path / "study.db", ranges, seed=10)
     earlier.set_facts(facts_of(request.resolved.preset, ranges))
     for number in range(1, 6):
@@ -145,6 +146,7 @@ def test_a_trial_below_the_median_is_pruned_at_its_second_evaluation(
     assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)
 
 
+@pytest.mark.slow
 def test_a_resume_with_other_settings_or_rows_is_refused(
     recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
 ) -> None:
@@ -234,3 +236,15 @@ def test_without_optuna_one_line_says_what_to_install(
     monkeypatch.setattr("recurcli.commands.tune.find_spec", lambda name: None)
     code, _, err = recur(*options(tiny_tnews, tmp_path / "x"))
     assert (code, err) == (2, "recur: error: recur tune needs Optuna: pip install 'recurcli[tune]'\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "start"),
+    [("--encoding", "latin1x", "--encoding: "), ("--seed", -1, "--seed: ")],
+)
+def test_a_wrong_value_is_told_by_the_option_that_gave_it(
+    option: str, value: object, start: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    code, _, err = recur(*options(tiny_tnews, tmp_path / "x", option, value))
+    assert (code, "--set" in err) == (2, False), err
+    assert err.startswith(f"recur: error: {start}")

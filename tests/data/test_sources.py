@@ -94,7 +94,7 @@ def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> 
     assert "d" not in train.dev.labels
     notes = [note.text for note in notes_on_dev_rows(train, TASKS["custom"], DataConfig())]
     assert notes == [
-        f"x.tsv holds train and dev rows: {len(train.dev.examples)} rows are dev rows, about one in 10 rows of each "
+        f"x.tsv holds train and dev rows: {len(train.dev.examples)} dev rows, about one in 10 rows of each "
         "class, drawn by data.dev_seed 0; equal texts stay together",
         "labels with one row, which is a training row: 'd'",
     ]

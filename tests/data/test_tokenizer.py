@@ -53,6 +53,7 @@ def random_texts(seed: int) -> list[str]:
     return ["".join(draw.choices(letters, k=draw.randrange(40))) for _ in range(400)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_texts_give_the_same_bytes_in_every_process(kind: TokenizerKind) -> None:
     config = TokenizerConfig(kind=kind, vocab_size=120, min_frequency=1)

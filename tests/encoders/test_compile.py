@@ -51,6 +51,7 @@ def test_lengths_need_no_compilation_of_their_own(name: str) -> None:
     assert counter.frame_count == after_first
 
 
+@pytest.mark.slow
 def test_a_training_that_compiles_has_one_compilation_for_all_lengths(
     recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,6 +191,7 @@ def test_a_text_twice_as_long_makes_twice_the_elements(causal: bool) -> None:
     assert elements_made(compute, 2048) / elements_made(compute, 1024) < 2.1
 
 
+@pytest.mark.slow
 def test_one_graph_serves_every_length() -> None:
     encoder = encoder_of(**ALL_KINDS).float()
     lengths = {0: torch.export.Dim("B", max=64), 1: torch.export.Dim("T", min=2, max=512)}

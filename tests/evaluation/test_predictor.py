@@ -63,7 +63,9 @@ def test_a_stream_is_read_a_window_at_a_time(loaded: Predictor, monkeypatch: pyt
     assert [prediction.label for prediction in found] == [prediction.label for prediction in loaded.predict(TEXTS[:10])]
 
 
-def test_a_second_text_counts_and_none_is_no_second_text(loaded: Predictor) -> None:
+def test_a_second_text_counts_and_none_is_no_second_text(trained: Path) -> None:
+    loaded = Predictor.load(trained, device="cpu", precision="fp32")
+    loaded.model.config = replace(loaded.model.config, columns={})  # of an earlier version, which stored none
     first, pair, none, as_list = loaded.logits(["鼠", ("鼠", "牛"), ("鼠", None), ["鼠", "牛"]])  # type: ignore[list-item]
     assert np.abs(first - pair).max() > 1e-6
     assert np.abs(first - none).max() < 1e-5
@@ -115,3 +117,17 @@ def test_a_single_text_for_a_model_of_pairs_is_an_error_with_its_row(trained: Pa
         for text in ("牛", ("牛", None)):
             with pytest.raises(ValueError, match=r"texts\[1\] is .*牛.*, but the model was trained on pairs"):
                 call([("鼠", "牛"), text])
+
+
+def test_a_pair_for_a_model_of_single_texts_is_an_error_with_its_row(loaded: Predictor) -> None:
+    assert len(loaded.predict([("鼠", None), "牛"])) == 2
+    for call in (loaded.predict, loaded.logits):
+        for texts in (
+            ["鼠", ("牛", "虎")],
+            [("鼠", None), ["牛", "虎"]],
+            np.array([["鼠", None], ["牛", "虎"]], object),
+        ):
+            with pytest.raises(
+                ValueError, match=r"texts\[1\] is .*牛.*虎.*, but the model was trained on single texts"
+            ):
+                call(texts)  # type: ignore[arg-type]

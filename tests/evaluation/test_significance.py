@@ -129,6 +129,7 @@ def test_without_a_difference_p_is_rarely_small_and_with_one_the_interval_holds_
     assert covered >= coverage * times
 
 
+@pytest.mark.slow
 def test_the_detectable_difference_of_groups_is_found_four_times_in_five() -> None:
     """With the seeds' error too: three seeds a group, differences as large as each comparison says that it can detect."""
     generator, found = np.random.default_rng(4), []

@@ -89,6 +89,7 @@ def test_a_holder_that_is_killed_or_stopped_keeps_nobody_out(
     assert following.end().code == 143
 
 
+@pytest.mark.slow
 def test_one_that_fails_leaves_no_folder_and_takes_none_from_another(
     forks: ForkServer, tiny_tnews: Path, tmp_path: Path
 ) -> None:

@@ -244,3 +244,41 @@ def test_a_preset_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None
 def test_a_value_in_place_of_a_section_is_told_the_keys(setting: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         compose("starsaber-custom", settings=[setting])
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "files"),
+    [
+        ([], "/d", {"train": "/a", "dev": "/b", "test": "t.csv"}),
+        (["data.path=/e"], "/e", {"test": "t.csv"}),
+        (["data.path=/e", "data.files.dev=/c"], "/e", {"dev": "/c", "test": "t.csv"}),
+        (["data.files.dev=/c"], "/d", {"train": "/a", "dev": "/c", "test": "t.csv"}),
+        (["data.files.dev=/c", "data.files.train=/x"], None, {"dev": "/c", "train": "/x"}),
+        (["data.files.train=x.csv"], "/d", {"train": "x.csv", "dev": "/b", "test": "t.csv"}),
+        ([f"data.path={__file__}"], __file__, None),
+    ],
+)
+def test_other_data_replace_the_files_of_earlier_layers(
+    settings: list[str], path: str | None, files: dict[str, str] | None, tmp_path: Path
+) -> None:
+    first = write(
+        tmp_path / "x.yaml",
+        "extends: starsaber-custom\ndata:\n  path: /d\n  files: {train: /a, dev: /b, test: t.csv}\n",
+    )
+    options = compose(first, settings=settings).preset.data
+    assert (options.path, options.files) == (path, files)
+    lines = "".join(
+        f"  {key.removeprefix('data.')}: {value}\n"
+        for key, _, value in (s.partition("=") for s in settings)
+        if ".files." not in key
+    )
+    named = ", ".join(s.removeprefix("data.files.").replace("=", ": ") for s in settings if ".files." in s)
+    lines += f"  files: {{{named}}}\n" if named else ""
+    child = write(tmp_path / "y.yaml", "extends: x.yaml\n" + (f"data:\n{lines}" if lines else ""))
+    assert compose(child).preset.data == options, "a preset that extends another one replaces in the same way"
+
+
+def test_the_option_is_the_origin_of_what_it_replaced(tmp_path: Path) -> None:
+    first = write(tmp_path / "x.yaml", "extends: starsaber-custom\ndata:\n  files: {train: /a, dev: /b}\n")
+    origins = {key: (value, origin) for key, value, origin in compose(first, data="/e").rows()}
+    assert origins["data.files"] == (None, "--data")

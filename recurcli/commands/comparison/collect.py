@@ -162,6 +162,9 @@ def _progress(run: RunDirectory) -> dict[str, Any]:
     return {"step": step, "steps": steps, "running": running}
 
 
+_WAY_OUT = "; compare runs of the same rows and labels: name them, or a folder that holds them alone"
+
+
 def require_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
     """Raise UsageError for the first run whose task, labels, dev rows or, without `metric`, dev metric are not the first's."""
     for run in runs[1:]:
@@ -179,12 +182,12 @@ def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> s
     ]
     for what, one, two in pairs:
         if one != two:
-            return f"{what} {escaped(one)} and {escaped(two)}; compare runs of the same rows and labels"
+            return f"{what} {escaped(one)} and {escaped(two)}{_WAY_OUT}"
     rows = (list(zip(run.dev.ids, run.dev.labels, strict=True)) for run in (first, other))
     for row, (one, two) in enumerate(zip(*rows, strict=True), 1):
         if one != two:
             shown = (f"id '{escaped(row_id, 40)}' with label '{escaped(label, 40)}'" for row_id, label in (one, two))
-            return f"dev row {row:,} is {' and '.join(shown)}; compare runs of the same rows and labels"
+            return f"dev row {row:,} is {' and '.join(shown)}{_WAY_OUT}"
     if metric is None and first.result["metric"] != other.result["metric"]:
         return f"their metrics are {first.result['metric']} and {other.result['metric']}; choose one with --metric"
     return None

@@ -6,9 +6,9 @@ from pathlib import Path
 from recurcli.commands.trained_run import data_config
 from recurcli.data.columns import option, setting
 from recurcli.data.examples import Split, count_known_rows, load_split
-from recurcli.data.sources import adapted, find_source, is_local
+from recurcli.data.sources import adapted, find_source, is_local, is_single
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError, ModelError, UsageError
+from recurcli.errors import DataError, ModelError, UsageError, counted
 from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.runs.run_directory import RunDirectory
@@ -20,12 +20,12 @@ def load_rows(
     """Return the labelled rows to score; the split "file" means all rows of the file `data`."""
     config = data_config(run, data, columns)
     way_out = setting if data is None else option
-    alone = config.path is not None and Path(config.path).is_file()
+    alone = config.path is not None and is_single(Path(config.path))
     named = data is None and config.named_file(split) is not None
     if not task.has_labels(split) and split != "file" and not named:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
     if data is None and alone and split not in ("train", "dev") and not named:
-        raise DataError(f"{config.path}: is one file of train and dev rows; name the {split} rows with --data")
+        raise DataError(f"{config.path}: holds train and dev rows; name the {split} rows with --data")
     if split == "file":
         return load_split(task, "dev", config, way_out=way_out)
     divided = data is None or (alone and _is_training_file(run, task, data))
@@ -44,8 +44,10 @@ def _is_training_file(run: Path, task: Task, data: Path) -> bool:
         source = find_source(adapted(task, config), "train", config, divided=True)
     except DataError:
         return False
-    if not source.divided or not source.path.is_file():
+    if not source.divided or source.path.is_file() != data.is_file():
         return False
+    if not data.is_file():
+        return data.samefile(source.path)
     same_size = data.stat().st_size == source.path.stat().st_size
     return data.samefile(source.path) or (same_size and sha256_of(data) == sha256_of(source.path))
 
@@ -78,7 +80,7 @@ def known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, dict
             return counts
     for key, known in (("training_rows", train), ("dev_rows", dev)):
         counts[key] = count_known_rows(rows, known.with_extra_rows())
-    chosen = f", {counts['dev_rows']:,} dev rows, on which the model was selected" if counts["dev_rows"] else ""
-    text = f"{counts['training_rows']:,} of {len(rows.examples):,} rows are training rows{chosen}"
+    chosen = f", {counts['dev_rows']:,} in the dev rows, on which the model was selected" if counts["dev_rows"] else ""
+    text = f"{counted(counts['training_rows'] or 0, 'row', 'are', of=len(rows.examples))} in the training rows{chosen}"
     yield Note(text, "warning" if counts["training_rows"] else "info")
     return counts

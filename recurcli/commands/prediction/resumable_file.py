@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from recurcli.commands.prediction.output import OutputStream, PredictionProgress, is_stream, open_stream
-from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError
+from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError, counted
 from recurcli.facts import Facts, as_stored, first_difference, require_same
 from recurcli.files import is_locked, locked, sync_directory, sync_file, writing
 
@@ -52,7 +52,7 @@ class PredictionFile(OutputStream):
         if self._earlier:
             if not resume and not overwrite:
                 raise UsageError(
-                    f"{self.output}: {self._earlier.rows:,} rows of it are done; "
+                    f"{self.output}: has {counted(self._earlier.rows, 'finished row')}; "
                     "continue with --resume, or start again with --overwrite"
                 )
             return
@@ -177,7 +177,7 @@ def naming_the_resume(output: Path) -> Iterator[None]:
         raise
     except BaseException as error:
         if not is_stream(output) and (rows := rows_kept(output)):
-            error.add_note(f"{rows:,} rows are done; continue with the same command and --resume")
+            error.add_note(f"{counted(rows, 'row', 'are')} done; continue with the same command and --resume")
         raise
 
 

@@ -6,21 +6,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from recurcli.commands.training.dev_evaluation import DevEvaluation
+from recurcli.commands.training.dev_evaluation import DevEvaluation, ScoredRows
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.errors import NumericError
 from recurcli.evaluation.inference import predict_logits, report_of
-from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import TrainingLoop, TrainingState, take_step
 
 UNTIMED_STEPS, TIMED_STEPS, LONGEST = 2, 20, 5.0
 """The first steps are slower than all others; the timed ones end after LONGEST seconds, or sooner."""
 TIMED_BATCHES = 8
-"""Batches of dev rows that are timed."""
+"""Batches of dev rows that are timed, if that takes less than LONGEST seconds; else one."""
 
 
 def estimate(setup: TrainingSetup) -> dict[str, Any] | None:
-    """Return the seconds of all steps and evaluations of the training, and of one of each.
+    """Return the seconds of all steps and evaluations of the training, of one of each, and those that the first cost more.
 
     Trains the model of `setup` for some steps, which is then of no other use; torch's generator on the CPU is left as it
     was. None for several processes, whose steps must be taken together, and for a loss that is not finite.
@@ -30,45 +29,63 @@ def estimate(setup: TrainingSetup) -> dict[str, Any] | None:
         return None
     try:
         with torch.random.fork_rng(devices=[]):
-            step = _seconds_per_step(loop)
-            row, report = (0.0, 0.0) if dev is None else _seconds_per_row(dev)
+            step, warm_up = _seconds_per_step(loop)
+            token, more = (0.0, 0.0) if dev is None else _seconds_per_token(dev)
     except NumericError:
         return None
-    found: dict[str, Any] = {"steps": loop.total_steps, "seconds_per_step": step}
-    seconds = step * loop.total_steps
+    found: dict[str, Any] = {"steps": loop.total_steps, "seconds_per_step": step, "warm_up_seconds": warm_up + more}
+    seconds = step * loop.total_steps + warm_up + more
     if dev is not None:
-        evaluation = row * len(dev.dev.tokens) + report
+        evaluation = token * _tokens(dev.dev)
         evaluations = -(-loop.total_steps // (loop.evaluate_every or loop.steps_per_epoch))
         found |= {"evaluations": evaluations, "seconds_per_evaluation": evaluation, "patience": loop.patience}
-        last = evaluation if dev.test is None else evaluation + row * len(dev.test.tokens) + report
+        last = evaluation + (0.0 if dev.test is None else token * _tokens(dev.test))
         seconds += evaluation * evaluations + last  # the chosen model is evaluated once more
     return {"seconds": seconds, **found}
 
 
-def _seconds_per_step(loop: TrainingLoop) -> float:
-    """Return the mean time of the first steps of the training, whose batches are in a random order."""
+def _seconds_per_step(loop: TrainingLoop) -> tuple[float, float]:
+    """Return the mean time of the first steps of the training, and how much longer those before them took.
+
+    Their batches are in a random order.
+    """
     state, batches, seconds = TrainingState(), loop.batches(0), 0.0
+    started = time.perf_counter()
     for _ in range(min(UNTIMED_STEPS, loop.total_steps - 1)):
         take_step(loop, state, next(batches))
-    first = state.step
+    first, untimed = state.step, time.perf_counter() - started
     while state.step < min(first + TIMED_STEPS, loop.total_steps) and seconds < LONGEST:
         started = time.perf_counter()
         take_step(loop, state, next(batches))
         seconds += time.perf_counter() - started
-    return seconds / (state.step - first)
+    step = seconds / (state.step - first)
+    return step, max(0.0, untimed - first * step)
 
 
-def _seconds_per_row(dev: DevEvaluation) -> tuple[float, float]:
-    """Return the time in which the encoder labels a dev row, and the time of the metrics."""
-    tokens, size = dev.dev.tokens, dev.inference.batch_size
-    rows = np.unique(np.linspace(0, len(tokens) - 1, TIMED_BATCHES * size).astype(np.int64))
-    _logits(dev, tokens.take(rows[:size]))
-    started = time.perf_counter()
-    logits = _logits(dev, tokens.take(rows))
-    ended = time.perf_counter()
-    report_of(logits, [dev.dev.labels[row] for row in rows], dev.task)
-    return (ended - started) / len(rows), time.perf_counter() - ended
+def _seconds_per_token(dev: DevEvaluation) -> tuple[float, float]:
+    """Return the time of an evaluation for each token of its rows, and how much longer the first one takes.
+
+    Rows are evaluated twice, and the second time counts: the first one imports scikit-learn, and prepares torch for each
+    length of the batches.
+    """
+    first, second, tokens = _evaluation_times(dev, 1)
+    more = max(0.0, first - second)
+    if 2 * TIMED_BATCHES * second < LONGEST:
+        _, second, tokens = _evaluation_times(dev, TIMED_BATCHES)
+    return second / tokens, more
 
 
-def _logits(dev: DevEvaluation, tokens: Tokens) -> np.ndarray:
-    return predict_logits(dev.model, tokens, dev.inference)
+def _evaluation_times(dev: DevEvaluation, batches: int) -> tuple[float, float, int]:
+    """Return the times of two evaluations of evenly spaced dev rows, and the number of tokens of these rows."""
+    labels = dev.dev.labels
+    rows = np.unique(np.linspace(0, len(labels) - 1, batches * dev.inference.batch_size).astype(np.int64))
+    tokens, labels = dev.dev.tokens.take(rows), [labels[row] for row in rows]
+    ended = [time.perf_counter()]
+    for _ in range(2):
+        report_of(predict_logits(dev.model, tokens, dev.inference), labels, dev.task)
+        ended.append(time.perf_counter())
+    return ended[1] - ended[0], ended[2] - ended[1], int(tokens.lengths.sum())
+
+
+def _tokens(rows: ScoredRows) -> int:
+    return int(rows.tokens.lengths.sum())

@@ -6,7 +6,7 @@ from typing import Any
 
 from recurcli.commands.training.request import Section
 from recurcli.commands.training.setup import TrainingSetup
-from recurcli.errors import escaped
+from recurcli.errors import counted, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Note
 from recurcli.model.models import Backbone
@@ -47,6 +47,14 @@ def matched_counts(matched: Mapping[str, Any]) -> str:
     return f"{count:,} encoder parameters (wanted: {target:,}{of}; {count / target - 1:+.1%})"
 
 
+def notes_on_longer_training(setup: TrainingSetup) -> Iterator[Note]:
+    """Yield what a run lacks that keeps its checkpoints and a constant rate, so that it can be trained longer."""
+    config, kept = setup.loop.config, setup.request.keep_checkpoints and setup.status == "new"
+    if kept and config.lr_scheduler == "constant" and config.warmup_steps is None and config.warmup_ratio:
+        ratio = f"{setup.section}.warmup_ratio {config.warmup_ratio:g}"
+        yield Note(f"{ratio}: the run can be trained longer only with {setup.section}.warmup_steps in place of it")
+
+
 def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
     """Yield a warning if the checkpoints need more than the free disk space.
 
@@ -73,7 +81,7 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
         rate = learning_rate(steps - 1, total, config) / config.learning_rate
         hint = f"; the learning rate was still {rate:.0%} of its peak; it falls to 0 with fewer epochs and no patience"
         metric = METRICS[stopped["metric"]].words
-        since = f"in {stopped['evaluations']} evaluation{'' if stopped['evaluations'] == 1 else 's'} since step"
+        since = f"in {counted(stopped['evaluations'], 'evaluation')} since step"
         yield Note(
             f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not rise {since} "
             f"{result['best_step']:,}, where it was {stopped['best']:.4f} (finetuning.patience {setup.loop.patience})"
@@ -91,12 +99,11 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
     if prior := result.get("prior"):
         yield Note(prior_in_words(prior))
     whose, scores = ("encoder's ", result["parts"]["encoder"]) if prior else ("", result["dev"])
-    for name, floor in sorted(result["floors"].items(), key=lambda item: item[1]):
-        if (accuracy := scores["accuracy"]) < floor:
-            yield Note(
-                f"the {whose}accuracy is below the floor '{name.replace('_', ' ')}': {accuracy:.4f} < {floor:.4f}"
-            )
-            break
+    floors = sorted(result["floors"].items(), key=lambda item: item[1])
+    above = [f"'{name.replace('_', ' ')}' ({floor:.4f})" for name, floor in floors if scores["accuracy"] < floor]
+    if above:
+        floor = "floor" if len(above) == 1 else "floors"
+        yield Note(f"the {whose}accuracy, {scores['accuracy']:.4f}, is below the {floor} {' and '.join(above)}")
     names, confusion = result["dev"]["names"], result["dev"]["confusion"]
     missing = [name for index, name in enumerate(names) if not any(row[index] for row in confusion)]
     if sum(any(row) for row in confusion) == 1:
@@ -106,7 +113,7 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
         yield Note(f"every dev row is predicted as '{escaped(only)}': the model tells no classes apart", "warning")
     elif missing:
         shown = ", ".join(f"'{escaped(name)}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
-        yield Note(f"{len(missing):,} of {len(names):,} classes are never predicted on the dev rows: {shown}")
+        yield Note(f"never predicted on the dev rows: {shown} ({len(missing):,} of {len(names):,} classes)")
 
 
 def prior_in_words(prior: Mapping[str, Any]) -> str:

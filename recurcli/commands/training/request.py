@@ -130,13 +130,11 @@ def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConf
     for split in dict.fromkeys([*result["data"], *config.named_files]):
         facts = result["data"].get(split)
         file = config.named_file(split)
-        if (
-            file is None
-            and path is not None
-            and before.path is not None
-            and Path(facts["path"]).is_relative_to(before.path)
-        ):
-            file = Path(path) / Path(facts["path"]).relative_to(before.path)
+        if file is None and path is not None:
+            if before.path is not None and Path(facts["path"]).is_relative_to(before.path):
+                file = Path(path) / Path(facts["path"]).relative_to(before.path)
+            elif before.named_file(split) is not None and split != "test" and Path(path).is_file():
+                file = Path(path)
         if file is not None and file.is_file():
             name, compared = f"{split} sha256", True
             require_same({} if facts is None else {name: facts["sha256"]}, {name: sha256_of(file)}, run.path)

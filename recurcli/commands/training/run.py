@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recurcli.commands.training.notes import notes_on_disk_space, notes_on_matching, notes_on_result
+from recurcli.commands.training.notes import (
+    notes_on_disk_space,
+    notes_on_longer_training,
+    notes_on_matching,
+    notes_on_result,
+)
 from recurcli.commands.training.report import machine_facts, model_card, plan_of, result_of
 from recurcli.commands.training.request import COMMANDS, Event, Section, TrainingRequest, length_keys, preset_facts
 from recurcli.commands.training.setup import TrainingSetup
@@ -74,10 +79,14 @@ def _has_other_length(run: RunDirectory, values: Mapping[str, Any], section: Sec
     difference = first_difference(before, now)
     if difference is None:
         return False
-    fault = ""
-    if (scheduler := values[section]["lr_scheduler"]) != "constant":
+    fault, config = "", values[section]
+    way_out = "a run that is to be trained longer needs warmup_steps in place of warmup_ratio"
+    if (scheduler := config["lr_scheduler"]) != "constant":
         fault = f"{section}.lr_scheduler is {scheduler}, so the learning rate of each step depends on their number"
-        way_out = "a run that is to be trained longer needs constant, and warmup_steps in place of warmup_ratio"
+        way_out += ", and lr_scheduler constant"
+    elif config["warmup_steps"] is None and config["warmup_ratio"]:
+        ratio = f"{section}.warmup_ratio is {config['warmup_ratio']:g}"
+        fault = f"{ratio}, so the learning rate of the first steps depends on the number of all"
     elif run.is_finished and not checkpoint_folders(run.checkpoints):
         fault = "its checkpoints were removed when it was finished"
         way_out = "a run that is to be trained longer needs --keep-checkpoints"
@@ -103,6 +112,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     A dry run yields only its plan.
     """
     yield from notes_on_matching(setup.request.matched)
+    yield from notes_on_longer_training(setup)
     if setup.request.dry_run:
         yield Finished(plan_of(setup))
         return

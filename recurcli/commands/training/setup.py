@@ -13,7 +13,7 @@ from recurcli.commands.training.dev_evaluation import DevEvaluation
 from recurcli.commands.training.request import Section, TrainingRequest
 from recurcli.data.examples import Split
 from recurcli.distributed.group import current
-from recurcli.errors import UsageError
+from recurcli.errors import UsageError, counted
 from recurcli.events import Note
 from recurcli.model.config import ModelConfig
 from recurcli.model.device import autocast
@@ -143,10 +143,10 @@ def encode_splits(
             "truncated": tokens[name].truncated,
         }
         if split.bad:
-            yield Note(f"{name}: {len(split.bad):,} bad rows skipped, the first: {split.bad[0]}", "warning")
+            yield Note(f"{name}: {counted(len(split.bad), 'bad row')} skipped, the first: {split.bad[0]}", "warning")
         if split.dropped:
             kept = f"{len(split.examples):,} kept"
-            yield Note(f"{name}: {split.dropped:,} rows without a majority label ('-') dropped, {kept}")
+            yield Note(f"{name}: {counted(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
         yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
         unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
         if unknown > MANY_UNKNOWN:
@@ -159,7 +159,7 @@ def encode_splits(
 def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
     """Yield a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
     if cut:
-        yield Note(f"{name}: {cut:,} rows ({cut / rows:.1%}) cut to data.max_length {max_length}")
+        yield Note(f"{name}: {counted(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")
 
 
 def build_model(

@@ -2,15 +2,15 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from recurcli.commands.training.run import check_encoder
+from recurcli.commands.tuning.request import TuningRequest
 from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError, escaped
-from recurcli.preset import Preset, ResolvedPreset, compose
+from recurcli.preset import Preset
 from recurcli.strict_yaml import parse_value
 from recurcli.validation import section_of
 
@@ -92,18 +92,17 @@ def parse_range(text: str) -> Range:
     return Range(key, tuple(values), "log" if colon else "linear")
 
 
-def ranges_of(
-    name: str, resolved: ResolvedPreset, given: Sequence[str], *, data: Path | None, settings: Sequence[str]
-) -> list[Range]:
-    """Return the ranges `given`, else the default ones that the preset `name` has and `settings` do not fix.
+def ranges_of(request: TuningRequest) -> list[Range]:
+    """Return the ranges of the request, else the default ones that its preset has and its options do not fix.
 
     Raises UsageError for a range that is badly written, for a key that is unknown or not to be searched, and for an end or
     a choice that the preset does not take.
     """
-    preset = resolved.preset
-    fixed = tuple(setting.partition("=")[0].strip() + "." for setting in settings)  # of keys, or of whole sections
-    if given:
-        ranges = [parse_range(text) for text in given]
+    preset = request.resolved.preset
+    keys = [*(setting.partition("=")[0].strip() for setting in request.settings), *request.overrides]
+    fixed = tuple(f"{key}." for key in keys)  # of keys, or of whole sections
+    if request.ranges:
+        ranges = [parse_range(text) for text in request.ranges]
     else:
         missing = {"encoder.dropout"} if "dropout" not in preset.encoder else set()
         missing |= {"finetuning.epochs"} if preset.finetuning.max_steps else set()
@@ -121,7 +120,7 @@ def ranges_of(
         shown = f"--range {escaped(each.key)}={escaped(each)}"
         for value in each.values:
             try:
-                check_encoder(compose(name, data=data, settings=settings, overrides={each.key: (shown, value)}))
+                check_encoder(request.compose({each.key: (shown, value)}))
             except UsageError as error:
                 raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
     return [_typed(each, str(preset.encoder["name"])) for each in ranges]

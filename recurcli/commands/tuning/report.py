@@ -6,7 +6,7 @@ from typing import Any
 
 from recurcli.commands.tuning.ranges import short_names
 from recurcli.commands.tuning.request import TuningRequest
-from recurcli.errors import NumericError
+from recurcli.errors import NumericError, counted
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset.compose import is_file_name
 from recurcli.strict_yaml import dump
@@ -20,7 +20,7 @@ def best_of(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return max(complete, key=lambda result: result["dev_metric"], default=None)
 
 
-def counted(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of trials in each state."""
     states = [result["state"] for result in results]
     return {state: states.count(state) for state in ("complete", "pruned", "diverged")}
@@ -32,19 +32,19 @@ def line_of(request: TuningRequest, result: Mapping[str, Any], best: Mapping[str
     shown = " ".join(f"{names[key]}={value}" for key, value in result["settings"].items())
     metric = METRICS[request.resolved.preset.finetuning.metric].words
     score = "" if result["dev_metric"] is None else f"; dev {metric} {result['dev_metric']:.4f}"
-    after = {"complete": "", "pruned": f", pruned after {result['evaluations']} evaluations"}
+    after = {"complete": "", "pruned": f", pruned after {counted(result['evaluations'], 'evaluation')}"}
     end = after.get(result["state"], f"; diverged: {result.get('reason')}")
     so_far = "" if best is None else f"; best dev {metric} {best['dev_metric']:.4f} (trial {best['trial']})"
     return f"trial {result['trial']} of {request.trials}: {shown}{score}{end}{so_far}"
 
 
 def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> str:
-    """Return best.yaml: the preset that it extends, what `--set` and the best trial change in it, and what its score is."""
+    """Return best.yaml: the preset that it extends, what the options and the best trial change in it, and what its score is."""
     preset = request.resolved.preset
     named = is_file_name(request.preset)
     values: dict[str, Any] = {"extends": str(Path(request.preset).expanduser().absolute()) if named else request.preset}
     changed: dict[str, Any] = {}
-    for key in (setting.partition("=")[0].strip() for setting in request.settings):
+    for key in (*(setting.partition("=")[0].strip() for setting in request.settings), *request.overrides):
         changed[key] = preset.to_dict()
         for part in key.split("."):
             changed[key] = changed[key][part]
@@ -54,9 +54,9 @@ def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], be
         for section in sections:
             holder = holder.setdefault(section, {})
         holder[last] = value
-    counts = ", ".join(f"{count} {state}" for state, count in counted(results).items() if count)
+    counts = ", ".join(f"{count} {state}" for state, count in trials_by_state(results).items() if count)
     comment = [
-        f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of {len(results)} trials "
+        f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of {counted(len(results), 'trial')} "
         f"of `recur tune` ({counts}), trial {best['trial']}.",
         "This score chose the preset, so it is too high; it is no test score.",
         "It is that of the encoder alone, without prior.",
@@ -72,7 +72,7 @@ def result_of(
     if best is None:
         reason = results[-1].get("reason", "")
         count = len(results)
-        fault = f"none of the {count} trials ended with a finite dev metric; trial {count}: {reason}"
+        fault = f"none of the {counted(count, 'trial')} ended with a finite dev metric; trial {count}: {reason}"
         raise NumericError(f"{request.folder}: {fault}")
     preset = request.resolved.preset
     return {
@@ -83,6 +83,6 @@ def result_of(
         "output": str(request.folder),
         "ranges": dict(ranges),
         "trials": [dict(result) for result in results],
-        **counted(results),
+        **trials_by_state(results),
         "best": {**best, "preset": str(request.folder / BEST), "chosen_by_this_score": True},
     }

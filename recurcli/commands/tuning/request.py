@@ -1,8 +1,9 @@
 """The options of `recur tune`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from recurcli.errors import refuse_both
 from recurcli.preset import ResolvedPreset, compose
@@ -20,6 +21,8 @@ class TuningRequest:
     """The folder of the study; None: runs/ and the name of the preset with `-tuned`."""
     ranges: Sequence[str] = ()
     settings: Sequence[str] = ()
+    overrides: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    """The keys that options set, as `compose` takes them."""
     resume: bool = False
     overwrite: bool = False
     keep_runs: bool = False
@@ -29,6 +32,11 @@ class TuningRequest:
 
     def __post_init__(self) -> None:
         refuse_both(resume=self.resume, overwrite=self.overwrite)
-        resolved = compose(self.preset, data=self.data, settings=self.settings, section="finetuning")
+        resolved = self.compose({})
         object.__setattr__(self, "resolved", resolved)
         object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")
+
+    def compose(self, overrides: Mapping[str, tuple[str, Any]]) -> ResolvedPreset:
+        """Return the preset with the options of the study, then `overrides`."""
+        overrides = {**self.overrides, **overrides}
+        return compose(self.preset, data=self.data, settings=self.settings, overrides=overrides, section="finetuning")

@@ -139,7 +139,7 @@ def _facts(trained: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("encoder", trained["encoder"]),
         ("parameters", f"{trained['parameters']['total']:,}"),
         ("training rows", f"{trained['data']['train']['rows']:,}"),
-        ("steps", f"{trained['steps']:,} ({trained['epochs']:g} epochs), model of step {trained['best_step']:,}"),
+        ("steps", f"{trained['steps']:,} (epochs: {trained['epochs']:g}), model of step {trained['best_step']:,}"),
         ("training", f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}"),
     ]
 

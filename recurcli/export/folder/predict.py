@@ -73,9 +73,25 @@ def texts_of(line: bytes) -> tuple[str, ...]:
     return tuple(text.split("\t")) if text else ("", "")
 
 
+def is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def tell(message: str) -> None:
+    print(f"predict.py: {message}", file=sys.stderr)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    _, unread = parser.parse_known_args()
+    if unread:
+        file = "texts.txt" if unread[0].startswith("-") else unread[0]
+        way_out = f"the texts come from standard input: python predict.py < {file}"
+        parser.error(f"unrecognized arguments: {' '.join(unread)}; {way_out}")
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `| head` ends it silently
     parts: list[tuple[float, Any]] = []
@@ -85,10 +101,14 @@ def main() -> None:
         from linear_model import Linear
 
         parts.append((CONFIG["linear_weight"], Linear(FOLDER / "linear.npz", CONFIG)))
-    done = 0
+    done, replaced, fault = 0, 0, ""
     while lines := sys.stdin.buffer.readlines(WINDOW):
         lines[0] = lines[0] if done else lines[0].removeprefix(b"\xef\xbb\xbf")  # a byte order mark
         rows = list(takewhile(lambda texts: len(texts) == 1 + CONFIG["pairs"], map(texts_of, lines)))
+        if broken := [number for number, line in enumerate(lines[: len(rows)], done + 1) if not is_utf8(line)]:
+            if not replaced:
+                tell(f"warning: line {broken[0]} is not UTF-8; U+FFFD stands for the bytes that cannot be read")
+            replaced += len(broken)
         done += len(rows)
         if rows:
             logits = sum(weight * part.logits(rows) for weight, part in parts)
@@ -99,9 +119,13 @@ def main() -> None:
             sys.stdout.buffer.flush()
         if len(rows) < len(lines):
             tabs = lines[len(rows)].count(b"\t")
-            reason = f"has {tabs} TABs; one must separate the two texts of a pair"
-            print(f"predict.py: error: line {done + 1}: {reason}", file=sys.stderr)
-            sys.exit(3)
+            fault = f"error: line {done + 1}: has {tabs} TABs; one must separate the two texts of a pair"
+            break
+    if replaced > 1:
+        tell(f"warning: {replaced} of {done} lines are not UTF-8")
+    if fault:
+        tell(fault)
+        sys.exit(3)
 
 
 if __name__ == "__main__":
