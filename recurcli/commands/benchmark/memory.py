@@ -19,7 +19,7 @@ from recurcli.commands.benchmark.workload import Workload
 FIRST_LENGTH = 64
 """Tokens of the one row that is tried first; its memory is small whatever the encoder is."""
 SHARE = 0.8
-"""Share of the available memory that a candidate may take."""
+"""Share of the available memory that a candidate may take; the rest is for what an estimate falls short, a tenth or so."""
 MEMINFO = Path("/proc/meminfo")
 
 
@@ -54,7 +54,8 @@ class MemoryMeter:
 def available_memory(device: torch.device) -> int:
     """Return the bytes that a process can still take: of the GPU, or of the machine."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes next
+        return torch.cuda.mem_get_info(device)[0] + kept
     if MEMINFO.is_file():
         for line in MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -63,7 +64,7 @@ def available_memory(device: torch.device) -> int:
 
 
 def estimated_peak(work: Workload, meter: MemoryMeter, setting: Setting, limit: int) -> int:
-    """Return the peak memory in bytes that a step of the setting needs at most, from steps of one and two rows.
+    """Return about the peak memory in bytes of a step of the setting, from steps of one and two rows.
 
     Memory grows linearly with the rows, and at most with the square of the length, which is doubled step by step. Returns as
     soon as an estimate is above `limit`.
