@@ -61,28 +61,27 @@ def encoder_candidates(request: BenchRequest, shape: Shape) -> list[Candidate]:
     for name in names:
         if name not in known:
             raise UsageError(f"no encoder '{escaped(name)}'" + did_you_mean(name, known))
-    presets = {name: f"{name}-custom" for name in names}
+    made = []
     if request.preset is not None:
-        own = compose(request.preset).name
-        presets = {f"{own} (preset)" if own in names else own: request.preset, **presets}
-    return [_candidate(name, preset, request, shape) for name, preset in presets.items()]
+        own = compose(request.preset)
+        name, encoder = f"{own.name} (preset)" if own.name in names else own.name, own.preset.encoder
+        made = [_candidate(name, request.preset, encoder["name"], request, shape, tied=encoder.get("tied", False))]
+    return made + [_candidate(name, f"{name}-custom", name, request, shape) for name in names]
 
 
-def _candidate(name: str, preset: str, request: BenchRequest, shape: Shape) -> Candidate:
-    encoder = compose(preset).preset.encoder
+def _candidate(
+    name: str, preset: str, encoder: str, request: BenchRequest, shape: Shape, *, tied: bool = False
+) -> Candidate:
     asked: dict[str, tuple[str, Any]] = {
         "hidden_size": ("--hidden-size", shape.hidden_size),
-        "num_layers": ("--layers", None if encoder.get("tied") else shape.num_layers),
+        "num_layers": ("--layers", None if tied else shape.num_layers),
         "dropout": ("--dropout", shape.dropout),
         "attention_dropout": ("--attention-dropout", request.attention_dropout),
         "feed_forward_dropout": ("recur bench", 0.0),  # the peers have none either
     }
-    keys = _keys(encoder["name"])
-    given = {
-        f"encoder.{key}": (option, value)
-        for key, (option, value) in asked.items()
-        if key in keys and value is not None and encoder.get(key) != value
-    }
+    kind = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
+    keys = {field.name for field in dataclasses.fields(kind)}
+    given = {f"encoder.{key}": of for key, of in asked.items() if key in keys and of[1] is not None}
     resolved = compose(preset, overrides=given)
     if request.match is not None:
         resolved, _ = match_parameters(resolved, request.match)
@@ -95,11 +94,6 @@ def _candidate(name: str, preset: str, request: BenchRequest, shape: Shape) -> C
         lambda length: build_encoder(config),
         "attention_dropout" in keys,
     )
-
-
-def _keys(name: str) -> set[str]:
-    kind = ENCODERS[name].config if name in ENCODERS else encoder_class(name).Config
-    return {field.name for field in dataclasses.fields(kind)}
 
 
 def _count(resolved: ResolvedPreset) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from recurcli.commands.benchmark.request import Setting
 from recurcli.commands.benchmark.workload import Workload
@@ -40,10 +40,10 @@ class MemoryMeter:
             torch.cuda.synchronize(self.device)
             self.live = torch.cuda.memory_allocated(self.device) - self._before
             return torch.cuda.max_memory_allocated(self.device) - self._before
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+        with profile(profile_memory=True) as trace:
             run()
-        assert trace.profiler is not None and trace.profiler.kineto_results is not None
-        changes = [event for event in trace.profiler.kineto_results.events() if event.name() == "[memory]"]
+        assert trace.kineto_results is not None
+        changes = [event for event in trace.kineto_results.events() if event.name() == "[memory]"]
         most = self.live
         for change in sorted(changes, key=lambda event: event.start_ns()):
             self.live += change.nbytes()
