@@ -18,7 +18,8 @@ LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01
 INCLUDED = {
     "training": "forward pass to all states, mean squared distance to random states with auxiliary losses, backward pass to "
     "weights and embeddings, gradient clipping, AdamW; without embedding table and head",
-    "inference": "forward pass to all states, orthogonal maps made before; without embedding table and head",
+    "inference": "forward pass to all states, orthogonal maps made before; without embedding table and head; under "
+    "bf16 the encoders have fp32 weights and autocast, as in recur predict, and the peers bf16 weights, which is faster",
 }
 
 
