@@ -24,6 +24,7 @@ FLOORS = [
     {"ops"},
 ]
 EVERYWHERE = {
+    "allocator",
     "cache",
     "distributed",
     "errors",

@@ -7,8 +7,21 @@ if sys.platform == "win32":
     sys.exit(2)
 
 # The order of the imports is that of the commands in the help.
-from recurcli.cli import training, tune, evaluate, compare, predict, export, check, presets  # isort: skip
+from recurcli.cli import training, tune, evaluate, compare, predict, export, check, bench, presets  # isort: skip
 from recurcli.cli.app import app
 from recurcli.cli.process import main, run
 
-__all__ = ["app", "check", "compare", "evaluate", "export", "main", "predict", "presets", "run", "training", "tune"]
+__all__ = [
+    "app",
+    "bench",
+    "check",
+    "compare",
+    "evaluate",
+    "export",
+    "main",
+    "predict",
+    "presets",
+    "run",
+    "training",
+    "tune",
+]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import app, example
 from recurcli.cli.options import (
     BatchSize,
@@ -175,6 +176,7 @@ def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]"
 
     if repeats_finished_run(request, section):
         return repeat_finished_run(request)
+    keep_freed_memory()
     if section == "pretraining":
         from recurcli.commands.pretrain import pretrain as pretrain_command
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import app, example
 from recurcli.cli.options import (
     Data,
@@ -74,6 +75,7 @@ def tune(
     from recurcli.commands.tuning.request import TuningRequest
     from recurcli.display import progress, tables, tuning
 
+    keep_freed_memory()
     given = {"encoding": encoding, "seed": seed, **named_files(data, train=train, dev=dev)}
     overrides = overrides_of("finetuning", settings or [], given)
     request = TuningRequest(

@@ -11,6 +11,7 @@ OTHER_COMMANDS = {
     **dict.fromkeys(("evaluate", "test", "score"), "eval"),
     **dict.fromkeys(("infer", "inference", "label"), "predict"),
     **dict.fromkeys(("validate", "lint"), "check"),
+    **dict.fromkeys(("benchmark", "speed", "profile"), "bench"),
     **dict.fromkeys(("preset", "list", "show", "config"), "presets"),
 }
 """Maps the name of a command in other tools to ours."""

@@ -3,12 +3,12 @@
 from typing import TypeVar, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from recurcli.encoders.config import BiLSTMConfig
 from recurcli.encoders.encoder import Encoder
+from recurcli.layers.dropout import dropout
 
 States = TypeVar("States", Tensor, PackedSequence)
 
@@ -51,8 +51,8 @@ class BiLSTM(Encoder):
 
     def _dropped(self, states: States) -> States:
         if isinstance(states, PackedSequence):
-            return states._replace(data=F.dropout(states.data, self.dropout, self.training))
-        return F.dropout(states, self.dropout, self.training)
+            return states._replace(data=dropout(states.data, self.dropout, self.training))
+        return dropout(states, self.dropout, self.training)
 
 
 def onnx_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from recurcli.encoders.config import BlockConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers.attention import SelfAttention
+from recurcli.layers.dropout import Dropout
 from recurcli.layers.feed_forward import FeedForward
 from recurcli.layers.positions import sinusoidal_positions
 
@@ -29,7 +30,7 @@ class PostNormLayer(nn.Module):
             config.hidden_size, config.inner_size, config.activation, config.feed_forward_dropout
         )
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, h: Tensor, mask: Tensor | None) -> Tensor:
         h = self.attention_norm(h + self.dropout(self.attention(h, mask)))
@@ -50,7 +51,7 @@ class BlockEncoder(Encoder):
 
     def __init__(self, config: BlockConfig, layer: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layer() for _ in range(config.num_layers))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import Gate, GatedStarSaberConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
+from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.ops.attention import attention_weights, directional_attention
 from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
@@ -45,7 +46,7 @@ class GatedStarSaberLayer(nn.Module):
         self.future = nn.Parameter(torch.empty(attended * size, size))
         self.input = nn.Parameter(torch.empty((1 + gates) * size, size))
         self.gate = nn.Parameter(torch.empty(gates * size, size)) if config.gate == "gru_light" else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return h' and s'. h, s and x are (B, T, D); s is the cell state of lstm, which gru and gru_light do not change."""

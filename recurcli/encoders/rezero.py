@@ -12,6 +12,7 @@ from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import ReZeroConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import MultiheadAttention
+from recurcli.layers.dropout import Dropout
 from recurcli.layers.feed_forward import FeedForward
 
 
@@ -27,7 +28,7 @@ class ReZeroLayer(nn.Module):
             config.hidden_size, config.inner_size, config.activation, config.feed_forward_dropout
         )
         self.alpha = nn.Parameter(torch.tensor(config.alpha_init))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, h: Tensor, mask: Tensor | None) -> Tensor:
         h = h + self.alpha * self.dropout(self.attention(h, mask))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from recurcli.encoders.config import StarSaberConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers.cached import compute_dtype
+from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
 from recurcli.ops.attention import attention_weights, directional_attention_
@@ -40,7 +41,7 @@ class StarSaberLayer(nn.Module):
         self.input = nn.Parameter(torch.empty(size, size)) if config.direct_path else None
         self.bias = nn.Parameter(torch.zeros(size)) if config.bias else None
         self.alpha = None if config.tied else nn.Parameter(torch.tensor(config.alpha_init))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def __getattr__(self, name: str) -> Any:
         # The parameter is registered once, because safetensors refuses two names for one tensor.

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import RandomTransJectConfig, TransJectConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
+from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.orthogonal import orthogonal_matrices
 from recurcli.ops.orthogonal import orthogonal
@@ -103,7 +104,7 @@ class TransJectLayer(nn.Module):
         self.alpha = nn.Parameter(torch.zeros(()))
         self.importance = nn.Parameter(normal_(torch.empty(hidden_size), std=hidden_size**-0.5))
         self.bias = nn.Parameter(torch.zeros(num_experts))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, h: Tensor, s: Tensor, matrices: Tensor, real: Tensor | None) -> Tensor:
         """Return h' (B, T, D) from h (B, T, D), s (S, D) and `matrices`, the orthogonal matrices of `raw`."""

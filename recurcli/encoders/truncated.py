@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
 from recurcli.encoders.encoder import Encoder
+from recurcli.layers.dropout import Dropout
 from recurcli.ops.stable import clip_singular_values, project_lstm
 from recurcli.ops.windowed import Cell, State, full_recurrence, reversed_sequences, windowed_recurrence
 
@@ -117,7 +118,7 @@ class TruncatedRNN(Encoder):
         self.config = config
         self.export_obstacle = export_obstacle(config)
         self.layers = build_layers(config, RNNCell)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.project_()
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -143,7 +144,7 @@ class TruncatedLSTM(Encoder):
         self.layers = build_layers(
             config, partial(LSTMCell, forget_bound=config.forget_bound if config.stable else 1.0)
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.project_()
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recurcli.layers.dropout import dropout
+from recurcli.ops.attention import attention_weights
+
 
 def key_mask(mask: Tensor | None) -> Tensor | None:
     """`mask` (B, T) as SDPA's `attn_mask` (B, 1, 1, T); a row with no real token keeps all, to stay finite."""
@@ -27,6 +30,13 @@ def softmax_weights(query: Tensor, key: Tensor, mask: Tensor | None, *, causal: 
     if attn_mask is not None:
         logits = logits.masked_fill(~attn_mask, torch.finfo(logits.dtype).min)
     return logits.softmax(dim=-1)
+
+
+def _is_short(query: Tensor) -> bool:
+    """Whether gradients with explicit weights take less time: measured with 4 heads of 64 on a CPU with AVX512-BF16."""
+    if not query.requires_grad or query.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return query.shape[2] <= (512 if query.dtype == torch.bfloat16 else 128)
 
 
 class SelfAttention(nn.Module):
@@ -63,15 +73,23 @@ class SelfAttention(nn.Module):
 
 
 class MultiheadAttention(SelfAttention):
-    """Softmax attention; dropout acts on the attention weights."""
+    """Softmax attention; dropout acts on the attention weights.
+
+    Short texts are trained with explicit weights (B, H, T, T) on a CPU, because the backward pass of SDPA takes longer there.
+    """
 
     def __init__(self, hidden_size: int, num_heads: int, head_size: int, dropout: float) -> None:
         super().__init__(hidden_size, num_heads, head_size)
         self.dropout = dropout
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask(mask), dropout_p=dropout)
+        if _is_short(query):
+            heads = None if mask is None else mask.repeat_interleave(query.shape[1], dim=0)  # (B·H, T)
+            weights = attention_weights(query.flatten(0, 1), key.flatten(0, 1), heads)
+            mixed = torch.bmm(dropout(weights, self.dropout, self.training), value.flatten(0, 1))
+            return mixed.view(query.shape)
+        p = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask(mask), dropout_p=p)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
         query, key, _ = self.project(x)

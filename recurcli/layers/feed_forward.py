@@ -6,6 +6,8 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recurcli.layers.dropout import Dropout
+
 Activation = Literal["gelu", "relu"]
 
 
@@ -16,7 +18,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(hidden_size, inner_size)
         self.activation: Callable[[Tensor], Tensor] = F.gelu if activation == "gelu" else F.relu
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.outer = nn.Linear(inner_size, hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.layers.cached import CachedMap
+from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
 from recurcli.model.config import NgramEmbeddingConfig
@@ -79,7 +80,7 @@ class TokenEmbedding(nn.Module):
         self.ngrams = (
             None if ngrams is None else NgramEmbedding(hidden_size, ngrams.lengths, ngrams.buckets, ngrams.dropout)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the embeddings: ids (B, T) -> (B, T, D)."""

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recurcli.layers.dropout import Dropout
+
 _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 950706376, 742938285
 """Multipliers modulo 2^31 - 1 (Fishman & Moore, SIAM J. Sci. Stat. Comput., 1986)."""
@@ -41,7 +43,7 @@ class NgramEmbedding(nn.Module):
         super().__init__()
         self.lengths = tuple(lengths)
         self.table = nn.Parameter(torch.zeros(buckets, hidden_size))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the sums: ids (B, T) -> (B, T, D)."""

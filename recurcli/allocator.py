@@ -1,0 +1,26 @@
+"""The C library's allocator: a process that makes tensors of the same sizes again and again keeps what it frees."""
+
+import sys
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+"""Parameters of glibc's mallopt (malloc.h)."""
+TOP_PAD = 64 << 20
+"""Bytes by which the heap grows at a time."""
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep freed memory in this process, in place of returning each large block to the system; else do nothing.
+
+    Each returned block costs page faults when the next step asks for it again: a step of pre-training (StarSaber 4 x 256,
+    batches of 64 rows) takes 0.8 of its time without them. Environment variables such as MALLOC_MMAP_MAX_ are overruled.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library, such as musl
+        return
+    for parameter, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, TOP_PAD)):
+        mallopt(ctypes.c_int(parameter), ctypes.c_int(value))

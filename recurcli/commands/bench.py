@@ -1,0 +1,89 @@
+"""`recur bench`: speed and peak memory of encoders beside torch's TransformerEncoder and Hugging Face's BERT."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any, Literal, cast
+
+import torch
+
+from recurcli.commands.benchmark.candidates import Candidate, Shape, encoder_candidates, shapes
+from recurcli.commands.benchmark.measure import measure, one_thread
+from recurcli.commands.benchmark.peers import has_transformers, peer_candidates
+from recurcli.commands.benchmark.request import BenchRequest, Setting
+from recurcli.commands.benchmark.workload import INCLUDED
+from recurcli.events import Finished, Note
+from recurcli.model.device import Precision, choose_device, choose_precision
+
+
+def bench(request: BenchRequest) -> Iterator[Note | Finished]:
+    """Measure each setting of the request; yields notes and the result.
+
+    Raises UsageError for an unknown encoder, preset or device, and if an encoder cannot have a width, a depth or a dropout,
+    before anything is measured.
+    """
+    device = choose_device(request.device)
+    found: dict[Shape, list[Candidate]] = {}
+    for shape in shapes(request):
+        found[shape] = encoder_candidates(request, shape)
+        found[shape] += peer_candidates(request, shape) if request.peers else []
+    if request.peers and not has_transformers():
+        yield Note("transformers is not installed, so Hugging Face's BERT is no peer: pip install transformers")
+    yield from _note_on_attention_dropout(request, next(iter(found.values())))
+    settings = list(_settings(request, list(found), device))
+    results = []
+    with one_thread():
+        for number, (shape, setting) in enumerate(settings, 1):
+            yield Note(f"{number} of {len(settings)}: {in_words(setting.to_json())}")
+            results.append(measure(setting, found[shape], request.rounds, device))
+            for out in results[-1]["left_out"]:
+                yield Note(f"{out['name']}, {in_words(setting.to_json())}: left out: {out['reason']}", "warning")
+    yield Finished(
+        {
+            "machine": _machine(device),
+            "clock": "CUDA events" if device.type == "cuda" else "CPU time",
+            "rounds": request.rounds,
+            "dropout": next(iter(found)).dropout,
+            "attention_dropout": request.attention_dropout,
+            "match_parameters": request.match,
+            "included": {mode: INCLUDED[mode] for mode in request.modes},
+            "settings": results,
+        }
+    )
+
+
+def in_words(setting: dict[str, Any]) -> str:
+    """Return what all candidates of a setting have in common."""
+    layers = f"{setting['num_layers']} layer{'' if setting['num_layers'] == 1 else 's'}"
+    width = "" if setting["hidden_size"] is None else f" of {setting['hidden_size']}"
+    return (
+        f"{setting['mode']}, {setting['precision']}, {layers}{width}, B {setting['batch_size']}, T {setting['length']}"
+    )
+
+
+def _settings(request: BenchRequest, every: list[Shape], device: torch.device) -> Iterator[tuple[Shape, Setting]]:
+    precisions = dict.fromkeys(choose_precision(cast(Precision, name), device) for name in request.precisions)
+    for mode, precision, shape, rows, length in itertools.product(
+        request.modes, precisions, every, request.batch_sizes, request.lengths
+    ):
+        kind = cast(Literal["training", "inference"], mode)
+        yield shape, Setting(kind, precision, shape.hidden_size, shape.num_layers, rows, length)
+
+
+def _note_on_attention_dropout(request: BenchRequest, candidates: list[Candidate]) -> Iterator[Note]:
+    without = [candidate.name for candidate in candidates if not candidate.attention_dropout]
+    if request.attention_dropout and without:
+        verb = "has" if len(without) == 1 else "have"
+        yield Note(f"{', '.join(without)} {verb} no dropout on attention weights, so the others do more", "warning")
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    """Return the facts about the machine that explain a time."""
+    gpu = device.type == "cuda"
+    return {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if gpu else f"cpu ({torch.backends.cpu.get_cpu_capability()})",
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "load_average": round(os.getloadavg()[0], 2),
+    }

@@ -1,0 +1,104 @@
+"""What `recur bench` measures: encoders of equal width or of equal size, and their peers."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from recurcli.commands.benchmark.request import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
+from recurcli.encoders import ENCODERS, Encoder, build_encoder, encoder_class
+from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.model.sizing import encoder_parameters
+from recurcli.preset import ResolvedPreset, compose, preset_names
+from recurcli.preset.matching import match_parameters
+from recurcli.validation import InvalidConfig
+
+
+class Candidate(NamedTuple):
+    """An encoder to measure, or a peer."""
+
+    name: str
+    hidden_size: int
+    num_layers: int | None
+    """The depth; None: the tied form, which has one layer."""
+    parameters: int
+    """Parameters of the layers."""
+    build: Callable[[int], Encoder]
+    """Returns the encoder with random initial weights, for texts of at most the given length."""
+    attention_dropout: bool
+    """Whether it has dropout on attention weights."""
+    family: str | None = None
+    """Peers of one family are one model in several forms, the best of which counts; None: no peer."""
+
+
+class Shape(NamedTuple):
+    """Width and depth of all candidates of a setting, and their dropout."""
+
+    hidden_size: int | None
+    """The width; None: each candidate has its own (`--match-parameters`)."""
+    num_layers: int
+    dropout: float
+
+
+def shapes(request: BenchRequest) -> Iterator[Shape]:
+    """Yield each combination of width and depth; those and the dropout that no option says are the preset's."""
+    encoder = compose(request.preset).preset.encoder if request.preset is not None else {}
+    own: dict[str, Any] = {"hidden_size": HIDDEN_SIZE, "num_layers": LAYERS, "dropout": DROPOUT}
+    own |= {key: encoder[key] for key in own if encoder.get(key) is not None}
+    dropout = own["dropout"] if request.dropout is None else request.dropout
+    widths = (None,) if request.match is not None else request.hidden_sizes or (own["hidden_size"],)
+    for width in widths:
+        for depth in request.layers or (own["num_layers"],):
+            yield Shape(width, depth, dropout)
+
+
+def encoder_candidates(request: BenchRequest, shape: Shape) -> list[Candidate]:
+    """Return the preset's encoder, by the preset's name, and the named encoders.
+
+    Raises UsageError for an unknown name, and if an encoder cannot have the shape.
+    """
+    known = preset_names()["encoders"]
+    names = request.encoders or ([] if request.preset is not None else known)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no encoder '{escaped(name)}'" + did_you_mean(name, known))
+    made = []
+    if request.preset is not None:
+        own = compose(request.preset)
+        name, encoder = f"{own.name} (preset)" if own.name in names else own.name, own.preset.encoder
+        made = [_candidate(name, request.preset, encoder["name"], request, shape, tied=encoder.get("tied", False))]
+    return made + [_candidate(name, f"{name}-custom", name, request, shape) for name in names]
+
+
+def _candidate(
+    name: str, preset: str, encoder: str, request: BenchRequest, shape: Shape, *, tied: bool = False
+) -> Candidate:
+    asked: dict[str, tuple[str, Any]] = {
+        "hidden_size": ("--hidden-size", shape.hidden_size),
+        "num_layers": ("--layers", None if tied else shape.num_layers),
+        "dropout": ("--dropout", shape.dropout),
+        "attention_dropout": ("--attention-dropout", request.attention_dropout),
+        "feed_forward_dropout": ("recur bench", 0.0),  # the peers have none either
+    }
+    kind = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
+    keys = {field.name for field in dataclasses.fields(kind)}
+    given = {f"encoder.{key}": of for key, of in asked.items() if key in keys and of[1] is not None}
+    resolved = compose(preset, overrides=given)
+    if request.match is not None:
+        resolved, _ = match_parameters(resolved, request.match)
+    config = resolved.preset.encoder
+    return Candidate(
+        name,
+        config["hidden_size"],
+        config.get("num_layers"),
+        _count(resolved),
+        lambda length: build_encoder(config),
+        "attention_dropout" in keys,
+    )
+
+
+def _count(resolved: ResolvedPreset) -> int:
+    """Return the number of parameters of the encoder. Raises UsageError with the option whose value it cannot have."""
+    try:
+        return encoder_parameters(resolved.preset.encoder)
+    except InvalidConfig as fault:
+        raise resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason)) from None

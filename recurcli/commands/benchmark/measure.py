@@ -1,0 +1,158 @@
+"""Times the candidates of one setting against each other: interleaved rounds, medians, quartiles, ratios to the peers."""
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from recurcli.commands.benchmark.candidates import Candidate
+from recurcli.commands.benchmark.memory import SHARE, MemoryMeter, available_memory, estimated_peak
+from recurcli.commands.benchmark.request import Setting
+from recurcli.commands.benchmark.workload import Workload
+
+LEAST_SECONDS, MOST_STEPS = 0.1, 50
+"""A turn of a candidate takes as many steps as fill this time, so that a short step is not lost in the clock's noise."""
+
+
+def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, device: torch.device) -> dict[str, Any]:
+    """Return the setting with the results of its candidates, and those that were left out with the reason."""
+    works: dict[str, Workload] = {}
+    peaks: dict[str, int] = {}
+    left_out = []
+    for candidate in candidates:
+        work, peak, reason = _prepare(candidate, setting, device)
+        if work is None:
+            left_out.append({"name": candidate.name, "reason": reason})
+        else:
+            works[candidate.name], peaks[candidate.name] = work, peak
+    steps = {name: _steps_a_turn(seconds_of(work.step, 1, device)) for name, work in works.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds):
+        for name in order(list(works), number):
+            seconds[name].append(seconds_of(works[name].step, steps[name], device) / steps[name])
+    works.clear()
+    release(device)
+    results: list[dict[str, Any]] = []
+    for candidate in candidates:
+        if candidate.name in seconds:
+            results.append(_result(candidate, setting, seconds[candidate.name]))
+            results[-1] |= {"steps_per_round": steps[candidate.name], "peak_memory_bytes": peaks[candidate.name]}
+    return {**setting.to_json(), **compare(results), "left_out": left_out}
+
+
+def order(names: Sequence[str], number: int) -> list[str]:
+    """Return the order of round `number`: each round starts with the next name, so that none always follows the same load."""
+    first = number % len(names) if names else 0
+    return [*names[first:], *names[:first]]
+
+
+def seconds_of(step: Callable[[], None], count: int, device: torch.device) -> float:
+    """Return the time of `count` steps: CPU time of the process or, on a GPU, the time between two of its events."""
+    if device.type == "cuda":
+        started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(device)
+        started.record(torch.cuda.current_stream(device))
+        for _ in range(count):
+            step()
+        ended.record(torch.cuda.current_stream(device))
+        torch.cuda.synchronize(device)
+        return started.elapsed_time(ended) / 1000
+    begun = time.process_time()
+    for _ in range(count):
+        step()
+    return time.process_time() - begun
+
+
+def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the results with their ratios of tokens/s: to each family's best form, and to the best peer of all.
+
+    Without peers the ratios are empty, and `best_peer` and each `ratio` are None.
+    """
+    best: dict[str, dict[str, Any]] = {}
+    for result in results:
+        family = result["family"]
+        if (
+            family is not None
+            and result["tokens_per_second"] > best.get(family, {"tokens_per_second": 0.0})["tokens_per_second"]
+        ):
+            best[family] = result
+    peer = max(best.values(), key=lambda result: result["tokens_per_second"], default=None)
+
+    def ratio(result: dict[str, Any], other: dict[str, Any]) -> float:
+        return result["tokens_per_second"] / other["tokens_per_second"]
+
+    compared = [
+        {
+            **result,
+            "ratio": None if peer is None else ratio(result, peer),
+            "ratios": {family: ratio(result, other) for family, other in best.items()},
+        }
+        for result in results
+    ]
+    return {"best_peer": None if peer is None else peer["name"], "candidates": compared}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread within the block: CPU time would count the waiting of others."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def release(device: torch.device) -> None:
+    """Give the memory of earlier candidates back."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tuple[Workload | None, int, str]:
+    """Return the candidate warmed up at the setting, and its peak memory in bytes; else None and why it is left out."""
+    limit = round(SHARE * available_memory(device))
+    meter = MemoryMeter(device)
+    made: list[Workload] = []
+    try:
+        meter.peak(lambda: made.append(Workload(candidate, setting, device)))
+        (work,) = made
+        needed = estimated_peak(work, meter, setting, limit)
+        if needed > limit:
+            return None, 0, f"it needs about {needed / 1e9:,.1f} GB, and {limit / 1e9:,.1f} GB may be taken"
+        peak = meter.peak(lambda: work.step_at(setting.batch_size, setting.length))
+    except (MemoryError, RuntimeError) as error:
+        if not _is_lack_of_memory(error):
+            raise
+        return None, 0, "the memory is full"
+    return work, peak, ""
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    words = str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in words
+
+
+def _steps_a_turn(seconds: float) -> int:
+    return min(MOST_STEPS, max(1, math.ceil(LEAST_SECONDS / max(seconds, 1e-9))))
+
+
+def _result(candidate: Candidate, setting: Setting, seconds: Sequence[float]) -> dict[str, Any]:
+    low, middle, high = (float(value) for value in np.quantile(seconds, (0.25, 0.5, 0.75)))
+    return {
+        "name": candidate.name,
+        "family": candidate.family,
+        "hidden_size": candidate.hidden_size,
+        "num_layers": candidate.num_layers,
+        "parameters": candidate.parameters,
+        "tokens_per_second": setting.batch_size * setting.length / middle,
+        "seconds_per_step": middle,
+        "interquartile_range": high - low,
+        "rounds": list(seconds),
+    }

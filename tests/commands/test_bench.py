@@ -1,0 +1,320 @@
+"""`recur bench`: what its numbers are made of, whom it compares, and what it refuses or leaves out."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from recurcli.commands.bench import bench
+from recurcli.commands.benchmark import measure as measuring
+from recurcli.commands.benchmark import memory, peers
+from recurcli.commands.benchmark.candidates import Candidate, Shape, encoder_candidates, shapes
+from recurcli.commands.benchmark.memory import MemoryMeter, estimated_peak
+from recurcli.commands.benchmark.request import BenchRequest, Setting
+from recurcli.commands.benchmark.workload import Workload
+from recurcli.display.benchmark_plot import draw_benchmark
+from recurcli.events import Finished, Note
+
+Recur = Callable[..., tuple[int, str, str]]
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (16,),
+    "layers": (1,),
+    "precisions": ("fp32",),
+    "batch_sizes": (2,),
+    "rounds": 3,
+}
+OPTIONS = ["--hidden-size", "16", "--layers", "1", "--batch-size", "2", "--rounds", "2", "--precision", "fp32"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_turns() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "LEAST_SECONDS", 1e-3)
+        yield
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    """Two encoders beside torch's at two lengths."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers, "find_spec", lambda name: None)
+        return finished(BenchRequest(("starsaber", "transject"), lengths=(8, 16), **SMALL))
+
+
+def finished(request: BenchRequest) -> dict[str, Any]:
+    *_, last = bench(request)
+    assert isinstance(last, Finished)
+    return last.result
+
+
+def candidate(name: str, **more: Any) -> Candidate:
+    request = BenchRequest((name,), **{**SMALL, **more})
+    return encoder_candidates(request, next(iter(shapes(request))))[0]
+
+
+def setting(mode: Any = "training", rows: int = 2, length: int = 8) -> Setting:
+    return Setting(mode, "fp32", 16, 1, rows, length)
+
+
+def test_tokens_a_second_times_the_median_time_are_the_tokens_of_a_step(result: dict[str, Any]) -> None:
+    assert [(each["mode"], each["length"]) for each in result["settings"]] == [
+        (mode, length) for mode in ("training", "inference") for length in (8, 16)
+    ]
+    for each in result["settings"]:
+        assert each["tokens"] == 2 * each["length"]
+        for one in each["candidates"]:
+            assert len(one["rounds"]) == result["rounds"] == 3
+            assert one["seconds_per_step"] == median(one["rounds"]) > 0
+            assert one["tokens_per_second"] * one["seconds_per_step"] == pytest.approx(each["tokens"])
+            low, high = np.quantile(one["rounds"], (0.25, 0.75))
+            assert one["interquartile_range"] == pytest.approx(high - low)
+
+
+def test_a_ratio_is_that_of_tokens_a_second_to_the_best_peer(result: dict[str, Any]) -> None:
+    for each in result["settings"]:
+        assert [one["name"] for one in each["candidates"]] == ["starsaber", "transject", "torch Transformer"]
+        speed = {one["name"]: one["tokens_per_second"] for one in each["candidates"]}
+        assert each["best_peer"] == "torch Transformer"
+        for one in each["candidates"]:
+            assert one["ratio"] == one["ratios"]["torch"] == speed[one["name"]] / speed["torch Transformer"]
+
+
+def test_of_the_forms_of_a_peer_the_best_one_counts() -> None:
+    rates = [("a", None, 30.0), ("t", "torch", 20.0), ("eager", "BERT", 10.0), ("sdpa", "BERT", 15.0)]
+    results = [{"name": name, "family": family, "tokens_per_second": rate} for name, family, rate in rates]
+    compared = measuring.compare(results)
+    assert compared["best_peer"] == "t"
+    assert [one["ratio"] for one in compared["candidates"]] == [1.5, 1.0, 0.5, 0.75]
+    assert [one["ratios"]["BERT"] for one in compared["candidates"]] == [2.0, 20 / 15, 10 / 15, 1.0]
+    alone = measuring.compare(results[:1])
+    assert (alone["best_peer"], alone["candidates"][0]["ratio"], alone["candidates"][0]["ratios"]) == (None, None, {})
+
+
+def test_each_candidate_has_one_turn_a_round_and_each_round_starts_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns: list[str] = []
+
+    def record(step: Any, count: int, device: torch.device) -> float:
+        turns.append(type(step.__self__.model).__name__)
+        return 1.0
+
+    monkeypatch.setattr(measuring, "seconds_of", record)
+    names = ("starsaber", "rezero", "bilstm")
+    measuring.measure(setting("inference"), [candidate(name) for name in names], rounds=3, device=CPU)
+    a, b, c = "StarSaber", "ReZero", "BiLSTM"
+    assert turns[3:] == [a, b, c, b, c, a, c, a, b]  # the first three are a step each, to count those of a turn
+
+
+def test_the_meter_counts_what_lives_at_one_time() -> None:
+    meter, kept = MemoryMeter(CPU), []
+
+    def work() -> None:
+        kept.append(torch.zeros(1000))
+        for _ in range(3):
+            torch.zeros(2000)
+
+    assert meter.peak(work) == 3000 * 4
+    assert meter.live == 1000 * 4
+    assert meter.peak(lambda: torch.zeros(10)) == 1010 * 4
+
+
+def test_training_holds_weights_gradients_and_both_moments(result: dict[str, Any]) -> None:
+    training, inference = result["settings"][1], result["settings"][3]
+    for one, other in zip(training["candidates"], inference["candidates"], strict=True):
+        weights = 4 * one["parameters"]
+        assert one["peak_memory_bytes"] > 4 * weights
+        assert weights < other["peak_memory_bytes"] < one["peak_memory_bytes"]
+
+
+def test_the_estimate_is_near_the_peak() -> None:
+    wanted = setting(rows=4, length=200)
+    work, meter = Workload(candidate("transformer"), wanted, CPU), MemoryMeter(CPU)
+    estimate = estimated_peak(work, meter, wanted, limit=1 << 40)
+    peak = meter.peak(lambda: work.step_at(4, 200))
+    assert 0.85 * peak < estimate < 1.3 * peak
+    assert estimated_peak(work, meter, wanted, limit=1000) > 1000
+
+
+def test_what_does_not_fit_is_left_out_with_a_note(recur: Recur, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "available_memory", lambda device: 100_000)
+    line = ["bench", "starsaber", "transformer", "--no-peers", "--mode", "training", "--length", "8,256", *OPTIONS]
+    code, out, err = recur(*line)
+    assert code == 0, err
+    assert "warning: transformer, training, fp32, 1 layer of 16, B 2, T 256: left out: it needs about" in err
+    assert "starsaber" in out.partition("T 256")[0] and "  transformer: left out" in out.partition("T 256")[2]
+
+
+def test_a_failure_that_is_no_lack_of_memory_is_not_hidden() -> None:
+    broken = candidate("starsaber")._replace(hidden_size=24)
+    with pytest.raises(RuntimeError):
+        measuring.measure(setting(), [broken], rounds=1, device=CPU)
+
+
+def test_available_memory_is_that_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:   7 kB\n")
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    assert memory.available_memory(CPU) == 7 * 1024
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "absent")
+    assert memory.available_memory(CPU) > 1 << 28
+
+
+def test_json_has_settings_candidates_and_what_was_included(recur: Recur) -> None:
+    line = ["bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "8", "--json", *OPTIONS]
+    code, out, err = recur(*line)
+    assert code == 0, err
+    assert "1 of 1: inference, fp32, 1 layer of 16, B 2, T 8" in err
+    found = json.loads(out)
+    assert found.keys() == {
+        *("machine", "clock", "rounds", "dropout", "attention_dropout", "match_parameters", "included", "settings")
+    }
+    assert (found["clock"], found["dropout"], found["machine"]["threads"]) == ("CPU time", 0.1, 1)
+    (each,) = found["settings"]
+    facts = {key: each[key] for key in ("mode", "precision", "hidden_size", "num_layers", "batch_size", "length")}
+    assert facts == vars(setting("inference"))
+    assert (each["best_peer"], each["left_out"]) == (None, [])
+    (one,) = each["candidates"]
+    assert one.keys() == {
+        *("name", "family", "hidden_size", "num_layers", "parameters", "tokens_per_second", "seconds_per_step"),
+        *("interquartile_range", "rounds", "steps_per_round", "peak_memory_bytes", "ratio", "ratios"),
+    }
+    before = torch.get_num_threads()
+    assert recur(*line, "--quiet")[2] == "" and torch.get_num_threads() == before
+
+
+def test_without_transformers_torch_is_the_only_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    events = list(bench(BenchRequest(("starsaber",), lengths=(8,), modes=("inference",), **SMALL)))
+    notes = [event.text for event in events if isinstance(event, Note)]
+    assert "transformers is not installed" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["starsber"], "no encoder 'starsber'; did you mean 'starsaber'?"),
+        (["--precision", "fp16"], "--precision: no 'fp16'; did you mean 'bf16'?"),
+        (["--mode", "train"], "--mode: no 'train'; did you mean 'training'?"),
+        (["--length", "32,0"], "--length: '0' is not a whole number from 1 to"),
+        (["--layers", "4.5"], "--layers: '4.5' is not a whole number"),
+        (["rsa", "--hidden-size", "20"], "--hidden-size: encoder.hidden_size: 20 is not a multiple of num_heads 8"),
+        (["--dropout", "1"], "--dropout: must be at least 0 and below 1, not 1.0"),
+        (["--match-parameters", "3M", "--hidden-size", "64"], "excludes --hidden-size"),
+        (["--match-parameters", "10", "rsa"], "so 10 cannot be reached"),
+        (["--preset", "rsa-tnws"], "did you mean 'rsa-tnews'?"),
+        (["--plot", "speed.gif"], "speed.gif: a plot ends in one of .png, .svg, .pdf"),
+        (["--device", "tpu"], "device 'tpu' is unknown"),
+        (["--rounds", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(recur: Recur, arguments: list[str], reason: str) -> None:
+    code, out, err = recur("bench", *arguments)
+    assert (code, out) == (2, "")
+    assert reason in err and err.count("\n") == 1
+
+
+def test_matched_candidates_have_as_many_parameters_and_their_own_width() -> None:
+    request = BenchRequest(("starsaber", "transformer"), layers=(2,), match="rsa-tnews")
+    (shape,) = shapes(request)
+    assert (shape.hidden_size, shape.num_layers) == (None, 2)
+    found = [*encoder_candidates(request, shape), *peers.peer_candidates(request, shape)]
+    assert all(one.parameters == pytest.approx(3_160_000, rel=0.03) for one in found)
+    width = {one.name: one.hidden_size for one in found}
+    assert width["starsaber"] > width["transformer"] == width["torch Transformer"]
+
+
+def test_a_preset_brings_its_settings_and_its_size(tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    text = "extends: starsaber-custom\nencoder: {hidden_size: 24, num_layers: 3, position: sinusoidal, dropout: 0.3}\n"
+    preset.write_text(text)
+    request = BenchRequest(("starsaber",), preset=str(preset))
+    (shape,) = shapes(request)
+    assert shape == Shape(24, 3, 0.3)
+    mine, plain = encoder_candidates(request, shape)
+    assert (mine.name, mine.num_layers, plain.hidden_size, plain.num_layers) == ("mine", 3, 24, 3)
+    assert mine.parameters < plain.parameters  # sinusoidal positions need fewer matrices
+    assert [one.name for one in encoder_candidates(BenchRequest(preset=str(preset)), shape)] == ["mine"]
+    (wider,) = shapes(BenchRequest(preset=str(preset), hidden_sizes=(32,), dropout=0.0))
+    assert wider == Shape(32, 3, 0.0)
+
+
+def test_the_peers_are_transformers_of_equal_size_and_dropout() -> None:
+    pytest.importorskip("transformers")
+    wanted = candidate("transformer")
+    x = torch.randn(2, 8, 16)
+    for dropout, attention_dropout in ((0.0, 0.0), (0.0, 0.5), (0.5, 0.0)):
+        request = BenchRequest(("transformer",), dropout=dropout, attention_dropout=attention_dropout, **SMALL)
+        (shape,) = shapes(request)
+        for peer in peers.peer_candidates(request, shape):
+            model = peer.build(8)
+            assert sum(p.numel() for p in model.layers.parameters()) == peer.parameters == wanted.parameters
+            same = torch.allclose(model.train()(x), model.eval()(x), atol=1e-5)
+            assert same == (dropout == attention_dropout == 0), peer.name
+    eager, sdpa = (peer for peer in peers.peer_candidates(request, shape) if peer.family == "BERT")
+    models = []
+    for peer in (eager, sdpa):
+        torch.manual_seed(1)
+        models.append(peer.build(8).eval())
+    assert torch.allclose(models[0](x), models[1](x), atol=1e-5)
+
+
+def test_encoders_without_attention_dropout_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    events = bench(BenchRequest(("starsaber", "rezero"), attention_dropout=0.1, **SMALL))
+    notes = [event for event, _ in zip(events, range(2), strict=False) if isinstance(event, Note)]
+    assert notes[1].text.startswith("starsaber has no dropout on attention weights")
+
+
+def test_the_plot_names_the_candidates_and_the_settings(result: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw_benchmark(result, tmp_path / "speed.svg")
+    drawn = (tmp_path / "speed.svg").read_text(encoding="utf-8")
+    for words in ("<svg", "starsaber", "torch Transformer", "training, fp32", "inference, fp32", "tokens/s"):
+        assert words in drawn
+
+
+def test_on_a_gpu_the_time_is_that_between_two_events_of_a_synchronised_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: object) -> None:
+            calls.append("record")
+
+        def elapsed_time(self, other: object) -> float:
+            return 250.0  # milliseconds
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: calls.append("synchronize"))
+    assert measuring.seconds_of(lambda: calls.append("step"), 2, torch.device("cuda")) == 0.25
+    assert calls == ["synchronize", "record", "step", "step", "record", "synchronize"]
+
+
+def test_on_a_gpu_the_peak_is_that_of_the_allocator_over_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated = {"now": 100, "peak": 100}
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocated["now"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: allocated["peak"])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: allocated.update(peak=allocated["now"]))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    meter = MemoryMeter(torch.device("cuda"))
+    assert meter.peak(lambda: allocated.update(now=130, peak=170)) == 70
+    assert meter.live == 30
+    assert meter.peak(lambda: None) == 30
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_is_timed_by_events_and_has_its_own_peak() -> None:
+    found = finished(BenchRequest(("starsaber",), lengths=(8,), device="cuda", **SMALL))
+    assert found["clock"] == "CUDA events"
+    for each in found["settings"]:
+        for one in each["candidates"]:
+            assert one["seconds_per_step"] > 0 and one["peak_memory_bytes"] > 4 * one["parameters"]

@@ -1,0 +1,30 @@
+"""A process keeps freed memory: blocks that are made again and again cost page faults once."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import resource
+import numpy as np
+from recurcli.allocator import keep_freed_memory
+
+if {kept}:
+    keep_freed_memory()
+for round in range(12):
+    if round == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(6_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_blocks_of_one_size_cost_page_faults_once() -> None:
+    faults = [
+        int(subprocess.run([sys.executable, "-c", SCRIPT.format(kept=kept)], capture_output=True, check=True).stdout)
+        for kept in (False, True)
+    ]
+    assert faults[1] < 100 < faults[0]
