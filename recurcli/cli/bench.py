@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import app, example
 from recurcli.cli.options import Debug, Device, Json, Quiet
 
@@ -102,6 +103,7 @@ def bench(
         benchmark_plot.require_plot(plot, overwrite=overwrite)
     for variable, value in {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}.items():
         os.environ.setdefault(variable, value)  # read with `import torch`: else its profiler writes to stderr
+    keep_freed_memory()  # as in a training
     from recurcli.commands.bench import bench as command
     from recurcli.display import bench as display
     from recurcli.display import progress, tables
