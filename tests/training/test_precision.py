@@ -14,8 +14,12 @@ from ranks import run_ranks
 from small_runs import fingerprint
 from tiny_task import tiny
 
+from recurcli.commands.finetune import finetune
 from recurcli.commands.training.precision import FEWEST_STEPS, SECONDS, step_seconds, time_precisions
+from recurcli.commands.training.request import TrainingRequest
+from recurcli.events import Finished, Note
 from recurcli.model.device import choose_precision
+from recurcli.preset import compose
 from recurcli.training.fit import TrainingLoop
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -94,7 +98,7 @@ def test_the_timed_steps_leave_no_trace(kind: str) -> None:
     loop = training_loop(kind, max_steps=100, gradient_accumulation_steps=2)
     loop.model.float()
     before, state = weights(loop), torch.get_rng_state()
-    assert time_precisions(loop, step_seconds) is not None
+    assert time_precisions(loop) is not None
     assert torch.equal(torch.get_rng_state(), state)
     for name, tensor in loop.model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
@@ -137,6 +141,16 @@ def test_the_weights_are_those_of_the_precision_given_by_hand(recur: Recur, tiny
     code, out, err = recur(*finetuning(tiny_tnews, tmp_path / "dry", "auto"), "--dry-run", "--json")
     assert code == 0, err
     assert f"runtime.precision auto: {json.loads(out)['machine']['precision']}, " in err
+
+
+@has_bf16
+def test_a_training_that_must_repeat_times_nothing(tiny_tnews: Path, tmp_path: Path) -> None:
+    settings = [part for part in tiny(*LONG, "runtime.precision=auto") if part != "--set"]
+    resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=settings)
+    events = list(finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True, time_precision=False)))
+    assert not any("precision" in event.text for event in events if isinstance(event, Note))
+    (plan,) = (event.result for event in events if isinstance(event, Finished))
+    assert plan["machine"]["precision"] == "bf16", "what the hardware has"
 
 
 @has_bf16

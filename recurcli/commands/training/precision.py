@@ -58,10 +58,10 @@ class Timing:
         return f"{self.faster}, {speed} as fast as {other} here"
 
 
-def settle_precision(setup: TrainingSetup, timed: Timed | None = None) -> Generator[Note, None, TrainingSetup]:
+def settle_precision(setup: TrainingSetup) -> Generator[Note, None, TrainingSetup]:
     """Return `setup` with the precision of its training; yields a note on what was timed. A collective call.
 
-    Rank 0 decides for all ranks that have `auto`. `timed` returns the seconds of a step; None: `step_seconds`.
+    Rank 0 decides for all ranks that have `auto`.
     """
     request, loop, runtime = setup.request, setup.loop, setup.request.resolved.preset.runtime
     if request.dry_run and loop.ranks.world_size > 1:  # which are not connected
@@ -70,9 +70,9 @@ def settle_precision(setup: TrainingSetup, timed: Timed | None = None) -> Genera
     if auto and loop.ranks.is_main and loop.device.type == "cpu" and found == "bf16":
         if setup.status != "new" and (facts := stored_facts(RunDirectory(request.output).checkpoints)):
             found = "fp32" if facts.get("precision") == "fp32" else "bf16"
-        elif not runtime.compile:  # compiling for both takes longer than a timing may
+        elif request.time_precision and not runtime.compile:  # compiling for both takes longer than a timing may
             started = time.perf_counter()
-            if timing := time_precisions(loop, timed or step_seconds):
+            if timing := time_precisions(loop):
                 found = timing.faster
                 seconds = time.perf_counter() - started
                 yield Note(f"runtime.precision auto: {timing.in_words()} ({seconds:.1f} s of timing)")
@@ -80,11 +80,13 @@ def settle_precision(setup: TrainingSetup, timed: Timed | None = None) -> Genera
     return replace(setup, loop=replace(loop, precision=found)) if auto else setup
 
 
-def time_precisions(loop: TrainingLoop, timed: Timed) -> Timing | None:
+def time_precisions(loop: TrainingLoop, timed: Timed | None = None) -> Timing | None:
     """Time steps of `loop` on a typical batch in both precisions by turns; None: the training is too short for that.
 
-    The model is left without gradients, and torch's generator on the CPU as it was.
+    `timed` returns the seconds of a step; None: `step_seconds`. The model is left without gradients, and torch's generator on
+    the CPU as it was.
     """
+    timed = timed or step_seconds
     if loop.total_steps < FEWEST_STEPS:
         return None
     rows = _typical_batch(loop)[:: loop.ranks.world_size]
