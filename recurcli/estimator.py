@@ -83,7 +83,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]):
                 run = Path(folder) / "run"
                 init = None if self.init is None else Path(self.init)
-                self.result_ = self._train(TrainingRequest(resolved, run, init, splits=splits))
+                self.result_ = self._train(TrainingRequest(resolved, run, init, splits=splits, time_precision=False))
                 self._files = {name: (run / name).read_bytes() for name in CONTENTS if (run / name).is_file()}
             self.classes_ = targets.classes
             self._predictor = self._load()

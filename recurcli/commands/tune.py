@@ -134,7 +134,7 @@ def _train(
     overrides |= {key: ("--range", value) for key, value in settings.items()}
     resolved = request.compose(overrides)
     outcome: dict[str, Any] = {"state": "complete", "dev_metric": None, "evaluations": 0}
-    with contextlib.closing(finetune(TrainingRequest(resolved, run))) as events:
+    with contextlib.closing(finetune(TrainingRequest(resolved, run, time_precision=False))) as events:
         try:
             for event in events:
                 if isinstance(event, Note):

@@ -9,6 +9,7 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import UsageError, escaped
 
 Precision = Literal["auto", "fp32", "bf16"]
+SettledPrecision = Literal["fp32", "bf16"]
 
 
 def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
@@ -45,7 +46,7 @@ def _own_device(name: str, ranks: Ranks) -> torch.device:
     return torch.device("cuda", ranks.local_rank)
 
 
-def choose_precision(name: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
+def choose_precision(name: Precision, device: torch.device) -> SettledPrecision:
     """Return the precision; `auto` is bf16 if `device` multiplies bf16 in hardware, else fp32."""
     if name != "auto":
         return name

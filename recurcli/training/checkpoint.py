@@ -1,5 +1,6 @@
 """Checkpoints. Each is a folder that is written atomically; a resume loads the newest one whose manifest verifies."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
@@ -109,6 +110,16 @@ def newest_checkpoint(
     return None, []
 
 
+def stored_facts(folder: Path) -> Mapping[str, Any] | None:
+    """Return the facts that a resume from the newest checkpoint should match; None: no checkpoint can be read."""
+    for path in checkpoint_folders(folder):
+        with contextlib.suppress(ModelError, OSError):
+            _refuse_link(path)
+            verify_manifest(path, _REQUIRED)
+            return _read_state(path)[2]
+    return None
+
+
 def remove_newer_checkpoints(folder: Path, step: int) -> None:
     """Delete the checkpoints after `step`."""
     for path in checkpoint_folders(folder):
@@ -127,13 +138,7 @@ def _refuse_link(folder: Path) -> None:
 def _load(path: Path) -> Checkpoint:
     _refuse_link(path)
     listed = verify_manifest(path, _REQUIRED)
-    try:
-        stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
-        require_format(stored["format_version"], path)
-        state = parse_config(TrainingState, stored["state"])
-        must_match, should_match = dict(stored["must_match"]), dict(stored["should_match"])
-    except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
-        raise ModelError(f"{path / 'state.json'}: is damaged: {escaped(error)}") from None
+    state, must_match, should_match = _read_state(path)
     return Checkpoint(
         model=load_tensors(path / "model.safetensors"),
         optimizer=load_tensors(path / "optimizer.safetensors"),
@@ -142,3 +147,14 @@ def _load(path: Path) -> Checkpoint:
         must_match=must_match,
         should_match=should_match,
     )
+
+
+def _read_state(path: Path) -> tuple[TrainingState, dict[str, Any], dict[str, Any]]:
+    """Return the training state of the checkpoint `path`, `must_match` and `should_match`."""
+    try:
+        stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
+        require_format(stored["format_version"], path)
+        state = parse_config(TrainingState, stored["state"])
+        return state, dict(stored["must_match"]), dict(stored["should_match"])
+    except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
+        raise ModelError(f"{path / 'state.json'}: is damaged: {escaped(error)}") from None

@@ -165,7 +165,8 @@ class RuntimeConfig:
     device: str = "auto"
     """auto (CUDA if it is available, else cpu), cpu, cuda or cuda:N."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of the forward pass in training: bf16 is autocast, with weights in fp32. auto: bf16 if the hardware has it."""
+    """Precision of the forward pass in training: bf16 is autocast, with weights in fp32. auto: bf16 if the hardware has it;
+    on a CPU only if a few timed steps are faster in it."""
     threads: int | None = None
     """torch.set_num_threads; null = torch's default, or OMP_NUM_THREADS if it is set."""
     compile: bool = False

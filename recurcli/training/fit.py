@@ -7,7 +7,6 @@ run that restores those three is bit-identical to an uninterrupted run.
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from torch import nn
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
 from recurcli.events import Progress
+from recurcli.model.device import SettledPrecision, autocast
 from recurcli.model.models import Backbone
 from recurcli.tokens.batching import epoch_batches
 from recurcli.training.config import OptimizationConfig
@@ -95,7 +95,7 @@ class TrainingLoop:
     config: OptimizationConfig
     seed: int
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable
-    autocast: Callable[[], AbstractContextManager[object]] = nullcontext
+    precision: SettledPrecision = "fp32"
     evaluate: Callable[[], DevScore] | None = None
     """Evaluates the model on the dev rows; None where nothing is evaluated."""
     evaluate_every: int | None = None
@@ -174,7 +174,7 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("lr_factor", 1.0)
     model.train()
-    losses = _backward(loop, rows, generator)
+    losses = compute_gradients(loop, rows, generator)
     loss = losses.pop("loss")
     # Adagrad scales the rows of a sparse gradient by itself.
     clipped = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
@@ -196,7 +196,7 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
     state.tokens += int(loop.objective.lengths[rows].sum())
 
 
-def _backward(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
+def compute_gradients(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) -> dict[str, float]:
     """Compute the gradient of the batch of `rows`. Returns the total `loss` and each auxiliary loss.
 
     Each process builds the whole batch and computes its share of the rows. All divide by the weight of the whole batch, so
@@ -209,7 +209,7 @@ def _backward(loop: TrainingLoop, rows: np.ndarray, generator: torch.Generator) 
     for batch in (whole.share(ranks.rank, ranks.world_size) for whole in micro_batches):
         if not len(batch.ids):  # fewer rows than processes
             continue
-        with loop.autocast():
+        with autocast(loop.device, loop.precision):
             total, auxiliary = loop.objective.loss(model, batch, loop.device)
             share = len(batch.ids) / len(rows)
             loss = total / weight + share * sum(auxiliary.values(), torch.zeros((), device=loop.device))

@@ -16,10 +16,8 @@ from recurcli.commands.training.notes import checkpoint_bytes, matched_counts, p
 from recurcli.commands.training.request import COMMANDS
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.diagnostics.flops import forward_flops_per_token
-from recurcli.distributed.group import Ranks
 from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS
-from recurcli.model.device import choose_precision
 from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
 from recurcli.training.fit import TrainingLoop, TrainingState
@@ -43,7 +41,7 @@ def plan_of(setup: TrainingSetup) -> dict[str, Any]:
         "steps_per_epoch": loop.steps_per_epoch,
         "steps": loop.total_steps,
         "checkpoint_bytes": checkpoint_bytes(loop.model, setup.section),
-        "machine": machine_facts(loop.device, preset, loop.ranks),
+        "machine": machine_facts(loop, preset),
         "estimate": estimate(setup),
     }
 
@@ -83,7 +81,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         "checkpoints_kept": request.keep_checkpoints,
         "init": None if request.init is None else str(request.init.absolute()),
         "data": setup.data,
-        "machine": machine_facts(loop.device, preset, loop.ranks),
+        "machine": machine_facts(loop, preset),
         "versions": {
             "recurcli": __version__,
             "python": platform.python_version(),
@@ -172,14 +170,14 @@ def _test_lines(test: Mapping[str, Any] | None) -> Iterator[str]:
     )
 
 
-def machine_facts(device: torch.device, preset: Preset, ranks: Ranks) -> dict[str, Any]:
+def machine_facts(loop: TrainingLoop, preset: Preset) -> dict[str, Any]:
     """Return the facts about the machine that a bit-identical result depends on."""
     return {
         "torch": torch.__version__,
         "tokenizers": tokenizers.__version__,
-        "device": device.type,
-        "precision": choose_precision(preset.runtime.precision, device),
+        "device": loop.device.type,
+        "precision": loop.precision,
         "threads": torch.get_num_threads(),
         "compile": preset.runtime.compile,
-        "world size": ranks.world_size,
+        "world size": loop.ranks.world_size,
     }

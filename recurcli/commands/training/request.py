@@ -48,6 +48,8 @@ class TrainingRequest:
     dry_run: bool = False
     keep_checkpoints: bool = False
     """Whether the newest checkpoints stay when the run is finished."""
+    time_precision: bool = True
+    """Whether timed steps may decide what `runtime.precision: auto` is; False: the hardware alone, so a training repeats."""
     matched: Mapping[str, Any] | None = None
     """What `--match-parameters` came to (`match_parameters`); None: the size of the encoder is the preset's."""
     splits: "Mapping[str, Split] | None" = None

@@ -15,6 +15,7 @@ from recurcli.commands.training.notes import (
     notes_on_matching,
     notes_on_result,
 )
+from recurcli.commands.training.precision import settle_precision
 from recurcli.commands.training.report import machine_facts, model_card, plan_of, result_of
 from recurcli.commands.training.request import COMMANDS, Event, Section, TrainingRequest, length_keys, preset_facts
 from recurcli.commands.training.setup import TrainingSetup
@@ -114,11 +115,12 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     yield from notes_on_matching(setup.request.matched)
     yield from notes_on_longer_training(setup)
     if setup.request.dry_run:
-        yield Finished(plan_of(setup))
+        yield Finished(plan_of((yield from settle_precision(setup))))
         return
     ranks, values = setup.loop.ranks, setup.request.resolved.preset.to_dict()
     try:
         with setup.stop.listening():
+            setup = yield from settle_precision(setup)
             session = _session(setup)
             _require_same_ranks(session)
             if ranks.is_main:
@@ -176,7 +178,7 @@ def _session(setup: TrainingSetup) -> Session:
         must_match={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
         length_keys=length_keys(setup.section),
         defaults=preset_facts({"encoder": {"name": preset.encoder["name"]}}, setup.section),
-        should_match=machine_facts(setup.loop.device, preset, setup.loop.ranks),
+        should_match=machine_facts(setup.loop, preset),
         publish=publish,
         stop=setup.stop,
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from recurcli.distributed.group import current
 from recurcli.errors import UsageError, counted
 from recurcli.events import Note
 from recurcli.model.config import ModelConfig
-from recurcli.model.device import autocast
+from recurcli.model.device import choose_precision
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import RunStatus
@@ -75,7 +74,7 @@ def build_loop(
         config=config,
         seed=preset.runtime.seed,
         device=device,
-        autocast=partial(autocast, device, preset.runtime.precision),
+        precision=choose_precision(preset.runtime.precision, device),
         evaluate=None if dev is None else dev.score,
         evaluate_every=getattr(config, "evaluate_every", None),
         patience=getattr(config, "patience", None),
