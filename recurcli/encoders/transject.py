@@ -26,7 +26,7 @@ from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.orthogonal import orthogonal_matrices
-from recurcli.ops.orthogonal import orthogonal
+from recurcli.ops.orthogonal import orthogonal, without_autocast
 
 CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
 
@@ -45,6 +45,20 @@ def eigenvalues(x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor
     q = projected.to(torch.promote_types(projected.dtype, torch.float32)).square().sum(dim=1)
     divisor = greatest(q)
     return q / divisor, projected, divisor
+
+
+def off_diagonal(projected: Tensor, s: Tensor, divisor: Tensor) -> Tensor:
+    """Return the mean square of P^T P / max q - diag(s), per sample: P (B, T, D), s (B, D), max q (B, 1) -> (B,).
+
+    P^T P / max q has the diagonal s. If T < D, the sum of squares is that of the smaller matrix P P^T / max q less that of s.
+    """
+    if projected.shape[1] < s.shape[1]:
+        with without_autocast(s):
+            scaled = projected.to(s.dtype) * divisor.rsqrt()[..., None]
+            total = (scaled @ scaled.mT).square().sum(dim=(1, 2))
+        return (total - s.square().sum(dim=1)) / s.shape[1] ** 2
+    products = projected.mT @ projected / divisor[..., None]
+    return (products - torch.diag_embed(products.diagonal(dim1=1, dim2=2))).square().mean(dim=(1, 2))
 
 
 def greatest(q: Tensor) -> Tensor:
@@ -194,18 +208,13 @@ class TransJect(Encoder):
         return run_layers(self.layers, matrices, x, s, mask)
 
     def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
-        """`reconstruction`: weight · |Us^T (x^T x / max q) Us - diag(s)|^2 / D^2, squared Frobenius norm, sample mean.
-
-        Us^T x^T x Us is P^T P with the diagonal q, so only the off-diagonal entries contribute.
-        """
+        """`reconstruction`: weight · |Us^T (x^T x / max q) Us - diag(s)|^2 / D^2, squared Frobenius norm, sample mean."""
         if self.auxiliary_weight == 0:
             return {}
         held = self.matrices.held()
         eigenvectors = held[0] if held else orthogonal(self.eigenvectors, self.orthogonal_map)
-        _, projected, divisor = eigenvalues(zero_padding(x, mask), eigenvectors)
-        products = projected.mT @ projected / divisor[..., None]  # (B, D, D)
-        remainder = products - torch.diag_embed(products.diagonal(dim1=1, dim2=2))
-        return {"reconstruction": self.auxiliary_weight * remainder.square().mean()}
+        s, projected, divisor = eigenvalues(zero_padding(x, mask), eigenvectors)
+        return {"reconstruction": self.auxiliary_weight * off_diagonal(projected, s, divisor).mean()}
 
 
 class RandomTransJect(Encoder):

@@ -22,6 +22,7 @@ def orthogonal_together(raw: Sequence[Tensor], kind: OrthogonalMap) -> list[Tens
     float32. The result has the dtype of matrix products (`compute_dtype`).
     """
     stacks = [tensor.reshape(-1, tensor.shape[-1], tensor.shape[-1]) for tensor in raw]
-    made = orthogonal(torch.cat(stacks), kind)
+    stacked = torch.cat(stacks)
+    made = orthogonal(stacked, kind, gradient_dtype=compute_dtype(stacked))
     parts = torch.split(made.to(compute_dtype(made)), [len(stack) for stack in stacks])
     return [matrices.reshape(tensor.shape) for matrices, tensor in zip(parts, raw, strict=True)]
