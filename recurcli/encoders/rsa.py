@@ -6,9 +6,9 @@ P is a recurrence encoding matrix (`recurcli.ops.recurrence`). P V takes O(T) ti
 memory. Shapes: B batch, T positions, D hidden size, H heads, R heads with a P, K head size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from recurcli.encoders.block import BlockEncoder, PostNormLayer
 from recurcli.encoders.config import RSAConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention, key_mask, softmax_weights
-from recurcli.ops.recurrence import Kind, recurrence_product, recurrence_product_dense
+from recurcli.layers.attention import SelfAttention, key_mask, trains_short_texts, weighted
+from recurcli.ops.attention import attention_weights
+from recurcli.ops.recurrence import Kind, recurrence_matrix, recurrence_product, recurrence_product_dense
 
 
 class Head(NamedTuple):
@@ -40,26 +41,16 @@ def heads_of(counts: Sequence[int], dilations: Sequence[int]) -> list[Head]:
     return sorted(heads, key=lambda head: head.dilation)
 
 
-def softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(K)) V: (B, H, T, K) x 3 -> (B, H, T, K).
-
-    Causal attention needs no attn_mask, because padding is on the right, after every real token. On a CPU in bf16 or fp16,
-    rows of up to 256 tokens use an explicit (T, T) matrix, because the backward pass of torch's fused attention is slow.
-    """
-    short = not torch.compiler.is_compiling() and query.shape[-2] <= 256
-    if short and value.device.type == "cpu" and value.element_size() == 2:
-        return softmax_weights(query, key, None if causal else mask, causal=causal).to(value.dtype) @ value
-    attn_mask = None if causal else key_mask(mask)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=causal)
-
-
 class RecurrentAttention(SelfAttention):
-    """The equation above, with biases: (B, T, D) -> (B, T, D).
+    """The equation above, with biases: (B, T, D) -> (B, T, D). Short texts are trained with explicit weights on a CPU.
 
     `eta`, `nu`, `theta` and `mu` are the paper's: 1 + (k1 + k4) + 2 (k2 + k5) parameters in addition to those of attention.
     Ours: the heads with a P come first, sorted by dilation; the other heads have no gate; there is no attention dropout,
     which would need the (T, T) weights in memory.
     """
+
+    places: Tensor
+    """Where eta and then nu hold the rate of each head with a P: (R,)."""
 
     def __init__(self, config: RSAConfig) -> None:
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
@@ -72,15 +63,30 @@ class RecurrentAttention(SelfAttention):
         self.nu = nn.Parameter(torch.linspace(1, 2, pairs)) if pairs else None
         self.theta = nn.Parameter(torch.full((pairs,), torch.pi / 4)) if pairs else None
         self.mu = nn.Parameter(torch.tensor(float(config.gate_init)))
+        places = [head.place if head.kind == "regular" else regular + head.place for head in self.heads]
+        self.register_buffer("places", torch.tensor(places), persistent=False)
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         if mask is not None:
             value = value.masked_fill(~mask[:, None, :, None], 0.0)
-        attended = softmax_attention(query, key, value, mask, causal=self.causal)
+        if trains_short_texts(query):
+            return weighted(self.weights(query, key, mask), value)
+        # Causal attention needs no attn_mask, because padding is on the right, after every real token.
+        attn_mask = None if self.causal else key_mask(mask)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=self.causal)
         gated, plain = torch.split(attended, [len(self.heads), self.num_heads - len(self.heads)], dim=1)
         recurrent = self.recurrence(value[:, : len(self.heads)])  # (B, R, T, K)
         gate = torch.sigmoid(self.mu).to(gated.dtype)
         return torch.cat([torch.lerp(gated, recurrent.to(gated.dtype), gate), plain], dim=1)
+
+    def weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """[1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P, in O(T²) memory: (B, H, T, K) x 2 -> (B, H, T, T)."""
+        softmax = attention_weights(query, key, mask, causal=self.causal)
+        parts = [recurrence_matrix(length=query.shape[2], **keys) for _, keys in self.by_dilation()]
+        missing = self.num_heads - len(self.heads)
+        matrices = F.pad(torch.cat(parts), (0, 0, 0, 0, 0, missing))  # (H, T, T), zeros for the other heads
+        gates = F.pad(torch.sigmoid(self.mu).expand(len(self.heads)), (0, missing))[:, None, None]
+        return torch.lerp(softmax, matrices.to(softmax.dtype), gates.to(softmax.dtype))
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return the gate σ(mu), the rates λ or γ and angles θ of the heads with a P, and the softmax weights before gating."""
@@ -90,41 +96,35 @@ class RecurrentAttention(SelfAttention):
             "gate": torch.sigmoid(self.mu).item(),
             "rates": rates.tolist(),
             "angles": angles.tolist(),
-            "attention": softmax_weights(query, key, mask, causal=self.causal),
+            "attention": attention_weights(query, key, mask, causal=self.causal),
         }
 
     def recurrence(self, value: Tensor) -> Tensor:
         """P V of the heads that have a P: (B, R, T, K) -> (B, R, T, K)."""
         # In a compiled or exported graph T is dynamic, so the number of blocks is unknown.
         product = recurrence_product_dense if torch.compiler.is_compiling() else recurrence_product
+        return torch.cat([product(value=value[:, these], **keys) for these, keys in self.by_dilation()], dim=1)
+
+    def by_dilation(self) -> Iterator[tuple[slice, dict[str, Any]]]:
+        """Yield the heads of each dilation, and the arguments of their P in `recurcli.ops.recurrence`."""
         rates, angles = self.rates_and_angles()
-        parts, start = [], 0
+        start = 0
         for dilation, group in groupby(self.heads, key=lambda head: head.dilation):
             kinds = [head.kind for head in group]
             these = slice(start, start := start + len(kinds))
-            rate, angle, own = rates[these], angles[these], value[:, these]
-            parts.append(product(kinds, own, rate=rate, angle=angle, dilation=dilation, causal=self.causal))
-        return torch.cat(parts, dim=1)
+            scalars = {"rate": rates[these], "angle": angles[these]}
+            yield these, {"kind": kinds, "dilation": dilation, "causal": self.causal, **scalars}
 
     def rates_and_angles(self) -> tuple[Tensor, Tensor]:
         """Return rates (R,) and angles (R,), in the order of `heads`.
 
         Regular heads have λ = tanh(eta) and the angle 0; cosine and sine heads have γ = σ(nu) and θ.
         """
-        zero = torch.zeros_like(self.mu)
-        regular = None if self.eta is None else torch.tanh(self.eta)
-        paired = None if self.nu is None else torch.sigmoid(self.nu)
-        rates, angles = [], []
-        for head in self.heads:
-            if head.kind == "regular":
-                assert regular is not None
-                rates.append(regular[head.place])
-                angles.append(zero)
-            else:
-                assert paired is not None and self.theta is not None
-                rates.append(paired[head.place])
-                angles.append(self.theta[head.place])
-        return torch.stack(rates), torch.stack(angles)
+        regular = self.mu.new_zeros(0) if self.eta is None else torch.tanh(self.eta)
+        rates = regular if self.nu is None else torch.cat([regular, torch.sigmoid(self.nu)])
+        angles = torch.zeros_like(regular)
+        angles = angles if self.theta is None else torch.cat([angles, self.theta])
+        return rates[self.places], angles[self.places]
 
 
 class RSA(BlockEncoder):

@@ -47,17 +47,23 @@ def _add_product_(total: Tensor | None, weights: Tensor, values: Tensor) -> Tens
     return torch.bmm(weights, values) if total is None else total.baddbmm_(weights, values)
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """G = softmax over i of query_n · key_i / sqrt(D): (B, T, D) x 2 -> (B, T, T); padded keys weigh exactly 0.
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+    """G = softmax over i of query_n · key_i / sqrt(D): (B, …, T, D) x 2 -> (B, …, T, T); padded keys weigh exactly 0.
 
-    A row with no real token spreads its weights over the padding: finite, and of no use.
+    Causal: i <= n only. A row with no real token spreads its weights over the padding: finite, and of no use.
     """
-    if mask is None:
-        bias = key.new_zeros(())
-    else:
+    queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
+    excluded = None if mask is None else ~mask[:, None].repeat_interleave(len(keys) // len(mask), dim=0)  # (…, 1, T)
+    if causal:
+        future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(1)
+        excluded = future if excluded is None else excluded | future
+    bias = key.new_zeros(())
+    if excluded is not None:
         # Half the lowest number: a score added to it does not overflow, and its exponential is 0 beside a real key's.
-        bias = torch.zeros_like(mask, dtype=key.dtype).masked_fill(~mask, torch.finfo(key.dtype).min / 2)[:, None]
-    return torch.baddbmm(bias, query, key.mT, alpha=query.shape[-1] ** -0.5).softmax(dim=-1)
+        lowest = torch.finfo(key.dtype).min / 2
+        bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest)
+    scores = torch.baddbmm(bias, queries, keys.mT, alpha=query.shape[-1] ** -0.5)
+    return scores.softmax(dim=-1).view(*query.shape[:-1], -1)
 
 
 def directional_attention_loop(

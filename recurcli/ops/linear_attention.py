@@ -7,9 +7,14 @@ denominator has an eps of 1e-6. Shapes: B batch, T positions, K key size, V valu
 heads. `mask` (B, T) is bool, True at real tokens; B is the first dimension of keys.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from recurcli.ops.orthogonal import without_autocast
 
 EPSILON = 1e-6
 BLOCK = 64
@@ -33,11 +38,34 @@ def linear_attention(
     """
     if causal and torch.compiler.is_exporting():  # a graph for every length has no number of blocks
         return linear_attention_loop(query, key, value, mask, causal=True)
-    query, key = feature_map(query), _real(feature_map(key), mask)
     if causal:
-        return _causal(query, key, value)
-    total = query @ key.sum(dim=-2).unsqueeze(-1)  # (…, T, 1)
-    return (query @ (key.mT @ value)) / (total + EPSILON)
+        return _causal(feature_map(query), _real(feature_map(key), mask), value)
+    with without_autocast(query):
+        return _Bidirectional.apply(query, key, value, mask)  # type: ignore[no-untyped-call,no-any-return]
+
+
+class _Bidirectional(torch.autograd.Function):
+    """The form that is not causal. It keeps φ and four smaller tensors; the derivative of φ is min(φ, 1)."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        query, key = feature_map(query.contiguous()), _real(feature_map(key.contiguous()), mask)
+        sums, normalizer = key.mT @ value, key.sum(dim=-2, keepdim=True)  # (…, K, V) and (…, 1, K)
+        total = query @ normalizer.mT + EPSILON  # (…, T, 1)
+        result = (query @ sums).div_(total)
+        ctx.save_for_backward(query, key, value, sums, normalizer, total, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, value, sums, normalizer, total, result = ctx.saved_tensors
+        of_product = gradient / total  # of query @ sums
+        of_total = -(of_product * result).sum(dim=-1, keepdim=True)
+        of_sums = query.mT @ of_product
+        of_query = (of_product @ sums.mT).addcmul_(of_total, normalizer)
+        of_key = (value @ of_sums.mT).add_((query.mT @ of_total).mT)
+        return of_query.mul_(query.clamp(max=1)), of_key.mul_(key.clamp(max=1)), key @ of_sums, None
 
 
 def linear_attention_step(

@@ -16,9 +16,7 @@ OrthogonalMap = Literal["cayley", "householder"]
 BLOCK = 32  # up to this size LAPACK's inverse is as fast as products of its halves
 
 
-def orthogonal(
-    raw: Tensor, kind: OrthogonalMap = "cayley", *, gradient_dtype: torch.dtype | None = None
-) -> Tensor:
+def orthogonal(raw: Tensor, kind: OrthogonalMap = "cayley", *, gradient_dtype: torch.dtype | None = None) -> Tensor:
     """Return the orthogonal matrix of each matrix of `raw`, in one batched call: (…, D, D) -> (…, D, D).
 
     cayley (Cayley, 1846) uses the second form above. It maps 0 to I. Its results have determinant 1 and are all
