@@ -12,6 +12,7 @@ from recurcli.commands.benchmark.measure import measure, one_thread
 from recurcli.commands.benchmark.peers import has_transformers, peer_candidates
 from recurcli.commands.benchmark.request import BenchRequest, Setting
 from recurcli.commands.benchmark.workload import INCLUDED
+from recurcli.errors import counted
 from recurcli.events import Finished, Note
 from recurcli.model.device import Precision, choose_device, choose_precision
 
@@ -54,7 +55,7 @@ def bench(request: BenchRequest) -> Iterator[Note | Finished]:
 
 def in_words(setting: dict[str, Any]) -> str:
     """Return what all candidates of a setting have in common."""
-    layers = f"{setting['num_layers']} layer{'' if setting['num_layers'] == 1 else 's'}"
+    layers = counted(setting["num_layers"], "layer")
     width = "" if setting["hidden_size"] is None else f" of {setting['hidden_size']}"
     return (
         f"{setting['mode']}, {setting['precision']}, {layers}{width}, B {setting['batch_size']}, T {setting['length']}"
