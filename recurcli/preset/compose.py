@@ -37,9 +37,9 @@ class ResolvedPreset:
         for path, value in flatten(self.preset.to_dict()):
             yield ".".join(path), value, str(self.origins.get(path, "default"))
 
-    def located(self, fault: InvalidConfig) -> UsageError:
-        """Return `fault` as a UsageError with the file and line, or the option, that set its key."""
-        return _located(fault, self.origins)
+    def located(self, fault: InvalidConfig, section: str) -> UsageError:
+        """Return a `fault` in `section` as a UsageError with the file and line, or the option, that set its key."""
+        return _located(InvalidConfig((section, *fault.path), fault.reason), self.origins)
 
 
 def compose(

@@ -41,11 +41,11 @@ def match_parameters(
     else:
         from recurcli.model.sizing import solve_size
 
-        target = number if other is None else _parameters_of(other)
+        target = number if other is None else parameters_of(other)
         try:
             size = solve_size(resolved.preset.encoder, target or 0, frozenset(fixed))
         except InvalidConfig as fault:
-            raise _located(resolved, fault) from None
+            raise resolved.located(fault, "encoder") from None
         except UsageError as error:
             raise UsageError(f"--match-parameters {escaped(asked)}: {error}") from None
         facts = {"question": question, "keys": size.keys, "target": target, "parameters": size.parameters}
@@ -73,15 +73,14 @@ def _other_preset(asked: str) -> ResolvedPreset:
         raise UsageError(f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k; {error}") from None
 
 
-def _parameters_of(resolved: ResolvedPreset) -> int:
-    """Return the number of encoder parameters of a preset."""
+def parameters_of(resolved: ResolvedPreset) -> int:
+    """Return the number of encoder parameters of a preset.
+
+    Raises UsageError with the place of a value that the encoder rejects.
+    """
     from recurcli.model.sizing import encoder_parameters
 
     try:
         return encoder_parameters(resolved.preset.encoder)
     except InvalidConfig as fault:
-        raise _located(resolved, fault) from None
-
-
-def _located(resolved: ResolvedPreset, fault: InvalidConfig) -> UsageError:
-    return resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason))
+        raise resolved.located(fault, "encoder") from None

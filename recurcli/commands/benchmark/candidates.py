@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 from recurcli.commands.benchmark.request import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
 from recurcli.encoders import ENCODERS, Encoder, build_encoder, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.model.sizing import encoder_parameters
-from recurcli.preset import ResolvedPreset, compose, preset_names
-from recurcli.preset.matching import match_parameters
-from recurcli.validation import InvalidConfig
+from recurcli.preset import compose, preset_names
+from recurcli.preset.matching import match_parameters, parameters_of
 
 
 class Candidate(NamedTuple):
@@ -90,15 +88,7 @@ def _candidate(
         name,
         config["hidden_size"],
         config.get("num_layers"),
-        _count(resolved),
+        parameters_of(resolved),
         lambda length: build_encoder(config),
         "attention_dropout" in keys,
     )
-
-
-def _count(resolved: ResolvedPreset) -> int:
-    """Return the number of parameters of the encoder. Raises UsageError with the option whose value it cannot have."""
-    try:
-        return encoder_parameters(resolved.preset.encoder)
-    except InvalidConfig as fault:
-        raise resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason)) from None

@@ -55,6 +55,14 @@ def notes_on_longer_training(setup: TrainingSetup) -> Iterator[Note]:
         yield Note(f"{ratio}: the run can be trained longer only with {setup.section}.warmup_steps in place of it")
 
 
+def notes_on_kept_checkpoints(setup: TrainingSetup) -> Iterator[Note]:
+    """Yield a warning if a finished run is trained longer and loses its checkpoints at its end."""
+    run = RunDirectory(setup.request.output)
+    if run.is_finished and setup.status == "unfinished" and not setup.request.keep_checkpoints:
+        text = "its checkpoints are removed when it is finished; with --keep-checkpoints it can be trained still longer"
+        yield Note(f"{run.path}: {text}", "warning")
+
+
 def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
     """Yield a warning if the checkpoints need more than the free disk space.
 
