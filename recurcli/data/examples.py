@@ -13,8 +13,9 @@ from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Format, Record, Records, kind_of
+from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
-from recurcli.data.sources import Source, adapted, find_source, is_local, load_hub_split
+from recurcli.data.sources import Source, adapted, find_source, is_local
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
 from recurcli.data.values import BadRow, TextColumns, joined, label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, UsageError, counted, escaped
