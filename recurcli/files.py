@@ -218,7 +218,10 @@ def remove(path: Path) -> None:
 
 
 def require_writable(output: Path, *, overwrite: bool, option: str = "--output") -> None:
-    """Raise UsageError if `output`, given by `option`, is a folder, is in a missing folder, or exists without `overwrite`."""
+    """Raise UsageError if `output` is a folder, is in a missing folder, or exists without `overwrite`.
+
+    `option` is the option that gives it.
+    """
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another {option}")
     if output.is_dir():

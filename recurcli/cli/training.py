@@ -160,7 +160,10 @@ def _request(
     dry_run: bool,
     **given: object,
 ) -> "TrainingRequest":
-    """Return the request of a training. `given` are the options that set keys of the preset (`overrides_of`)."""
+    """Return the request of a training. Raises UsageError with the place of a fault in the preset or the options.
+
+    `given` maps the names of options to their values, as `overrides_of` takes them.
+    """
     from recurcli.preset import compose
 
     overrides = overrides_of(section, settings, {name.replace("_", "-"): value for name, value in given.items()})
@@ -186,7 +189,7 @@ def _request(
 
 
 def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]":
-    """Return the events of the training. A finished run is repeated without importing torch, so it takes no time."""
+    """Return the events of the training. The repetition of a finished run takes no time, because it does not import torch."""
     from recurcli.commands.training.request import repeat_finished_run, repeats_finished_run
 
     if repeats_finished_run(request, section):

@@ -20,8 +20,8 @@ from recurcli.model.device import Precision, choose_device, choose_precision
 def bench(request: BenchRequest) -> Iterator[Note | Finished]:
     """Measure each setting of the request; yields notes and the result.
 
-    Raises UsageError for an unknown encoder, preset or device, and if an encoder cannot have a width, a depth or a dropout,
-    before anything is measured.
+    Raises UsageError before the first measurement if an encoder, a preset or the device is unknown, or if an encoder cannot
+    have a width, a depth or a dropout.
     """
     device = choose_device(request.device)
     found: dict[Shape, list[Candidate]] = {}
@@ -54,7 +54,7 @@ def bench(request: BenchRequest) -> Iterator[Note | Finished]:
 
 
 def in_words(setting: dict[str, Any]) -> str:
-    """Return what all candidates of a setting have in common."""
+    """Return the mode, precision, sizes and length of a setting as text."""
     layers = counted(setting["num_layers"], "layer")
     width = "" if setting["hidden_size"] is None else f" of {setting['hidden_size']}"
     return (
@@ -79,7 +79,7 @@ def _note_on_attention_dropout(request: BenchRequest, candidates: list[Candidate
 
 
 def _machine(device: torch.device) -> dict[str, Any]:
-    """Return the facts about the machine that explain a time."""
+    """Return the facts about the machine on which the times depend."""
     gpu = device.type == "cuda"
     return {
         "torch": torch.__version__,

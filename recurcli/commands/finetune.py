@@ -157,7 +157,7 @@ def _note_on_known_rows(name: str, rows: Split, train: Split) -> Iterator[Note]:
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:
-    """Return whether the data may have test rows: a folder is searched; for the Hub and the generator it is True."""
+    """Return whether the data may have test rows. A folder is searched for them; the Hub and the generator always may."""
     if config.path is None:
         return not is_local(config, "train")
     return not is_single(Path(config.path)) and has_split(task, "test", config)

@@ -61,8 +61,10 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
 
 
 def _is_corpus(preset: Preset) -> bool:
-    """Whether data.path is plain text: a text file without fastText's labels, or a folder with text files and no rows of the
-    task."""
+    """Return whether data.path is plain text.
+
+    Plain text is a text file without fastText's labels, or a folder with text files and without rows of the task.
+    """
     if preset.data.path is None:
         return False
     path = Path(preset.data.path)

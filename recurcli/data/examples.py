@@ -161,7 +161,7 @@ def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Sp
 
 
 def count_known_rows(rows: Split, others: Split, *, with_label: bool = False) -> int:
-    """Return the number of `rows` whose texts are also those of a row of `others`, `with_label`: of one with the same label."""
+    """Return the number of `rows` that have the text of a row in `others` and, `with_label`, also its label."""
 
     def key(example: Example) -> tuple[str | None, ...]:
         label = (example.label,) if with_label else ()
@@ -251,7 +251,7 @@ def judge_bad_rows(
 ) -> None:
     """Raise DataError with the first `bad` rows, unless `skip` is True and they are at most 1 % of `rows`.
 
-    `count`: number of bad rows; None: the length of `bad`. `hint` ends the message.
+    `count` is the number of bad rows; None means the length of `bad`. The message ends with `hint`.
     """
     count = len(bad) if count is None else count
     if not bad or (skip and count <= BAD_ROWS_ALLOWED * rows):

@@ -68,9 +68,9 @@ def splits_of(task: Task) -> tuple[str, ...]:
 def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> Source:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
-    A folder of label folders counts as one file. `divided`: a single file holds both train and dev rows. Files may be gzipped.
-
-    Raises UsageError for a split that the task does not have, DataError with the expected names if no file exists.
+    A folder of label folders counts as one file. `divided` means that a single file holds both train and dev rows. Files may
+    be gzipped. Raises UsageError for a split that the task does not have. Raises DataError with the expected names if no file
+    exists.
     """
     if split not in splits_of(task):
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
@@ -111,12 +111,12 @@ def is_local(config: DataConfig, split: str) -> bool:
 
 
 def is_single(path: Path) -> bool:
-    """Return whether all rows of `path` are one split, or train and dev rows: those of a file, or of label folders."""
+    """Return whether `path` is one file or a folder of label folders. Its rows are one split, or train and dev rows."""
     return path.is_file() or is_label_folder(path)
 
 
 def is_label_folder(path: Path) -> bool:
-    """Return whether `path` holds two or more folders of files, as label folders are, and no file or folder of a split."""
+    """Return whether `path` holds label folders: two or more folders of files, without a file or folder of a split."""
     try:
         if not path.is_dir():
             return False

@@ -52,8 +52,8 @@ def compose(
 ) -> ResolvedPreset:
     """Resolve `--preset name`, then apply `--data`, `--set` and `overrides`. Raises UsageError with the place of a fault.
 
-    `overrides` maps a dotted key to the option that sets it and its value. `section` is the one that the command reads; for a
-    wrong key, no key of the other one is suggested. None: keys of both are.
+    `overrides` maps a dotted key to the option that sets it and its value. `section` is the one that the command reads, so no
+    key of the other one is suggested for a wrong key. None means that keys of both are suggested.
     """
     others = {"pretraining": "finetuning.", "finetuning": "pretraining."}
     known = [key for key in preset_keys() if section is None or not key.startswith(others[section])]

@@ -134,10 +134,10 @@ def write_predictions(
     probabilities: Mapping[str, Sequence[Sequence[float]]],
     texts: Sequence[tuple[str, str | None]],
 ) -> None:
-    """Write predictions.dev.jsonl and list it in the manifest.
+    """Write predictions.dev.jsonl and list it in the manifest. A line is a row, with its id, label, prediction and texts.
 
-    A line has the row's label, its prediction, under each key of `probabilities` (N, C) those of all `names`, and its text
-    and second text. The prediction is the most probable name under the first key.
+    Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. The prediction is the most
+    probable name under the first key.
     """
     first = next(iter(probabilities))
     lines = []

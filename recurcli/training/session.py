@@ -101,7 +101,7 @@ class Session:
     """Writes the given weights as the model of the run."""
     stop: StopRequest
     length_keys: frozenset[str] = frozenset()
-    """The facts in `must_match` that hold the number of steps. They may differ where no step depends on them."""
+    """The facts in `must_match` that hold the number of steps. They may differ if no earlier step depends on them."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """The values of facts that an earlier version of recur did not store."""
     state: TrainingState = field(default_factory=TrainingState)
@@ -144,9 +144,9 @@ class Session:
         yield Note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
 
     def _obstacle(self, checkpoint: Checkpoint) -> str | None:
-        """Return why a run of this number of steps does not pass through `checkpoint`; None: it does.
+        """Return why a run of this number of steps does not pass through `checkpoint`; None if it does.
 
-        Raises UsageError if another fact differs, or if more steps were taken.
+        Raises UsageError if another fact differs, or if the checkpoint has taken more steps than the run has.
         """
         added = {key: value for key, value in self.defaults.items() if key in self.must_match}
         require_same({**added, **checkpoint.must_match}, self.must_match, self.run.path, but=self.length_keys)

@@ -71,10 +71,9 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
 
 
 def _has_other_length(run: RunDirectory, values: Mapping[str, Any], section: Section) -> bool:
-    """Return whether the preset `values` differ from those of the run, in its number of steps.
+    """Return whether the preset `values` differ from those of the run in the number of steps.
 
-    Raises UsageError if they differ in anything else, or if a run of another number of steps is another run from the first
-    step on.
+    Raises UsageError if they differ in anything else, or if the other number of steps would change the steps that were taken.
     """
     before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
     require_same(before, now, run.path, but=length_keys(section))

@@ -8,13 +8,13 @@ import numpy as np
 from recurcli.evaluation.evaluated import EvaluatedRows
 
 MOST_CLASSES = 40
-"""Classes up to which the page has the whole table of confusions."""
+"""The largest number of classes for which the page has the whole confusion table."""
 MOST_PAIRS, ROWS_OF_PAIR = 250, 20
-"""Pairs of label and prediction that are listed, and rows of each."""
+"""The number of pairs of label and prediction that are listed, and the number of rows of each pair."""
 PAIRS_AT_FIRST = 10
-"""Pairs that are seen before the list of the others is opened."""
+"""The number of pairs that are visible before the list of the others is opened."""
 LONGEST_HEAD = 12
-"""Characters of a class name above which the columns of the confusion table have numbers."""
+"""The number of characters of a class name above which the columns of the confusion table are numbered."""
 
 
 def confusion_values(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def _anchor(label: int, prediction: int) -> str:
 
 
 def _matrix(result: Mapping[str, Any], anchors: set[str]) -> list[dict[str, Any]]:
-    """Return the lines of the confusion table, each with its cells."""
+    """Return the rows of the confusion table with their cells."""
     metrics = result["metrics"]
     return [
         {
@@ -64,7 +64,7 @@ def _matrix(result: Mapping[str, Any], anchors: set[str]) -> list[dict[str, Any]
 
 
 def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
-    """Return the most frequent pairs of label and wrong prediction, each with its first rows, and the number of others."""
+    """Return the most frequent pairs of label and wrong prediction with their first rows, and the number of other pairs."""
     members: dict[tuple[int, int], list[int]] = {}
     for row in rows.mistakes.tolist():
         members.setdefault((int(rows.labels[row]), int(rows.predictions[row])), []).append(row)

@@ -19,7 +19,7 @@ MEANINGS = {
     "rates": "The factor by which the recurrence of each head fades with every position: 0 forgets at once, 1 never.",
     "angles": "The angle by which the recurrence of each cyclic head turns with every position.",
 }
-"""One sentence on each measure and statistic of a diagnosis."""
+"""The meaning of each measure and statistic of a diagnosis."""
 
 
 def encoder_values(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:

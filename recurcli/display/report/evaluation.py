@@ -61,7 +61,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
 
 
 def _trained(run: RunDirectory) -> dict[str, Any]:
-    """Return result.json of the training; {} if it is not finished or damaged."""
+    """Return the content of the training's result.json; {} if the training is not finished, or the file is damaged."""
     try:
         return run.read_result() if run.is_finished else {}
     except (OSError, ModelError):
@@ -69,7 +69,7 @@ def _trained(run: RunDirectory) -> dict[str, Any]:
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences that a reader must know to take the scores for what they are."""
+    """Yield sentences on what makes the scores too high or else misleading."""
     if result["split"] == "dev":
         yield "The model was selected on these rows, so its scores here are slightly too high."
     if result.get("training_rows"):
@@ -147,7 +147,7 @@ def _temperature(result: Mapping[str, Any]) -> str:
 
 
 def _length_plot(rows: EvaluatedRows) -> str:
-    """Draw the accuracy of groups of rows of similar length; rows of one length are in one group."""
+    """Draw the accuracy of groups of rows of similar length. Rows of the same length are in one group."""
     right = rows.predictions == rows.labels
     limits = np.unique(np.quantile(rows.lengths, np.linspace(0, 1, LENGTH_GROUPS + 1), method="higher"))
     place = np.searchsorted(limits[1:-1], rows.lengths, side="left") if len(limits) > 2 else np.zeros_like(rows.lengths)
