@@ -30,7 +30,7 @@ from recurcli.files import sha256_of
 from recurcli.model.models import Classifier
 from recurcli.training.config import WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS
 from recurcli.training.objectives import ClassificationObjective
-from recurcli.training.session import StopRequest
+from recurcli.training.stop import StopRequest
 
 
 def finetune(request: TrainingRequest) -> Generator[Event, None, None]:

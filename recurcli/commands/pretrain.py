@@ -29,7 +29,7 @@ from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens, text_files
 from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective
-from recurcli.training.session import StopRequest
+from recurcli.training.stop import StopRequest
 
 Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
 """The rows as token ids, the tokenizer, max_length, `TrainingSetup.data` (plain text has the one split `text`), and whether

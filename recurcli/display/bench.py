@@ -34,7 +34,7 @@ def _fitting_table(setting: Mapping[str, Any]) -> Table:
 
 
 def _candidates(setting: Mapping[str, Any], families: list[str], *, narrow: bool) -> Table:
-    """Return the table of a setting. A single family has no ratio of its own, because it has the best peer."""
+    """Return the table of a setting. With one family only, its ratio is the ratio to the best peer."""
     results = setting["candidates"]
     widths = len({each["hidden_size"] for each in results}) > 1
     families = families if len(families) > 1 else []

@@ -14,7 +14,7 @@ ROWS = (("tokens_per_second", 1.0, "tokens/s"), ("peak_memory_bytes", 1e6, "peak
 
 
 def require_plot(path: Path, *, overwrite: bool) -> None:
-    """Raise UsageError if `path` has another ending than a plot, if it exists, or if matplotlib is missing."""
+    """Raise UsageError if `path` has no ending of a plot, if it exists without `overwrite`, or if matplotlib is missing."""
     if path.suffix not in ENDINGS:
         raise UsageError(f"{path}: a plot ends in one of {', '.join(ENDINGS)}")
     require_writable(path, overwrite=overwrite)

@@ -52,7 +52,7 @@ def matched_counts(matched: Mapping[str, Any]) -> str:
 
 
 def notes_on_longer_training(setup: TrainingSetup) -> Iterator[Note]:
-    """Yield a note if only `warmup_ratio` prevents that the run is trained longer later.
+    """Yield a note if only `warmup_ratio` keeps a run from being trained longer later.
 
     Such a run is new, keeps its checkpoints and has a constant learning rate after the warm-up.
     """

@@ -23,12 +23,11 @@ from recurcli.training.fit import TrainingLoop, compute_gradients, seed_step
 FEWEST_STEPS = 50
 """The number of steps of a training below which nothing is timed."""
 SECONDS, SHARE = 0.5, 0.02
-"""The CPU seconds of a thread, and the share of the training's time. The timing may take the larger of the two."""
+"""The CPU seconds of a thread, and the share of the training's time, that the timing may take. The larger of the two counts."""
 ROUNDS, OBVIOUS = 5, 1.2
-"""The timing ends after SECONDS with ROUNDS steps in each precision, or if one precision is OBVIOUS times as fast as the
-other."""
+"""The timing ends after SECONDS if each precision has taken ROUNDS steps, or if one is OBVIOUS times as fast as the other."""
 CLEARLY = 1.03
-"""How many times as fast as fp32 bf16 must be, because fp32 is exact. The value is ours."""
+"""The ratio of the speeds of bf16 and fp32 above which bf16 is chosen, because fp32 is exact. The value is ours."""
 BATCHES = 50
 """The number of batches at the start of the training from which a typical one is timed."""
 

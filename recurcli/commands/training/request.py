@@ -76,7 +76,8 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
 
 
 def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:
-    """Return the facts of `--match-parameters` in a finished run that is resumed, else None. They save solving again."""
+    """Return the facts of `--match-parameters` in a finished run that is resumed, else None. They save the search for a
+    size."""
     run = RunDirectory(output)
     if not resume or not run.is_finished:
         return None

@@ -29,7 +29,8 @@ from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus, checkpoint_folders
-from recurcli.training.session import Session, StopTraining
+from recurcli.training.session import Session
+from recurcli.training.stop import StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 

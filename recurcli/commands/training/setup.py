@@ -27,7 +27,7 @@ from recurcli.training.fit import TrainingLoop, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.optimizer import build_optimizer
 from recurcli.training.schedule import settle_schedule
-from recurcli.training.session import StopRequest
+from recurcli.training.stop import StopRequest
 
 Model = TypeVar("Model", Classifier, MaskedTokenModel)
 

@@ -69,7 +69,7 @@ def _trained(run: RunDirectory) -> dict[str, Any]:
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences on what makes the scores too high or else misleading."""
+    """Yield sentences on what a reader must know to interpret the scores."""
     if result["split"] == "dev":
         yield "The model was selected on these rows, so its scores here are slightly too high."
     if result.get("training_rows"):
