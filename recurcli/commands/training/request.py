@@ -76,8 +76,7 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
 
 
 def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:
-    """Return the facts of `--match-parameters` in a finished run that is resumed, else None. They save the search for a
-    size."""
+    """Return the facts of `--match-parameters` in a finished run that is resumed, else None. They save a new search."""
     run = RunDirectory(output)
     if not resume or not run.is_finished:
         return None
