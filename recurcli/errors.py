@@ -80,7 +80,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def counted(number: int, noun: str, verb: str = "", *, of: int | None = None) -> str:
-    """Return "1 row" or "2 rows", with `of` "1 of 2 rows"; the plural `verb` are, were or have follows the number."""
+    """Return a number with its noun: "1 row" or "2 rows", or with `of` "1 of 2 rows".
+
+    `verb` is are, were or have; it follows in the singular if the number is 1.
+    """
     one = {"are": "is", "were": "was", "have": "has"}
     what = f"{number:,}{'' if of is None else f' of {of:,}'} {noun}{'' if (number if of is None else of) == 1 else 's'}"
     return f"{what} {one[verb] if number == 1 else verb}" if verb else what

@@ -41,7 +41,7 @@ def first_difference(stored: Facts, current: Facts) -> str | None:
 
 
 def require_same(stored: Facts, current: Facts, path: Path, but: Collection[str] = ()) -> None:
-    """Raise UsageError if a fact has changed since the run at `path` was started. The facts `but` are not compared."""
+    """Raise UsageError if a fact differs from that of the run at `path`. The facts `but` may differ."""
     stored, current = ({key: facts[key] for key in facts.keys() - set(but)} for facts in (stored, current))
     if difference := first_difference(stored, current):
         raise UsageError(f"{path}: cannot be resumed: {difference}; undo that, or start again with --overwrite")

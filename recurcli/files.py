@@ -116,9 +116,23 @@ def sha256_of(path: Path) -> str:
 
 def write_manifest(folder: Path, names: Iterable[str]) -> None:
     """Commit `folder`: record name, size and sha256 of `names`, read back from the disk."""
-    files = [
-        {"name": name, "size": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)} for name in names
-    ]
+    _write_facts(folder, {name: _facts_of(folder / name) for name in names})
+
+
+def extend_manifest(folder: Path, *names: str) -> None:
+    """Add the files `names` to the manifest of `folder`, or replace what it says of them. No other file is read.
+
+    Raises ModelError if `folder` was never committed, or its manifest is damaged.
+    """
+    _write_facts(folder, read_manifest(folder) | {name: _facts_of(folder / name) for name in names})
+
+
+def _facts_of(path: Path) -> tuple[int, str]:
+    return path.stat().st_size, sha256_of(path)
+
+
+def _write_facts(folder: Path, facts: Mapping[str, tuple[int, str]]) -> None:
+    files = [{"name": name, "size": size, "sha256": sha256} for name, (size, sha256) in facts.items()]
     write_atomically(folder / MANIFEST, to_json({"files": files}))
 
 
@@ -151,7 +165,7 @@ def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
             raise ModelError(f"{path}: is not a plain file of its folder")
         if not path.is_file():
             raise ModelError(f"{path}: is missing")
-        if (path.stat().st_size, sha256_of(path)) != listed[name]:
+        if _facts_of(path) != listed[name]:
             raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
     return frozenset(listed)
 
@@ -204,7 +218,10 @@ def remove(path: Path) -> None:
 
 
 def require_writable(output: Path, *, overwrite: bool, option: str = "--output") -> None:
-    """Raise UsageError if `output`, given by `option`, is a folder, is in a missing folder, or exists without `overwrite`."""
+    """Raise UsageError if `output` is a folder, is in a missing folder, or exists without `overwrite`.
+
+    `option` is the option that gives it.
+    """
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another {option}")
     if output.is_dir():

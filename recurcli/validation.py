@@ -78,7 +78,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
 
 
 def _is_alternative(other: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
-    """Return whether `other` is the fault of a word that the same key may be, such as auto."""
+    """Return whether `other` says that the key of `fault` may also be a word, such as auto."""
     return other["type"] == "literal_error" != fault["type"] and other["loc"][:-1] == fault["loc"][:-1]
 
 
@@ -104,7 +104,7 @@ def paths_of(name: str, keys: Iterable[str]) -> list[str]:
 
 
 def section_of(kind: Any) -> Any:
-    """Return the dataclass of a field of type `Section` or `Section | None`; None: the field holds no section."""
+    """Return the dataclass of a field of type `Section` or `Section | None`; None if the field holds no section."""
     return next((member for member in (kind, *get_args(kind)) if dataclasses.is_dataclass(member)), None)
 
 

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from recurcli.errors import ModelError, StorageError
-from recurcli.files import commit_directory, is_locked, locked, verify_manifest, write_atomically, write_manifest
+from recurcli.files import (
+    MANIFEST,
+    commit_directory,
+    extend_manifest,
+    is_locked,
+    locked,
+    read_manifest,
+    verify_manifest,
+    write_atomically,
+    write_manifest,
+)
 
 
 def test_an_atomic_write_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
@@ -95,6 +105,39 @@ def test_a_missing_manifest_file_or_a_symlink_is_found(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     with pytest.raises(ModelError, match="is not a plain file"):
         verify_manifest(tmp_path, ["a"])
+
+
+def test_a_manifest_is_extended_without_reading_the_other_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"1")
+    write_manifest(tmp_path, ["a"])
+    before = read_manifest(tmp_path)
+    (tmp_path / "a").write_bytes(b"2")  # a damage that a second hash would hide
+    extend_manifest(tmp_path, "b")
+    assert read_manifest(tmp_path) == {**before, "b": before["a"]}
+    with pytest.raises(ModelError, match="a: is damaged"):
+        verify_manifest(tmp_path, ["a", "b"])
+    (tmp_path / "a").unlink()
+    extend_manifest(tmp_path, "b")
+
+
+def test_a_listed_file_is_hashed_again_when_it_was_written_again(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    write_manifest(tmp_path, ["a"])
+    (tmp_path / "a").write_bytes(b"22")
+    extend_manifest(tmp_path, "a")
+    assert verify_manifest(tmp_path, ["a"]) == {"a"}
+
+
+def test_a_manifest_that_cannot_be_extended_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    with pytest.raises(ModelError, match=r"has no manifest\.json"):
+        extend_manifest(tmp_path, "a")
+    write_manifest(tmp_path, ["a"])
+    with pytest.raises(FileNotFoundError):
+        extend_manifest(tmp_path, "missing")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", MANIFEST]
+    verify_manifest(tmp_path, ["a"])
 
 
 HOLDER = """

@@ -71,11 +71,10 @@ def evaluate(
 ) -> None:
     """Score a trained classifier on labelled rows.
 
-    Accuracy, precision, recall and F1 by class, MCC with 95 % intervals, loss, calibration, and the confusion table.
-    Computes in fp32 unless
-    --precision says otherwise, so that no score depends on a row's neighbours. A file given with --data is scored
-    whole, and the numbers of training and dev rows among its rows are reported; with --split dev or train, the file
-    that the run was trained on is divided as in training. The columns and the encoding of --data are those of the
+    Prints accuracy, precision, recall and F1 by class, MCC with 95 % intervals, loss, calibration, and the confusion table.
+    Computes in fp32 unless --precision says otherwise, so that no score depends on a row's neighbours. A file given with
+    --data is scored whole, and the numbers of training and dev rows among its rows are reported; with --split dev or train,
+    the file that the run was trained on is divided as in training. The columns and the encoding of --data are those of the
     training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import evaluate as command
@@ -125,7 +124,7 @@ def evaluate(
 
 
 def _writer(report: Path | None) -> Callable[..., Any] | None:
-    """Return what writes the page of an evaluation to `report`; None if there is to be no page."""
+    """Return the function that writes the page of an evaluation to `report`, or None without --report."""
     if report is None:
         return None
     from recurcli.display.report.evaluation import write_report

@@ -105,10 +105,10 @@ Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur fi
 
 
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
-    """Return the absolute path of each named file, by its split.
+    """Return the absolute path of each file that an option names, by the split of its rows.
 
-    Raises UsageError if --data and --train both name the training rows, or if two options name the same file: rows that are
-    trained on, or choose the model, must not be scored.
+    Raises UsageError if --data and --train both name the training rows. Raises UsageError if two options name the same file,
+    because rows that train or select the model must not be scored.
     """
     if (train := files.get("train")) is not None and data is not None:
         others = "; --dev and --test name the other files" if data.is_dir() else ""
@@ -124,10 +124,10 @@ def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
 
 
 def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
-    """Return the keys of the preset that options set, each with its option and value. `given` maps an option's name to its
-    value, which is None if it was not given.
+    """Return the keys of the preset that options set, each with the name of its option and its value.
 
-    --device, --precision and --batch-size come after --set. Raises UsageError if --set sets the key of another one.
+    `given` maps the name of an option to its value; None means that it was not given. The options --device, --precision and
+    --batch-size override --set. Raises UsageError if --set sets the key of any other option.
     """
     from recurcli.strict_yaml import parse_value
 

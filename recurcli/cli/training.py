@@ -1,8 +1,8 @@
 """The `recur pretrain` and `recur finetune` commands: their options and help."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,7 +37,6 @@ from recurcli.cli.options import (
 
 if TYPE_CHECKING:
     from recurcli.commands.training.request import Event, Section, TrainingRequest
-    from recurcli.preset import ResolvedPreset
 
 
 @app.command(epilog=example("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5"))
@@ -66,30 +65,24 @@ def pretrain(
 
     The text is that of the task's train, dev and test rows, or a text file (.txt) given as --data.
     """
-    from recurcli.preset import compose
-
-    given = {
-        "encoding": encoding,
-        "seed": seed,
-        "epochs": epochs,
-        "learning-rate": learning_rate,
-        "batch-size": batch_size,
-    }
-    given |= {"device": device, "precision": precision}
-    overrides = overrides_of("pretraining", settings or [], given)
-    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides, section="pretraining")
-    from recurcli.commands.training.request import TrainingRequest
-
-    output = output or Path("runs") / f"{resolved.name}-pretrained"
-    resolved, matched = _match(resolved, match_parameters, output, resume=resume)
-    request = TrainingRequest(
-        resolved,
+    request = _request(
+        "pretraining",
+        preset,
+        data,
         output,
+        settings or [],
+        match_parameters,
+        encoding=encoding,
+        seed=seed,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        device=device,
+        precision=precision,
+        batch_size=batch_size,
         resume=resume,
         overwrite=overwrite,
-        dry_run=dry_run,
         keep_checkpoints=keep_checkpoints,
-        matched=matched,
+        dry_run=dry_run,
     )
     _show(_events(request, "pretraining"), request, json=json, quiet=quiet)
 
@@ -128,24 +121,62 @@ def finetune(
 
     Starts from scratch or from a pretrained run, and keeps the model of the best dev metric.
     """
+    request = _request(
+        "finetuning",
+        preset,
+        data,
+        output,
+        settings or [],
+        match_parameters,
+        init,
+        **named_files(data, train=train, dev=dev, test=test),
+        encoding=encoding,
+        seed=seed,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        device=device,
+        precision=precision,
+        batch_size=batch_size,
+        resume=resume,
+        overwrite=overwrite,
+        keep_checkpoints=keep_checkpoints,
+        dry_run=dry_run,
+    )
+    _show(_events(request, "finetuning"), request, json=json, quiet=quiet)
+
+
+def _request(
+    section: "Section",
+    preset: str,
+    data: Path | None,
+    output: Path | None,
+    settings: list[str],
+    match: str | None,
+    init: Path | None = None,
+    *,
+    resume: bool,
+    overwrite: bool,
+    keep_checkpoints: bool,
+    dry_run: bool,
+    **given: object,
+) -> "TrainingRequest":
+    """Return the request of a training. Raises UsageError with the place of a fault in the preset or the options.
+
+    `given` maps the names of options to their values, as `overrides_of` takes them.
+    """
     from recurcli.preset import compose
 
-    given: dict[str, object] = {
-        "encoding": encoding,
-        "seed": seed,
-        "epochs": epochs,
-        "learning-rate": learning_rate,
-        "batch-size": batch_size,
-    }
-    given |= {"device": device, "precision": precision}
-    given |= named_files(data, train=train, dev=dev, test=test)
-    overrides = overrides_of("finetuning", settings or [], given)
-    resolved = compose(preset, data=data, settings=settings or [], overrides=overrides, section="finetuning")
-    from recurcli.commands.training.request import TrainingRequest
+    overrides = overrides_of(section, settings, {name.replace("_", "-"): value for name, value in given.items()})
+    resolved = compose(preset, data=data, settings=settings, overrides=overrides, section=section)
+    from recurcli.commands.training.request import TrainingRequest, stored_matching
 
-    output = output or Path("runs") / resolved.name
-    resolved, matched = _match(resolved, match_parameters, output, resume=resume)
-    request = TrainingRequest(
+    output = output or Path("runs") / (f"{resolved.name}-pretrained" if section == "pretraining" else resolved.name)
+    matched = None
+    if match is not None:
+        from recurcli.preset.matching import match_parameters
+
+        resolved, matched = match_parameters(resolved, match, stored_matching(output, resume=resume))
+    return TrainingRequest(
         resolved,
         output,
         init,
@@ -155,23 +186,10 @@ def finetune(
         keep_checkpoints=keep_checkpoints,
         matched=matched,
     )
-    _show(_events(request, "finetuning"), request, json=json, quiet=quiet)
-
-
-def _match(
-    resolved: "ResolvedPreset", asked: str | None, output: Path, *, resume: bool
-) -> "tuple[ResolvedPreset, Mapping[str, Any] | None]":
-    """Return the preset with the size that --match-parameters asks for, and what that came to."""
-    if asked is None:
-        return resolved, None
-    from recurcli.commands.training.request import stored_matching
-    from recurcli.preset.matching import match_parameters
-
-    return match_parameters(resolved, asked, stored_matching(output, resume=resume))
 
 
 def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]":
-    """Return the events of the training. A finished run is repeated without importing torch, so it takes no time."""
+    """Return the events of the training. The repetition of a finished run takes no time, because it does not import torch."""
     from recurcli.commands.training.request import repeat_finished_run, repeats_finished_run
 
     if repeats_finished_run(request, section):

@@ -12,6 +12,7 @@ from recurcli.commands.benchmark.measure import measure, one_thread
 from recurcli.commands.benchmark.peers import has_transformers, peer_candidates
 from recurcli.commands.benchmark.request import BenchRequest, Setting
 from recurcli.commands.benchmark.workload import INCLUDED
+from recurcli.errors import counted
 from recurcli.events import Finished, Note
 from recurcli.model.device import Precision, choose_device, choose_precision
 
@@ -19,8 +20,8 @@ from recurcli.model.device import Precision, choose_device, choose_precision
 def bench(request: BenchRequest) -> Iterator[Note | Finished]:
     """Measure each setting of the request; yields notes and the result.
 
-    Raises UsageError for an unknown encoder, preset or device, and if an encoder cannot have a width, a depth or a dropout,
-    before anything is measured.
+    Raises UsageError before the first measurement if an encoder, a preset or the device is unknown, or if an encoder cannot
+    have a width, a depth or a dropout.
     """
     device = choose_device(request.device)
     found: dict[Shape, list[Candidate]] = {}
@@ -53,8 +54,8 @@ def bench(request: BenchRequest) -> Iterator[Note | Finished]:
 
 
 def in_words(setting: dict[str, Any]) -> str:
-    """Return what all candidates of a setting have in common."""
-    layers = f"{setting['num_layers']} layer{'' if setting['num_layers'] == 1 else 's'}"
+    """Return the mode, precision, sizes and length of a setting as text."""
+    layers = counted(setting["num_layers"], "layer")
     width = "" if setting["hidden_size"] is None else f" of {setting['hidden_size']}"
     return (
         f"{setting['mode']}, {setting['precision']}, {layers}{width}, B {setting['batch_size']}, T {setting['length']}"
@@ -78,7 +79,7 @@ def _note_on_attention_dropout(request: BenchRequest, candidates: list[Candidate
 
 
 def _machine(device: torch.device) -> dict[str, Any]:
-    """Return the facts about the machine that explain a time."""
+    """Return the facts about the machine on which the times depend."""
     gpu = device.type == "cuda"
     return {
         "torch": torch.__version__,

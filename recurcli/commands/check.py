@@ -28,10 +28,10 @@ def check(
 ) -> Iterator[Note | RowsDone | Finished]:
     """Check each path; yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
-    `files` maps splits (train, dev, test) to the absolute paths of files that are compared with each other. `columns`: the
-    options `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`; None: not given. Raises UsageError without a
-    path and files; DataError or StorageError if a single path cannot be read. With several paths, the report of that path
-    says so.
+    `files` maps splits (train, dev, test) to the absolute paths of files that are compared with each other. `columns` has the
+    options `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`; None means that an option was not given.
+    Raises UsageError without a path and files. Raises DataError or StorageError if a single path cannot be read. With several
+    paths, the report of that path says so.
     """
     if not paths and not files:
         raise UsageError("name a PATH, or files that belong together with --train, --dev and --test")

@@ -92,9 +92,9 @@ class _Resampled(NamedTuple):
     predictions: "np.ndarray"
     """(R, N) class indices."""
     scores: "np.ndarray"
-    """(R, B)"""
+    """(R, B) scores of the runs on the resamples."""
     places: list[slice]
-    """The places of the runs of each group."""
+    """The slice of the runs of each group."""
 
 
 def _resample(groups: Sequence[Group], of_counts: OfCounts) -> _Resampled:
@@ -110,7 +110,10 @@ def _resample(groups: Sequence[Group], of_counts: OfCounts) -> _Resampled:
 
 
 def _intervals(groups: Sequence[Group], drawn: _Resampled, name: str) -> list[list[float]]:
-    """Return the 95 % interval of the mean of each group: that of its difference from a score of 0."""
+    """Return the 95 % interval [low, high] of each group's mean score.
+
+    It is the interval of the difference between the group and a constant score of 0.
+    """
     import numpy as np
 
     zero = np.zeros(1), np.zeros((1, drawn.scores.shape[1]))
@@ -122,7 +125,7 @@ def _intervals(groups: Sequence[Group], drawn: _Resampled, name: str) -> list[li
 
 
 def _tests(groups: Sequence[Group], drawn: _Resampled, name: str) -> list[dict[str, Any]]:
-    """Test each pair of groups: by McNemar's test for the accuracies of two single runs, else by a bootstrap."""
+    """Test each pair of groups. The accuracies of two single runs get McNemar's test, all others a bootstrap."""
     import numpy as np
 
     tests: list[dict[str, Any]] = []

@@ -46,11 +46,11 @@ def evaluate(
 ) -> Iterator[Note | RowsDone | Finished]:
     """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
 
-    `split` None: all rows of `data` if it is a file or holds label folders, else the dev rows. `columns`: the keys
-    `text`, `pair`, `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None as a value: that
-    of the training.
-    `diagnosed` adds a diagnosis of the layers; `plots` draws it into a file. `errors` is the file for the rows that are
-    predicted wrongly; `report` is called with the result and the rows. Raises DataError if the rows have no labels.
+    `split` None means all rows of `data` if it is a file or holds label folders, else the dev rows. `columns` has the keys
+    `text`, `pair`, `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; a value None means
+    that of the training. `diagnosed` adds a diagnosis of the layers, and `plots` is the file of its plots. `errors` is the
+    file of the rows that are predicted wrongly. `report` is called with the result and the rows. Raises DataError if the rows
+    have no labels.
     """
     given = [key for key, value in (columns or {}).items() if value is not None]
     if given and data is None:

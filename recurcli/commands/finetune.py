@@ -4,9 +4,9 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from recurcli.commands.training.dev_evaluation import DevEvaluation, ScoredRows, fit_linear_model
+from recurcli.commands.training.init import load_pretrained, read_init
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import (
@@ -26,17 +26,11 @@ from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, counted, escaped
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
-from recurcli.facts import find_difference
 from recurcli.files import sha256_of
 from recurcli.model.models import Classifier
-from recurcli.model.saved import load_weights
-from recurcli.preset import Preset
-from recurcli.runs.model_files import TrainedFiles, read_model
-from recurcli.runs.run_directory import RunDirectory
-from recurcli.strict_yaml import flatten
 from recurcli.training.config import WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS
 from recurcli.training.objectives import ClassificationObjective
-from recurcli.training.session import StopRequest
+from recurcli.training.stop import StopRequest
 
 
 def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
@@ -46,7 +40,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if status == "finished":
             yield from finished_run(request)
             return
-        init = None if request.init is None else _read_init(request.init, preset)
+        init = None if request.init is None else read_init(request.init, preset)
         task, splits = _load_splits(request)
         train = splits["train"]
         yield from notes_on_dev_rows(train, task, preset.data)
@@ -68,7 +62,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
         model = yield from build_model(Classifier, preset, tokenizer, max_length, task.labels, columns, pairs=pairs)
         if init is not None:
-            _load_pretrained(model, init)
+            load_pretrained(model, init)
             yield Note(f"starting from {init.path}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
         if preset.finetuning.word_dropout == "auto":
@@ -163,7 +157,7 @@ def _note_on_known_rows(name: str, rows: Split, train: Split) -> Iterator[Note]:
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:
-    """Return whether the data may have test rows: a folder is searched; for the Hub and the generator it is True."""
+    """Return whether the data may have test rows. A folder is searched for them; the Hub and the generator always may."""
     if config.path is None:
         return not is_local(config, "train")
     return not is_single(Path(config.path)) and has_split(task, "test", config)
@@ -206,46 +200,3 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
         yield Note(
             f"the labels {names} differ by case or spaces alone; they are taken as {len(group)} classes", "warning"
         )
-
-
-_NGRAMS = "embedding.ngrams"
-
-
-def _read_init(path: Path, preset: Preset) -> TrainedFiles:
-    """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
-    files = read_model(path)
-    before, now = (_architecture(values) for values in (RunDirectory(path).read_preset(), preset.to_dict()))
-    if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
-        now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
-    if difference := find_difference(before, now):
-        key, its, ours = difference
-        raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same")
-    return files
-
-
-def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys in which a pretrained run and the preset must agree; dropout may differ."""
-    return {
-        ".".join(path): value
-        for path, value in flatten(values)
-        if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
-        or (path == ("embedding", "orthonormal") and value)
-        or (".".join(path).startswith(_NGRAMS) and path[-1] != "dropout" and value is not None)
-    }
-
-
-def _load_pretrained(model: Classifier, init: TrainedFiles) -> None:
-    """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights.
-
-    The two pair vectors and the n-gram table of the embedding may be in only one of them. If the run has none, `model` keeps
-    its initial ones; if `model` has none, those of the run are ignored.
-    """
-    initial = model.state_dict()
-    shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}
-    for name in ("embedding.second_text", "embedding.match", "embedding.ngrams.table"):
-        if name in initial:
-            shared.setdefault(name, initial[name])
-        else:
-            shared.pop(name, None)
-    head = {name: tensor for name, tensor in initial.items() if name.startswith("head.")}
-    load_weights(model, {**shared, **head}, init.path / "model.safetensors")

@@ -44,13 +44,12 @@ class PredictRequest:
     delimiter: str | None = None
     """Field delimiter; None: TAB for TSV, a comma for CSV."""
     encoding: str | None = None
-    """None: UTF-8, and a note if the training data were not."""
-    """Encoding of the input."""
+    """Encoding of the input; None means UTF-8, with a note if the training data had another encoding."""
     columns: ColumnOptions = field(default_factory=ColumnOptions)
     probabilities: bool = False
     top_k: int | None = None
     threshold: float | None = None
-    """Rows with a lower score have no prediction; None: all rows have one."""
+    """The score below which a row has no prediction; None if every row has one."""
     strict: bool = False
     unbuffered: bool = False
     resume: bool = False
@@ -164,7 +163,7 @@ def _load(request: PredictRequest) -> Predictor:
 
 
 def _note_on_encoding(request: PredictRequest) -> Iterator[Note]:
-    """Yield a note if the input is read as UTF-8, but the run was trained on files of another encoding."""
+    """Yield a note if the input is read as UTF-8, although the run was trained on files of another encoding."""
     with contextlib.suppress(ModelError):  # a prediction needs no preset
         trained = RunDirectory(request.run).read_data_config().encoding
         if request.encoding is None and canonical_encoding(trained) != UTF8:
@@ -172,7 +171,7 @@ def _note_on_encoding(request: PredictRequest) -> Iterator[Note]:
 
 
 def _note_on_ids(format: OutputFormat, columns: InputColumns, rows: Sequence[Record], name: str) -> Iterator[Note]:
-    """Yield a warning if CLUE's ids will be row numbers, but a column of ids in the first `rows` has others."""
+    """Yield a warning if CLUE's ids will be row numbers, although a column of ids in the first `rows` has others."""
     if format != "clue" or columns.id is not None:
         return
     for column, key in zip(columns.names, columns.keys, strict=True):

@@ -29,7 +29,7 @@ from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens, text_files
 from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective
-from recurcli.training.session import StopRequest
+from recurcli.training.stop import StopRequest
 
 Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
 """The rows as token ids, the tokenizer, max_length, `TrainingSetup.data` (plain text has the one split `text`), and whether
@@ -61,8 +61,10 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
 
 
 def _is_corpus(preset: Preset) -> bool:
-    """Whether data.path is plain text: a text file without fastText's labels, or a folder with text files and no rows of the
-    task."""
+    """Return whether data.path is plain text.
+
+    Plain text is a text file without fastText's labels, or a folder with text files and without rows of the task.
+    """
     if preset.data.path is None:
         return False
     path = Path(preset.data.path)

@@ -1,4 +1,4 @@
-"""`recur tune`: search the settings of a preset for the best dev metric, each trial a fine-tuning run."""
+"""`recur tune`: searches the settings of a preset for the best dev metric. Each trial is a fine-tuning run."""
 
 import contextlib
 import time
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 TRIALS, STUDY = "trials", "study.db"
 FIXED: Mapping[str, object] = {"prior": None, "finetuning.linear_floor": False, "finetuning.score_test": False}
-"""Settings of every trial: the encoder alone is tuned, and no test rows are read."""
+"""The settings of every trial. They leave out the prior, the linear floor and the test rows."""
 
 DATA_FACTS = ("train sha256", "dev sha256")
-"""What a resume must match and is known when the first trial is complete."""
+"""The facts that a resume must match and that are unknown before the first complete trial."""
 
 
 def tune(request: TuningRequest) -> Iterator[Note | Finished]:
     """Run the trials of a study, and write the best preset after each of them; yields notes and the result.
 
-    Raises UsageError for a wrong range, without Optuna, and if the folder cannot be used; NumericError if every trial
-    diverged. A study that ends early keeps its finished trials.
+    Raises UsageError for a wrong range, for a folder that cannot be used, and without Optuna. Raises NumericError if every
+    trial diverged. A study that ends early keeps its finished trials.
     """
     if find_spec("optuna") is None:
         raise UsageError("recur tune needs Optuna: pip install 'recurcli[tune]'")
@@ -79,7 +79,7 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
 
 
 def facts_of(preset: Preset, ranges: Sequence[Range]) -> dict[str, Any]:
-    """Return what a resume of a study must match, without the data."""
+    """Return the facts that a resume of a study must match, without those of the data."""
     return {**preset_facts(preset.to_dict(), "finetuning"), **{f"--range {each.key}": str(each) for each in ranges}}
 
 
@@ -96,7 +96,7 @@ def _clear(folder: Path) -> None:
 
 
 def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note]:
-    """Run the trials that are missing; yields the notes of the first one, and a line for each."""
+    """Run the trials that are missing; yields the notes of the first trial and a line for each trial."""
     runs = request.folder / TRIALS
     if not request.keep_runs:
         remove(runs)  # what a kill left
@@ -126,9 +126,9 @@ def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note]:
 def _train(
     request: TuningRequest, trial: "Trial", settings: Mapping[str, Any], run: Path, *, with_notes: bool
 ) -> Generator[Note, None, dict[str, Any]]:
-    """Train a trial until it is finished, is pruned or diverges. Returns its state, dev metric, and the facts of its data.
+    """Train a trial until it is finished, pruned or diverged. Returns its state, its dev metric and the facts of its data.
 
-    Yields the notes before the first step, if asked.
+    Yields the notes before the first progress if `with_notes` is True.
     """
     overrides: dict[str, tuple[str, object]] = {key: ("recur tune", value) for key, value in FIXED.items()}
     overrides |= {key: ("--range", value) for key, value in settings.items()}

@@ -23,13 +23,13 @@ class DataConfig:
     path: str | None = None
     """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
     files: dict[str, str] | None = None
-    """The file of each split (train, dev, test): an absolute path, or a name in the folder `path`. null, or a missing split:
-    the task's file. If train is named and dev is missing, the dev rows are drawn from the training rows."""
+    """The file of each split (train, dev, test), as an absolute path or as a name in the folder `path`. A split without a
+    file here has the task's file. If train is named and dev is missing, the dev rows are drawn from the training rows."""
     hub: str | None = None
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`; not used if `path` is set."""
     max_length: int | Literal["auto"] = 128
-    """Longest row in tokens, both texts and their separator included; longer rows are cut. auto: the length that covers 99 %
-    of the training rows without those of `extra_rows`, 512 at most."""
+    """Largest number of tokens of a row, with both texts and their separator; longer rows are truncated. auto: the length
+    that covers 99 % of the training rows without those of `extra_rows`, 512 at most."""
     skip_bad_rows: bool = False
     """Skip rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
     header: bool | None = None
@@ -37,7 +37,7 @@ class DataConfig:
     delimiter: str | None = None
     """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
     encoding: str = UTF8
-    """Encoding of the files, by Python's names: utf-8, latin-1, cp1252, gb18030, utf-16, …; Parquet has none."""
+    """Encoding of the files by its name in Python, such as utf-8, latin-1, cp1252, gb18030 or utf-16. Parquet has none."""
     text: Column | tuple[Column, ...] | None = None
     """Column (or JSON key) of the text, or of the first text of a pair; several columns are joined by a space."""
     pair: Column | tuple[Column, ...] | None = None
@@ -45,7 +45,7 @@ class DataConfig:
     label: Column | None = None
     """Column (or JSON key) of the label."""
     extra_rows: tuple[Column, ...] = ()
-    """Columns (or JSON keys), such as keywords, whose texts are added to the training rows, with the label of their row. A
+    """Columns (or JSON keys), such as keywords, whose texts become additional training rows with the label of their row. A
     missing column or an empty text adds no row. Dev and test rows are not changed."""
     id: Column | None = None
     """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""

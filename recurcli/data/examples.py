@@ -13,8 +13,9 @@ from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Format, Record, Records, kind_of
+from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
-from recurcli.data.sources import Source, adapted, find_source, is_local, load_hub_split
+from recurcli.data.sources import Source, adapted, find_source, is_local
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
 from recurcli.data.values import BadRow, TextColumns, joined, label_of, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, UsageError, counted, escaped
@@ -160,7 +161,7 @@ def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Sp
 
 
 def count_known_rows(rows: Split, others: Split, *, with_label: bool = False) -> int:
-    """Return the number of `rows` whose texts are also those of a row of `others`, `with_label`: of one with the same label."""
+    """Return the number of `rows` that have the text of a row in `others` and, `with_label`, also its label."""
 
     def key(example: Example) -> tuple[str | None, ...]:
         label = (example.label,) if with_label else ()
@@ -250,7 +251,7 @@ def judge_bad_rows(
 ) -> None:
     """Raise DataError with the first `bad` rows, unless `skip` is True and they are at most 1 % of `rows`.
 
-    `count`: number of bad rows; None: the length of `bad`. `hint` ends the message.
+    `count` is the number of bad rows; None means the length of `bad`. The message ends with `hint`.
     """
     count = len(bad) if count is None else count
     if not bad or (skip and count <= BAD_ROWS_ALLOWED * rows):

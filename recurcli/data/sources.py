@@ -1,24 +1,20 @@
-"""Finds where the rows of a split are: a file or folder, or the Hugging Face Hub or its cache, read with `datasets`."""
+"""Finds the file or folder that holds the rows of a split."""
 
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from recurcli.data.config import Column, DataConfig
 from recurcli.data.formats.fasttext import is_fasttext
-from recurcli.data.formats.parquet import with_class_names
 from recurcli.data.formats.readers import FORMATS
-from recurcli.data.formats.rows import Record, Records
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 
 _STEMS = {"train": ("train", "training"), "dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
 """Stems of the names of task `custom`'s files by split."""
 _ENDINGS = [*FORMATS, *(f"{ending}.gz" for ending in FORMATS if ending != ".parquet"), ""]
-
-HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 
 class Source(NamedTuple):
@@ -72,9 +68,9 @@ def splits_of(task: Task) -> tuple[str, ...]:
 def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> Source:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
-    A folder of label folders counts as one file. `divided`: a single file holds both train and dev rows. Files may be gzipped.
-
-    Raises UsageError for a split that the task does not have, DataError with the expected names if no file exists.
+    A folder of label folders counts as one file. `divided` means that a single file holds both train and dev rows. Files may
+    be gzipped. Raises UsageError for a split that the task does not have. Raises DataError with the expected names if no file
+    exists.
     """
     if split not in splits_of(task):
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
@@ -115,12 +111,12 @@ def is_local(config: DataConfig, split: str) -> bool:
 
 
 def is_single(path: Path) -> bool:
-    """Return whether all rows of `path` are one split, or train and dev rows: those of a file, or of label folders."""
+    """Return whether `path` is one file or a folder of label folders. Its rows are one split, or train and dev rows."""
     return path.is_file() or is_label_folder(path)
 
 
 def is_label_folder(path: Path) -> bool:
-    """Return whether `path` holds two or more folders of files, as label folders are, and no file or folder of a split."""
+    """Return whether `path` holds label folders: two or more folders of files, without a file or folder of a split."""
     try:
         if not path.is_dir():
             return False
@@ -210,45 +206,3 @@ def _configured(source: Source, config: DataConfig) -> Source:
     layout = source.layout
     header = layout.header if config.header is None else config.header
     return source._replace(layout=replace(layout, header=header, delimiter=config.delimiter or layout.delimiter))
-
-
-def load_hub_split(task: Task, split: str) -> tuple[Records, bool]:
-    """Return the rows of a task's split, and whether they are the rows of both train and dev (no validation split).
-
-    Labels are strings, None where the Hub hides them. `HF_HUB_OFFLINE=1` restricts the search to the cache, as does a
-    missing network. Raises DataError if neither has the rows.
-    """
-    if task.hub is None or split not in HUB_SPLITS:
-        raise DataError(f"the Hub has no split {split} of {task.name}; name a folder or file with --data")
-    import datasets
-
-    repository, configuration = task.hub
-    try:
-        splits = datasets.load_dataset(repository, configuration)
-    except Exception as error:  # a dozen types of five libraries, for no network, no cache, no repository
-        reason = escaped(str(error).strip().partition("\n")[0] or type(error).__name__, limit=300)
-        raise DataError(
-            f"{task.name} can be loaded neither from the Hub nor from its cache ({repository}, {configuration}: {reason}); "
-            "name a folder or file with --data"
-        ) from None
-    without_dev = HUB_SPLITS["dev"] not in splits
-    hub_split = "train" if split == "dev" and without_dev else HUB_SPLITS[split]
-    if hub_split not in splits:
-        known = ", ".join(map(escaped, splits))
-        raise DataError(f"{escaped(repository)} has no split '{hub_split}'; known: {known}")
-    rows = splits[hub_split]
-    columns = dict.fromkeys(task.id if name == "idx" and task.id is not None else name for name in rows.features)
-    name = " ".join(part for part in (repository, configuration, split) if part)
-    # Arrow rows share their columns, as those of a Parquet file do.
-    records = Records(name, "parquet", tuple(columns), records_of(rows, task))
-    return records, without_dev and split in ("train", "dev")
-
-
-def records_of(rows: Any, task: Task) -> Iterator[Record]:
-    """Yield the records of a `datasets.Dataset`: class numbers become names, the Hub's `idx` the row's id."""
-    class_names = {column: feature.names for column, feature in rows.features.items() if hasattr(feature, "names")}
-    for line, row in enumerate(rows, 1):
-        fields = with_class_names(dict(row), class_names)
-        if "idx" in fields and task.id is not None:
-            fields.setdefault(task.id, fields.pop("idx"))
-        yield Record(line, fields)

@@ -12,7 +12,7 @@ from recurcli.display.tables import cell, console, heading, show, table, width_o
 
 
 def print_benchmark(result: Mapping[str, Any]) -> None:
-    """Print the settings, the best peer of each in bold."""
+    """Print a table for each setting, with the best peer in bold, and how it was measured."""
     shown: list[RenderableType] = []
     for setting in result["settings"]:
         kind, *sizes = in_words(setting).split(", ")
@@ -25,7 +25,7 @@ def print_benchmark(result: Mapping[str, Any]) -> None:
 
 
 def _fitting_table(setting: Mapping[str, Any]) -> Table:
-    """Return the table that fits: where the terminal is narrow, with less space or without the ratios to each family."""
+    """Return the widest form of the table that fits the terminal. Narrower forms have less space or fewer ratios."""
     screen = console()
     every = list(setting["candidates"][0]["ratios"])
     forms = [(every, False), (every, True), (every[:1], True)]
@@ -34,7 +34,7 @@ def _fitting_table(setting: Mapping[str, Any]) -> Table:
 
 
 def _candidates(setting: Mapping[str, Any], families: list[str], *, narrow: bool) -> Table:
-    """Return the table of a setting; the ratio to one family alone is the ratio to the best peer."""
+    """Return the table of a setting. With one family only, its ratio is the ratio to the best peer."""
     results = setting["candidates"]
     widths = len({each["hidden_size"] for each in results}) > 1
     families = families if len(families) > 1 else []
@@ -57,7 +57,7 @@ def _candidates(setting: Mapping[str, Any], families: list[str], *, narrow: bool
 
 
 def _closing(result: Mapping[str, Any]) -> str:
-    """Return what was measured, and how, in sentences."""
+    """Return sentences on what was measured and how."""
     machine = result["machine"]
     included = " ".join(f"{mode.capitalize()}: {what}." for mode, what in result["included"].items())
     peers = "× best: tokens/s over those of the best peer, in bold. " if result["settings"][0]["best_peer"] else ""

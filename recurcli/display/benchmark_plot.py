@@ -1,4 +1,4 @@
-"""The result of `recur bench` as a picture: tokens/s and peak memory over length, a column for each kind of setting."""
+"""Plots the result of `recur bench`: tokens/s and peak memory over length, with a column for each kind of setting."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,7 +14,7 @@ ROWS = (("tokens_per_second", 1.0, "tokens/s"), ("peak_memory_bytes", 1e6, "peak
 
 
 def require_plot(path: Path, *, overwrite: bool) -> None:
-    """Raise UsageError if no plot can be written to `path`: its ending, that it exists, or matplotlib is missing."""
+    """Raise UsageError if `path` has no ending of a plot, if it exists without `overwrite`, or if matplotlib is missing."""
     if path.suffix not in ENDINGS:
         raise UsageError(f"{path}: a plot ends in one of {', '.join(ENDINGS)}")
     require_writable(path, overwrite=overwrite)
@@ -23,7 +23,7 @@ def require_plot(path: Path, *, overwrite: bool) -> None:
 
 
 def draw_benchmark(result: Mapping[str, Any], path: Path) -> None:
-    """Write the plot to `path`, in the format of its ending. Peers have dashed lines."""
+    """Write the plot to `path` in the format of its ending. The lines of peers are dashed."""
     from matplotlib.figure import Figure
 
     kinds: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
@@ -46,7 +46,7 @@ def draw_benchmark(result: Mapping[str, Any], path: Path) -> None:
 
 
 def _lines(axis: Any, settings: list[Mapping[str, Any]], names: list[str], key: str, unit: float) -> None:
-    """Draw a line for each candidate over the lengths that it took."""
+    """Draw the line of each candidate over the lengths at which it was measured."""
     lengths = sorted({setting["length"] for setting in settings})
     for number, name in enumerate(names):
         points = [

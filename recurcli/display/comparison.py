@@ -53,7 +53,7 @@ def has_encoder_column(result: Mapping[str, Any]) -> bool:
 
 
 def cost_texts(group: Mapping[str, Any]) -> list[str]:
-    """The sizes and times of a group; a number of FLOPs that is not known is a dash."""
+    """Return the sizes and times of a group as text. An unknown number of FLOPs is a dash."""
     flops = group["forward_flops_per_token"]
     counts = [f"{group['parameters']:,}", f"{group['parameters_without_embeddings']:,}"]
     speed = [f"{group['seconds']:,.1f}", f"{group['tokens_per_second']:,.0f}"]
@@ -61,7 +61,7 @@ def cost_texts(group: Mapping[str, Any]) -> list[str]:
 
 
 def difference_texts(test: Mapping[str, Any]) -> list[str]:
-    """The difference of two groups, and its interval."""
+    """Return the difference of two groups and its interval as text."""
     low, high = test["interval"]
     return [f"{test['difference']:.4f}", f"{low:+.4f} to {high:+.4f}"]
 

@@ -39,7 +39,7 @@ def write_table(result: Mapping[str, Any], output: Path) -> None:
 
 
 def group_rows(result: Mapping[str, Any]) -> Rows:
-    """Return the table of the groups: what they are, their scores, and their costs."""
+    """Return the table of the groups with their names, scores and costs."""
     keys, encoder = [*result["differences"], *result["other_differences"]], has_encoder_column(result)
     alone = ["encoder alone"] if encoder else []
     rows = [[*(keys or ["preset"]), "n", METRICS[result["metric"]].words, "best", *alone, *COSTS]]

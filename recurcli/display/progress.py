@@ -53,7 +53,7 @@ def follow(
 
 
 def tell_written(path: Path, *, quiet: bool) -> None:
-    """Say on stderr that a file was written, unless `quiet`."""
+    """Print on stderr that a file was written, unless `quiet` is True."""
     _Progress(quiet=quiet, bar=False, metric="").note(f"{path}: written")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNLIMITED = 100_000
 """Width in characters of output to a pipe: no value is cut."""
 PIPE_WIDTH = 100
-"""Width in characters of tables in a pipe whose columns are a choice: what it leaves out is in --json."""
+"""The width in characters above which a table in a pipe has fewer columns. --json has all of them."""
 NARROW = 60
 """Width in characters of a terminal below which a table that does not fit is printed as one block per row."""
 
@@ -54,7 +54,7 @@ def console() -> Console:
 
 
 def width_to_fill() -> int:
-    """Return the width in characters above which a table is shown otherwise, or with fewer columns."""
+    """Return the width in characters above which a table has fewer columns or another form."""
     return console().width if sys.stdout.isatty() else PIPE_WIDTH
 
 
@@ -185,7 +185,7 @@ _UNITS = (("hour", 3600), ("minute", 60), ("second", 1))
 
 
 def _duration_in_words(estimate: Mapping[str, Any]) -> str:
-    """Return how long a training takes, and of what that is made."""
+    """Return the time that a training takes as text, with its steps and evaluations."""
     seconds = estimate["seconds"]
     unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 1.5 * size), _UNITS[-1])
     count = max(1, round(seconds / size))
@@ -203,7 +203,7 @@ def _times(count: int, what: str, seconds: float) -> str:
 
 
 def _wanted(result: Mapping[str, Any]) -> str:
-    """Return what `--match-parameters` asked for, in brackets; nothing if it was not given."""
+    """Return the target of `--match-parameters` in brackets; "" if the option was not given."""
     if not (matched := result.get("match_parameters")):
         return ""
     of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"

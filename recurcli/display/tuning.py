@@ -14,7 +14,7 @@ from recurcli.evaluation.metrics import METRICS
 
 
 def print_study(result: Mapping[str, Any]) -> None:
-    """Print the trials, the best of them in bold, and say what the best score is worth."""
+    """Print the trials, with the best one in bold, and sentences on its preset and its score."""
     best, metric, screen = result["best"], f"dev {METRICS[result['metric']].words}", console()
     made = _trials(result, metric, narrow=False)
     if NARROW <= screen.width < width_of(made, screen):
@@ -29,7 +29,7 @@ def print_study(result: Mapping[str, Any]) -> None:
 
 
 def _trials(result: Mapping[str, Any], metric: str, *, narrow: bool) -> Table:
-    """The table of the trials; `narrow`: the headings are broken into words."""
+    """Return the table of the trials. `narrow` breaks its headings into words."""
     names = short_names(result["ranges"])
     made = table("trial", *names.values(), metric, "", numbers=True, narrow=narrow)
     made.columns[-1].justify = "left"
@@ -45,5 +45,5 @@ def _trials(result: Mapping[str, Any], metric: str, *, narrow: bool) -> Table:
 
 
 def _in_words(name: str) -> Text:
-    """A heading whose words are below each other."""
+    """Return a heading with each word on a line of its own."""
     return Text("\n").join(cell(word) for word in re.split(r"[ ._]", name))

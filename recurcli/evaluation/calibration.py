@@ -1,4 +1,4 @@
-"""Calibration: a temperature that makes probabilities honest, and how honest they are (Guo et al., ICML 2017).
+"""Calibration of probabilities: a fitted temperature, and the expected calibration error (Guo et al., ICML 2017).
 
 Shapes: N rows, C classes.
 """
@@ -16,20 +16,20 @@ BINS = 15
 
 
 def fit_temperature(logits: NDArray[np.float64], targets: NDArray[np.int64]) -> float:
-    """Return the temperature T with which softmax(logits / T) has the smallest cross-entropy on the targets (N,).
+    """Return the temperature T with which softmax(logits / T) has the smallest cross-entropy (Guo et al., section 4.2).
 
-    Guo et al., section 4.2. The penalty |1/T - 1|^2 / 2 on the sum over the rows is ours: it decides where a few rows, or rows
-    without a mistake, would lead to a temperature near 0.
+    The logits are (N, C), the targets (N,). The penalty |1/T - 1|^2 / 2 is added to the sum over the rows; it is ours. It
+    decides if a few rows, or rows without a mistake, would lead to a temperature near 0.
     """
     [inverse] = fit_weights(logits[None], targets, np.ones(1))
     return 1 / max(float(inverse), 1e-3)
 
 
 def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], temperature: float) -> dict[str, Any]:
-    """Return how well softmax(logits / temperature) (N, C) is calibrated on the targets (N,), for the JSON.
+    """Return the calibration of softmax(logits / temperature) (N, C) on the targets (N,), for the JSON.
 
     `ece` is the expected calibration error (Guo et al., equation 3): the mean over the rows of |accuracy - confidence| of
-    their bin. `bins` lists the bins with rows, with their limits; `loss` is the mean cross-entropy in nats.
+    their bin. `bins` lists the bins that have rows, with their limits. `loss` is the mean cross-entropy in nats.
     """
     shares = probabilities(logits, temperature)
     confidence, right = shares.max(axis=1), shares.argmax(axis=1) == targets

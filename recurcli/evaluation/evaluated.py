@@ -1,4 +1,4 @@
-"""Evaluated rows: what a classifier made of each labelled row. N rows, C classes."""
+"""Labelled rows with the predictions of a classifier. Shapes: N rows, C classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ class EvaluatedRows:
     labels: NDArray[np.int64]
     """(N,) class indices."""
     probabilities: NDArray[np.float64]
-    """(N, C)"""
+    """(N, C) probabilities of the classes."""
     lengths: NDArray[np.int64]
     """(N,) tokens that the encoder reads."""
     cut: NDArray[np.bool_]
-    """(N,) whether the row was longer and was truncated."""
+    """(N,) whether the row was truncated."""
 
     @cached_property
     def predictions(self) -> NDArray[np.int64]:
-        """(N,) class indices."""
+        """(N,) indices of the most probable classes."""
         return self.probabilities.argmax(axis=1)
 
     @cached_property
@@ -37,6 +37,6 @@ class EvaluatedRows:
 
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """(M,) numbers of the rows that are predicted wrongly, the highest score first."""
+        """(M,) numbers of the wrongly predicted rows, in descending order of their scores."""
         wrong = np.flatnonzero(self.predictions != self.labels)
         return wrong[np.argsort(-self.scores[wrong], kind="stable")]

@@ -1,4 +1,4 @@
-"""The report on a model: metrics and calibration and, with a prior, the metrics of encoder and linear model alone."""
+"""The report on a model with its metrics and its calibration. With a prior it has the metrics of each part as well."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,11 +21,11 @@ def report_with_parts(
     known: Mapping[str, float],
     temperature: float = 1.0,
 ) -> tuple[Report, dict[str, Any], np.ndarray]:
-    """Return the report on the model that has the logits `encoder` and `linear` (each N, C), facts for the JSON, and logits.
+    """Return the report on the model, facts for the JSON, and the logits (N, C) of the model.
 
-    The logits (N, C) are those of the model. The facts are the `floors` (`known`: the task's own), the `calibration` at the
-    `temperature` of the model and, if there is a prior, its weights and the scores of both parts alone. Without a prior,
-    `linear` is a floor only; None: there is no linear model.
+    `encoder` and `linear` are the logits (N, C) of the parts; `linear` is None without a linear model. Without a prior, the
+    linear model is a floor only. The facts are the `floors` (`known` are the task's own) and the `calibration` at the
+    `temperature` of the model. If there is a prior, they also have its weights and the scores of both parts alone.
     """
     report, logits = report_of(encoder, labels, task), encoder
     floor = None if linear is None else report_of(linear, labels, task)

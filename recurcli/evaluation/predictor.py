@@ -51,7 +51,7 @@ class Predictor:
         self.prior = prior
         """The linear model whose logits are added to the encoder's; None: there is none."""
         self.temperature = temperature
-        """The probabilities are softmax(logits / temperature); 1 if there is a prior, whose weights are fitted instead."""
+        """The probabilities are softmax(logits / temperature). It is 1 with a prior, whose weights are fitted instead."""
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
@@ -99,9 +99,9 @@ class Predictor:
         """Return one prediction for each text or pair of texts, in order.
 
         `texts` is a list, an array, a Series, or a table with one column of texts or two columns of pairs (see `text_rows`).
-        Raises TypeError for a value that is neither a string nor a pair of strings (None, NaN, a number), ValueError
-        for a tuple that does not have two items, for a single text if the model was trained on pairs, and for a pair if it
-        was trained on single texts. The messages name the row, counted from 0.
+        Raises TypeError for a value that is neither a string nor a pair of strings (None, NaN, a number). Raises ValueError
+        for a tuple without two items, for a single text if the model was trained on pairs, and for a pair if it was trained
+        on single texts. The messages name the row, counted from 0.
         """
         return list(self.predict_stream(texts))
 

@@ -30,7 +30,7 @@ class Difference(NamedTuple):
     """Lower end of the 95 % interval of the difference, by percentiles."""
     high: float
     detectable: float
-    """The smallest true difference that such a test at LEVEL finds with probability POWER."""
+    """The smallest true difference that a test at LEVEL finds with probability POWER."""
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -53,7 +53,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def share_interval(hits: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of `hits` in `rows` (Wilson 1927). scipy.stats has it, but imports for a second."""
+    """Return the 95 % interval of the share `hits` / `rows` (Wilson, 1927). The import of scipy.stats would take a second."""
     square = NormalDist().inv_cdf(1 - LEVEL / 2) ** 2
     share, scale = hits / rows, 1 + square / rows
     centre = (share + square / (2 * rows)) / scale
@@ -79,9 +79,9 @@ def resampled_scores(
 def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: "np.ndarray") -> dict[str, list[float]]:
     """Return the 95 % interval [low, high] of each metric that has a form for resamples, by name.
 
-    `labels` and `predictions` (N,) are class indices. That of the accuracy is `share_interval`. The limits of the others are
-    percentiles over RESAMPLES_OF_INTERVALS drawings of N rows with replacement. They hold for this model and say nothing of
-    other seeds.
+    `labels` and `predictions` (N,) are class indices. The interval of the accuracy is `share_interval`. The limits of the
+    others are percentiles over RESAMPLES_OF_INTERVALS resamples of N rows. They hold for this model and say nothing of other
+    seeds.
     """
     import numpy as np
 
@@ -100,10 +100,10 @@ def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: 
 def _resampled_counts(
     labels: "np.ndarray", predictions: "np.ndarray", resamples: int, seed: int, *, by_kind: bool = False
 ) -> Iterator[list[ClassCounts]]:
-    """Yield the counts of each run (R) on some resamples at a time, of the arguments of `resampled_scores`.
+    """Yield the counts of each run (R) on some of the resamples, for the arguments of `resampled_scores`.
 
-    `by_kind` draws the numbers of rows of each kind (label and predictions) in place of rows: the distribution is the same,
-    and many rows of few kinds take less time. But two calls with one seed do not draw the same rows then.
+    `by_kind` draws the number of rows of each kind (label and predictions) in place of the rows. The distribution is the
+    same, and many rows of few kinds take less time. Two calls with one seed then draw different rows.
     """
     import numpy as np
 
@@ -133,15 +133,15 @@ def bootstrap_difference(
 ) -> Difference:
     """Test the difference of the mean scores of two groups by a paired bootstrap over rows and seeds.
 
-    `first` and `second` are the scores of the runs (R,), the others those on the same resampled rows (R, B), from
-    `resampled_scores`. Rows are resampled jointly (Koehn, EMNLP 2004). To each group's mean the error of its seeds is
-    added, drawn from Student's t with R - 1 degrees of freedom, because two or three seeds drawn with replacement
-    understate it: with two seeds of standard deviation 0.01 and 10,000 rows, such a bootstrap is below 0.05 in 16 % of
-    simulations without a difference, and this one in 4 %. A group of one run adds none: the result then holds for that run.
+    `first` and `second` are the scores (R,) of the runs. `first_resampled` and `second_resampled` are their scores (R, B) on
+    the same resampled rows (`resampled_scores`; Koehn, EMNLP 2004). The error of its seeds is added to the mean of each
+    group. It is drawn from Student's t with R - 1 degrees of freedom, because drawing two or three seeds with replacement
+    understates it. With two seeds of standard deviation 0.01 and 10,000 rows, that bootstrap is below 0.05 in 16 % of
+    simulations without a difference, and this one in 4 %. A group of one run adds no error, so its result holds for that run.
 
-    `detectable` is the minimum detectable effect of Card et al., With Little Power Comes Great Responsibility, EMNLP 2020,
-    before any correction; for one run each 2.8 standard errors. With few seeds the width of the interval varies from one
-    comparison to the next, too: it is drawn with the variance of the seeds (ours).
+    `detectable` is the minimum detectable effect before any correction (Card et al., With Little Power Comes Great
+    Responsibility, EMNLP 2020). For one run each it is 2.8 standard errors. It is drawn with the variance of the seeds, which
+    is ours. With few seeds the width of the interval varies from one comparison to the next, too.
     """
     import numpy as np
 
@@ -170,8 +170,8 @@ def bootstrap_difference(
 def _seed_variance(scores: "np.ndarray", resampled: "np.ndarray", factor: "float | np.ndarray" = 1.0) -> "np.ndarray":
     """Return the variance of the scores (R,) by their seeds, if the variance between the runs is `factor` times as large.
 
-    The variance between runs holds in part the rows on which they happen to differ, which the resampled rows hold, too. That
-    part is what resampling adds to the variance between runs, and is taken off.
+    The variance between the runs is in part due to the dev rows. This part is what resampling adds to that variance, so it is
+    subtracted once.
     """
     import numpy as np
 

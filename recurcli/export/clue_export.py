@@ -82,7 +82,7 @@ def _test_rows(target: Target, config: DataConfig) -> Split | str:
 def _empty_column(target: Target, config: DataConfig) -> str | None:
     """Return the first of several columns of the text in which no test row has a text; None if there is none.
 
-    TNEWS 1.1 has no keywords, for example: a run that learned from them would predict its rows badly.
+    For example, TNEWS 1.1 has no keywords, so a run that learned from them would predict its rows badly.
     """
     names = config.text if isinstance(config.text, tuple) and len(config.text) > 1 else ()
     if not names or config.path is None:

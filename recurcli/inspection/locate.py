@@ -101,8 +101,9 @@ def _has_files(task: str, path: Path) -> bool:
 
 
 def find_files(task: Task, config: DataConfig) -> list[DataFile]:
-    """Return the files of the task's splits: those that `config.files` names, else those in the folder `config.path`, or that
-    file alone. Raises DataError for a named file that does not exist.
+    """Return the files of the task's splits. Raises DataError if a named file does not exist.
+
+    They are the files that `config.files` names, else those in the folder `config.path`, or that file alone.
     """
     task = adapted(task, config)
     if config.named_files:

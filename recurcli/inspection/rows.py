@@ -73,7 +73,7 @@ class SplitRows:
         """Why the file cannot be read to its end."""
         self.read = self.dropped = self.bad = 0
         self.hint = ""
-        """The end of a message about bad rows: the likely encoding of the file."""
+        """The end of a message about bad rows, with the likely encoding of the file."""
         self.first_bad: list[str] = []
         """`file:line: reason` of the first BAD_ROWS_KEPT bad rows."""
         self.texts = bytearray()
@@ -187,9 +187,10 @@ def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[s
 def _examples(
     file: DataFile, task: Task, config: DataConfig, splits: Iterable[SplitRows]
 ) -> Iterator[tuple[Record, Example | BadRow | None, bool]]:
-    """Yield each record, its example (BadRow if unusable, None if dropped) and whether training draws it as a dev row.
+    """Yield each record, its example, and whether training draws it as a dev row.
 
-    The `splits` get the columns and the format of the file.
+    The example is a BadRow if the row cannot be used, and None if it is dropped. The columns and the format of the file are
+    stored in `splits`.
     """
     split, layout = file.splits[0], file.source.layout
     named = config.named_file(split) is not None

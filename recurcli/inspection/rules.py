@@ -103,7 +103,7 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
 
 
 def _training_rows(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
-    """Say which dev rows training would draw from a single file, and what `data.extra_rows` adds to the training rows."""
+    """Yield messages on the dev rows that training draws from a single file, and on the rows that `data.extra_rows` adds."""
     if rows.alone and rows.label_counts:
         if not rows.dev_rows:
             yield "information", f"training on this file alone stops, since none of its rows is a dev row; {_DEV_RULE}"

@@ -9,9 +9,10 @@ STEPS = 1 << 16
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Set each element of `x` to zero with probability `p` and scale the others by 1 / (1 - p), if `training`; else return `x`.
+    """Set each element of `x` to 0 with probability `p`, and scale the others by 1 / (1 - p). Without `training` return `x`.
 
-    On a CPU four elements share one random number of 64 bits. Elsewhere, and in a compiled graph, it is torch's dropout.
+    On a CPU four elements share one random number of 64 bits. On other devices and in a compiled graph, this is torch's
+    dropout.
     """
     if not training or p == 0:
         return x
@@ -22,7 +23,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def _mask(x: Tensor, kept: int) -> Tensor:
-    """Return a tensor like `x` with STEPS / kept where an element is kept, with probability kept / STEPS, and 0 elsewhere."""
+    """Return a tensor like `x` whose elements are STEPS / kept with probability kept / STEPS, and 0 else."""
     count = x.numel()
     draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None)
     mask = draws.view(torch.int16)[:count].lt_(kept - STEPS // 2).view(x.shape)  # in place: 1 or 0 as int16

@@ -104,7 +104,7 @@ class _WithoutDraws(TorchFunctionMode):
 def build_shapes(build: Callable[[], Model]) -> Model:
     """Build a module on the meta device, which allocates no memory and draws no initial weights.
 
-    A module whose __init__ reads values cannot be there; it is built on the CPU.
+    A module whose __init__ reads the values of tensors is built on the CPU instead.
     """
     try:
         with torch.device("meta"), _WithoutDraws():

@@ -1,6 +1,6 @@
-"""Solves for the size of an encoder that has a given number of parameters, without allocating any.
+"""Finds the size of an encoder with a given number of parameters, without allocating memory.
 
-The embedding and the head do not count, so encoders are compared at equal capacity whatever the vocabulary is.
+The embedding and the head do not count, so encoders have equal capacity whatever the vocabulary is.
 """
 
 import math
@@ -14,11 +14,11 @@ from recurcli.model.saved import build_shapes
 
 Key = Literal["hidden_size", "num_layers"]
 LARGEST: Mapping[Key, int] = {"hidden_size": 8192, "num_layers": 256}
-"""Where the search ends; ours."""
+"""The largest values of the search, which are ours."""
 
 
 class Size(NamedTuple):
-    """The keys that were solved for, and the number of parameters of the encoder that has them."""
+    """The values of the keys that were searched, and the number of parameters of the encoder with them."""
 
     keys: dict[str, int]
     parameters: int
@@ -30,11 +30,11 @@ def encoder_parameters(config: Mapping[str, Any]) -> int:
 
 
 def solve_size(config: Mapping[str, Any], target: int, fixed: frozenset[str] = frozenset()) -> Size:
-    """Return the size whose encoder has the number of parameters nearest to `target`; of two, the smaller one.
+    """Return the size with the number of encoder parameters nearest to `target`. Of two sizes equally near it is the smaller.
 
-    It is `hidden_size`, a multiple of 8 and of `num_heads`; a `feed_forward_size` that is a number keeps its ratio to it. If
-    `hidden_size` is among the `fixed` keys, or the encoder takes no other, it is `num_layers`. Raises UsageError if both are
-    fixed, or if the target is outside the range.
+    The size is `hidden_size`, in multiples of 8 and of `num_heads`. A numeric `feed_forward_size` keeps its ratio to it. The
+    size is `num_layers` if `hidden_size` is among the `fixed` keys, or if the encoder takes no other width. Raises UsageError
+    if both are fixed, or if the target is outside the range.
     """
     keys: list[Key] = [key for key in LARGEST if isinstance(config.get(key), int) and key not in fixed]
     multiple_of = math.lcm(8, max(1, config.get("num_heads") or 1))
@@ -64,9 +64,9 @@ def solve_size(config: Mapping[str, Any], target: int, fixed: frozenset[str] = f
 
 
 def _bracket(count: Callable[[int], int], target: int, largest: int) -> tuple[int, int | None]:
-    """Return neighbours with count(below) <= target <= count(above); above is None if the target is outside of 1 to `largest`.
+    """Return neighbours with count(below) <= target <= count(above), for a `count` that rises with its argument.
 
-    `count` rises with its argument.
+    `above` is None if the target is outside the range of `count` from 1 to `largest`.
     """
     below, above = 1, 1
     if count(1) > target:
@@ -82,7 +82,7 @@ def _bracket(count: Callable[[int], int], target: int, largest: int) -> tuple[in
 
 
 def _with_width(config: Mapping[str, Any], width: int, fixed: frozenset[str]) -> dict[str, int]:
-    """Return the keys of an encoder that is `width` wide; a feed-forward size that is a number keeps its ratio."""
+    """Return the keys of an encoder of this width. A numeric feed-forward size keeps its ratio to the width."""
     inner = config.get("feed_forward_size")
     if not isinstance(inner, int) or "feed_forward_size" in fixed:
         return {"hidden_size": width}
@@ -90,7 +90,7 @@ def _with_width(config: Mapping[str, Any], width: int, fixed: frozenset[str]) ->
 
 
 def _takes_width(config: Mapping[str, Any], width: int, fixed: frozenset[str]) -> bool:
-    """Whether the encoder takes this width. A fault that it has at its own width too is raised later."""
+    """Return whether the encoder takes this width. A fault that it also has at its own width is raised later."""
     try:
         encoder_parameters({**config, **_with_width(config, width, fixed)})
     except UsageError:

@@ -41,7 +41,7 @@ def linear_attention(
     if causal:
         return _causal(feature_map(query), _real(feature_map(key), mask), value)
     with without_autocast(query):
-        return _Bidirectional.apply(query, key, value, mask)  # type: ignore[no-untyped-call,no-any-return]
+        return _Bidirectional.apply(query, key, value, mask)  # type: ignore[no-untyped-call]
 
 
 class _Bidirectional(torch.autograd.Function):

@@ -60,7 +60,7 @@ def without_autocast(like: Tensor) -> AbstractContextManager[object]:
 
 
 def _cayley(raw: Tensor, gradient_dtype: torch.dtype) -> Tensor:
-    return _Cayley.apply(raw, gradient_dtype)  # type: ignore[no-untyped-call,no-any-return]
+    return _Cayley.apply(raw, gradient_dtype)  # type: ignore[no-untyped-call]
 
 
 def _householder(raw: Tensor) -> Tensor:

@@ -37,9 +37,9 @@ class ResolvedPreset:
         for path, value in flatten(self.preset.to_dict()):
             yield ".".join(path), value, str(self.origins.get(path, "default"))
 
-    def located(self, fault: InvalidConfig) -> UsageError:
-        """Return `fault` as a UsageError with the file and line, or the option, that set its key."""
-        return _located(fault, self.origins)
+    def located(self, fault: InvalidConfig, section: str) -> UsageError:
+        """Return a `fault` in `section` as a UsageError with the file and line, or the option, that set its key."""
+        return _located(InvalidConfig((section, *fault.path), fault.reason), self.origins)
 
 
 def compose(
@@ -52,8 +52,8 @@ def compose(
 ) -> ResolvedPreset:
     """Resolve `--preset name`, then apply `--data`, `--set` and `overrides`. Raises UsageError with the place of a fault.
 
-    `overrides` maps a dotted key to the option that sets it and its value. `section` is the one that the command reads; for a
-    wrong key, no key of the other one is suggested. None: keys of both are.
+    `overrides` maps a dotted key to the option that sets it and its value. `section` is the one that the command reads, so no
+    key of the other one is suggested for a wrong key. None means that keys of both are suggested.
     """
     others = {"pretraining": "finetuning.", "finetuning": "pretraining."}
     known = [key for key in preset_keys() if section is None or not key.startswith(others[section])]

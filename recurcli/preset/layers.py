@@ -25,9 +25,9 @@ class Layer(NamedTuple):
 
 
 def merge(layers: Sequence[Layer], options: Sequence[Layer] = ()) -> tuple[dict[str, Any], dict[KeyPath, Origin]]:
-    """Return the merged values of `layers` and then of `options`, where later ones win, and the origin of each key.
+    """Return the merged values of `layers` and `options`, and the origin of each key. Later values override earlier ones.
 
-    The `options` count as one layer: none of them replaces the data that another one names.
+    The `options` come last. They count as one layer, so none of them replaces the data that another one names.
     """
     merged: dict[str, Any] = {}
     origins: dict[KeyPath, Origin] = {}
@@ -50,10 +50,10 @@ def _merge_into(target: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def _forget_replaced_data(merged: dict[str, Any], origins: dict[KeyPath, Origin], layers: Sequence[Layer]) -> None:
-    """Remove from `merged` the data that those of `layers` replace: rows of other data are no dev or test rows.
+    """Remove from `merged` the data that `layers` replace, so that no dev or test rows of other data are left.
 
     A file of training rows replaces `data.path` and all of `data.files`. A `data.path` replaces the files with absolute
-    paths, and if it is one file, also the names of files in a folder.
+    paths. If it is one file, it also replaces the names of files in a folder.
     """
     named: dict[str, Any] = {}
     for layer in layers:

@@ -1,6 +1,6 @@
-"""`--match-parameters`: the preset with an encoder of as many parameters as a number says, or as another preset's has.
+"""`--match-parameters`: gives an encoder a number of parameters, or as many as the encoder of another preset has.
 
-torch is imported only to count parameters. A run that was solved before has its size in result.json.
+torch is imported only to count parameters. The size that a finished run has in result.json is used again.
 """
 
 import re
@@ -22,11 +22,11 @@ _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
 def match_parameters(
     resolved: ResolvedPreset, asked: str, stored: Mapping[str, Any] | None = None
 ) -> tuple[ResolvedPreset, dict[str, Any]]:
-    """Return `resolved` with the size of its encoder solved for, and the facts of that for result.json.
+    """Return `resolved` with the size of its encoder that was found, and the facts of the search for result.json.
 
-    `asked` is a number of encoder parameters such as 3000000, 3M or 800k, or a preset. What `--set` gives stays, and so
-    does `hidden_size` beside word vectors. `stored`, the facts of an earlier run, is used if it solved the same. Raises
-    UsageError if `asked` is neither, or cannot be reached.
+    `asked` is a preset, or a number of encoder parameters such as 3000000, 3M or 800k. Values that `--set` gives are kept,
+    and so is `hidden_size` beside word vectors. `stored`, the facts of an earlier run, is used if it had the same question.
+    Raises UsageError if `asked` is neither, or cannot be reached.
     """
     number = _number(asked)
     other = None if number is not None else _other_preset(asked)
@@ -41,11 +41,11 @@ def match_parameters(
     else:
         from recurcli.model.sizing import solve_size
 
-        target = number if other is None else _parameters_of(other)
+        target = number if other is None else parameters_of(other)
         try:
             size = solve_size(resolved.preset.encoder, target or 0, frozenset(fixed))
         except InvalidConfig as fault:
-            raise _located(resolved, fault) from None
+            raise resolved.located(fault, "encoder") from None
         except UsageError as error:
             raise UsageError(f"--match-parameters {escaped(asked)}: {error}") from None
         facts = {"question": question, "keys": size.keys, "target": target, "parameters": size.parameters}
@@ -56,7 +56,7 @@ def match_parameters(
 
 
 def _number(asked: str) -> int | None:
-    """Return the number of parameters that `asked` names; None: it names a preset. Raises UsageError for 0."""
+    """Return the number of parameters in `asked`, or None if `asked` names a preset. Raises UsageError for 0."""
     found = _NUMBER.fullmatch(asked.replace(",", "").replace("_", ""))
     if found is None:
         return None
@@ -73,15 +73,14 @@ def _other_preset(asked: str) -> ResolvedPreset:
         raise UsageError(f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k; {error}") from None
 
 
-def _parameters_of(resolved: ResolvedPreset) -> int:
-    """Return the number of encoder parameters of a preset."""
+def parameters_of(resolved: ResolvedPreset) -> int:
+    """Return the number of encoder parameters of a preset.
+
+    Raises UsageError with the place of a value that the encoder rejects.
+    """
     from recurcli.model.sizing import encoder_parameters
 
     try:
         return encoder_parameters(resolved.preset.encoder)
     except InvalidConfig as fault:
-        raise _located(resolved, fault) from None
-
-
-def _located(resolved: ResolvedPreset, fault: InvalidConfig) -> UsageError:
-    return resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason))
+        raise resolved.located(fault, "encoder") from None

@@ -51,9 +51,9 @@ class Preset:
 
 
 def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a stored preset with the defaults of the keys that it lacks: a later version added them.
+    """Return the values of a stored preset, with the defaults of keys that a later version of recur has added.
 
-    The default of a key that is added is what was done before it; what changes the meaning of runs raises FORMAT_VERSION.
+    The default of an added key does what was done before it. A change of the meaning of runs raises FORMAT_VERSION instead.
     The keys of an encoder of another package are left as they are.
     """
     encoder = values.get("encoder")
@@ -62,7 +62,7 @@ def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled(values: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Return `values` with the defaults of the fields of the dataclass `kind` that it lacks, in its sections too."""
+    """Return `values` with the defaults of missing fields of the dataclass `kind`, in its sections too."""
     filled = dict(values)
     for entry in dataclasses.fields(kind):
         section = section_of(entry.type)

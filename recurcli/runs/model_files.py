@@ -12,6 +12,7 @@ from torch import Tensor
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import (
     MANIFEST,
+    extend_manifest,
     read_limited,
     read_manifest,
     to_json,
@@ -60,7 +61,8 @@ def write_model(
     write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
     if linear is not None:
         write_atomically(folder / LINEAR_MODEL, linear.to_bytes())
-    _list_files(folder)
+    more = (LINEAR_MODEL,) if (folder / LINEAR_MODEL).is_file() else ()
+    write_manifest(folder, (*MODEL_FILES, *more))
 
 
 def read_linear_model(folder: Path, num_classes: int) -> LinearModel | None:
@@ -79,7 +81,7 @@ def read_linear_model(folder: Path, num_classes: int) -> LinearModel | None:
 def write_prior(folder: Path, prior: Prior) -> None:
     """Write prior.json beside the model and its linear model, and list it in the manifest."""
     write_atomically(folder / PRIOR, to_json(prior.to_json()))
-    _list_files(folder)
+    extend_manifest(folder, PRIOR)
 
 
 def read_prior(folder: Path, num_classes: int) -> Prior | None:
@@ -104,7 +106,7 @@ def write_temperature(folder: Path, temperature: float, rows: int) -> None:
     """Write calibration.json beside the model, and list it in the manifest. `rows` is the number of dev rows that gave it."""
     content = {"temperature": temperature, "fitted_on": "dev", "rows": rows}
     write_atomically(folder / CALIBRATION, to_json(content))
-    _list_files(folder)
+    extend_manifest(folder, CALIBRATION)
 
 
 def read_temperature(folder: Path) -> float:
@@ -124,12 +126,6 @@ def read_temperature(folder: Path) -> float:
     return temperature
 
 
-def _list_files(folder: Path) -> None:
-    """Write the manifest of the model and of all that belongs to it."""
-    more = [name for name in (LINEAR_MODEL, PRIOR, CALIBRATION, PREDICTIONS) if (folder / name).is_file()]
-    write_manifest(folder, (*MODEL_FILES, *more))
-
-
 def write_predictions(
     folder: Path,
     ids: Sequence[str],
@@ -138,10 +134,10 @@ def write_predictions(
     probabilities: Mapping[str, Sequence[Sequence[float]]],
     texts: Sequence[tuple[str, str | None]],
 ) -> None:
-    """Write predictions.dev.jsonl and list it in the manifest.
+    """Write predictions.dev.jsonl and list it in the manifest. A line is a row, with its id, label, prediction and texts.
 
-    A line has the row's label, its prediction, under each key of `probabilities` (N, C) those of all `names`, and its text
-    and second text. The prediction is the most probable name under the first key.
+    Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. The prediction is the most
+    probable name under the first key.
     """
     first = next(iter(probabilities))
     lines = []
@@ -152,7 +148,7 @@ def write_predictions(
         line |= {} if pair is None else {"pair": pair}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     write_atomically(folder / PREDICTIONS, "".join(lines))
-    _list_files(folder)
+    extend_manifest(folder, PREDICTIONS)
 
 
 def read_model(folder: Path) -> TrainedFiles:

@@ -29,7 +29,7 @@ LINEAR_MODEL = "linear.safetensors"
 PRIOR = "prior.json"
 """The weights of encoder and linear model, if their logits are joined."""
 CALIBRATION = "calibration.json"
-"""The temperature of the probabilities, if there is no prior, whose weights are fitted to the same end."""
+"""The temperature of the probabilities. A run with a prior has none, because the prior's weights are fitted instead."""
 CONTENTS = (
     PRESET,
     *MODEL_FILES,
@@ -154,7 +154,7 @@ class RunDirectory:
                 remove(self.path / name)
 
     def reopen(self) -> None:
-        """Make a finished run an unfinished one, which is trained longer; its model is no longer complete."""
+        """Make a finished run unfinished, so that it can be trained longer. Its model is then no longer complete."""
         if self.is_finished:
             remove(self.result)
             remove(self.path / MANIFEST)

@@ -45,10 +45,10 @@ class Corpus:
         return sum(file.stat().st_size for file in self.files)
 
     def texts(self) -> Iterator[str]:
-        """Yield the lines that hold text; blank lines are no rows.
+        """Yield the lines that hold text. Blank lines are skipped.
 
-        Raises DataError at the end if lines could not be read (`skip_bad_rows` allows 1 % of them) or no line holds text,
-        and at once for a file that is not text in its encoding at all.
+        Raises DataError at the end if lines could not be read, or if no line holds text; `skip_bad_rows` allows 1 % of
+        unreadable lines. Raises DataError at once if the file is not text in its encoding.
         """
         self.rows, self.bad, self.bad_rows = 0, [], 0
         has_text, hint = False, ""

@@ -77,9 +77,9 @@ def newest_checkpoint(
 ) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint whose manifest verifies, and one warning for each newer checkpoint that is damaged.
 
-    A checkpoint is passed over if `obstacle` says why the run cannot go on from it. Damaged checkpoints are renamed to
-    `*.damaged`. The checkpoint is None if the folder has none. Raises ModelError if all checkpoints are damaged, and
-    UsageError with the first obstacle if the others all have one.
+    A checkpoint is skipped if `obstacle` returns why the run cannot continue from it. Damaged checkpoints are renamed to
+    `*.damaged`. The checkpoint is None if the folder has none. Raises ModelError if all checkpoints are damaged. Raises
+    UsageError with the first obstacle if all others have one.
     """
     _refuse_link(folder)
     for leftover in folder.glob(".step-*.tmp"):
@@ -111,7 +111,7 @@ def newest_checkpoint(
 
 
 def stored_facts(folder: Path) -> Mapping[str, Any] | None:
-    """Return the facts that a resume from the newest checkpoint should match; None: no checkpoint can be read."""
+    """Return the facts that a resume from the newest checkpoint should match; None if no checkpoint can be read."""
     for path in checkpoint_folders(folder):
         with contextlib.suppress(ModelError, OSError):
             _refuse_link(path)
@@ -150,7 +150,7 @@ def _load(path: Path) -> Checkpoint:
 
 
 def _read_state(path: Path) -> tuple[TrainingState, dict[str, Any], dict[str, Any]]:
-    """Return the training state of the checkpoint `path`, `must_match` and `should_match`."""
+    """Return the training state, `must_match` and `should_match` of the checkpoint `path`."""
     try:
         stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
         require_format(stored["format_version"], path)

@@ -31,7 +31,7 @@ class OptimizationConfig:
     warmup_ratio: float = 0.05
     """Fraction of the steps in which the learning rate rises from 0 to its peak."""
     warmup_steps: int | None = None
-    """Number of those steps, whatever the number of all steps is; null = warmup_ratio of all steps."""
+    """Number of warm-up steps, which does not depend on the number of all steps; null = warmup_ratio of all steps."""
     lr_scheduler: Literal["linear", "cosine", "constant"] = "linear"
     """Decay of the learning rate after the warm-up: linear or cosine to 0, or constant."""
     weight_decay: float = 0.01
@@ -165,8 +165,8 @@ class RuntimeConfig:
     device: str = "auto"
     """auto (CUDA if it is available, else cpu), cpu, cuda or cuda:N."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of the forward pass in training: bf16 is autocast, with weights in fp32. auto: bf16 if the hardware has it;
-    on a CPU only if a few timed steps are faster in it."""
+    """Precision of the forward pass in training. bf16 is autocast with weights in fp32. auto: bf16 if the hardware has it;
+    on a CPU only if it is faster in a few timed steps."""
     threads: int | None = None
     """torch.set_num_threads; null = torch's default, or OMP_NUM_THREADS if it is set."""
     compile: bool = False

@@ -64,7 +64,7 @@ class TrainingState:
     best_dev_metric: float | None = None
     """The largest dev metric so far; None before the first evaluation."""
     second_dev_metric: float | None = None
-    """The largest dev metric before the step of the best; None: that was the first evaluation."""
+    """The largest dev metric before the step of the best one; None if the first evaluation was the best."""
     best_dev_loss: float | None = None
     """The smallest dev loss of a model with that metric."""
     best_step: int | None = None
@@ -242,9 +242,9 @@ def _sum_gradients(model: Backbone, ranks: Ranks) -> None:
 
 
 def _gather_rows(table: nn.Parameter, ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rows (R,) of `table` (H, D) that have a gradient in any process, and their gradient (R, D) in this one.
+    """Return the rows of `table` (H, D) that have a gradient in any process, and the gradient of these rows in this process.
 
-    The rows are ascending.
+    The row numbers (R,) are ascending. The gradient (R, D) is 0 in rows without one in this process. All ranks must call it.
     """
     own = None if table.grad is None else table.grad.coalesce()
     found = ranks.all_gather([] if own is None else own.indices()[0].tolist())

@@ -34,7 +34,7 @@ def settle_schedule(config: Config, encoder: Encoder, rows: int, *, pretrained: 
 
 
 def warmup_steps(total_steps: int, config: OptimizationConfig) -> int:
-    """Return the number of steps of the warm-up."""
+    """Return the number of warm-up steps: `config.warmup_steps`, or else `config.warmup_ratio` of `total_steps`."""
     return round(config.warmup_ratio * total_steps) if config.warmup_steps is None else config.warmup_steps
 
 

@@ -12,7 +12,7 @@ import pytest
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.display.diagnosis import MEASURES
-from recurcli.display.report.evaluation import MEANINGS
+from recurcli.display.report.encoder import MEANINGS
 
 Recur = Callable[..., tuple[int, str, str]]
 EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'

@@ -11,7 +11,7 @@ import pytest
 
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
-from recurcli.data.sources import load_hub_split, records_of
+from recurcli.data.hub import load_hub_split, records_of
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 

@@ -1,4 +1,4 @@
-"""What `recur bench` measures: encoders of equal width or of equal size, and their peers."""
+"""Builds the candidates of `recur bench`: encoders of equal width or of equal size, and their peers."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 from recurcli.commands.benchmark.request import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
 from recurcli.encoders import ENCODERS, Encoder, build_encoder, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.model.sizing import encoder_parameters
-from recurcli.preset import ResolvedPreset, compose, preset_names
-from recurcli.preset.matching import match_parameters
-from recurcli.validation import InvalidConfig
+from recurcli.preset import compose, preset_names
+from recurcli.preset.matching import match_parameters, parameters_of
 
 
 class Candidate(NamedTuple):
@@ -19,28 +17,28 @@ class Candidate(NamedTuple):
     name: str
     hidden_size: int
     num_layers: int | None
-    """The depth; None: the tied form, which has one layer."""
+    """The number of layers; None for the tied form, which has one layer."""
     parameters: int
-    """Parameters of the layers."""
+    """The number of parameters of the layers."""
     build: Callable[[int], Encoder]
-    """Returns the encoder with random initial weights, for texts of at most the given length."""
+    """Returns the encoder with random initial weights for texts of at most the given number of tokens."""
     attention_dropout: bool
-    """Whether it has dropout on attention weights."""
+    """Whether the encoder can have dropout on attention weights."""
     family: str | None = None
-    """Peers of one family are one model in several forms, the best of which counts; None: no peer."""
+    """The model of which a peer is one form, such as BERT with SDPA attention. None for an encoder that is no peer."""
 
 
 class Shape(NamedTuple):
-    """Width and depth of all candidates of a setting, and their dropout."""
+    """The width, the depth and the dropout of the candidates of a setting."""
 
     hidden_size: int | None
-    """The width; None: each candidate has its own (`--match-parameters`)."""
+    """The width; None if each candidate has its own (`--match-parameters`)."""
     num_layers: int
     dropout: float
 
 
 def shapes(request: BenchRequest) -> Iterator[Shape]:
-    """Yield each combination of width and depth; those and the dropout that no option says are the preset's."""
+    """Yield each combination of width and depth. What no option gives is taken from the preset, or from the defaults."""
     encoder = compose(request.preset).preset.encoder if request.preset is not None else {}
     own: dict[str, Any] = {"hidden_size": HIDDEN_SIZE, "num_layers": LAYERS, "dropout": DROPOUT}
     own |= {key: encoder[key] for key in own if encoder.get(key) is not None}
@@ -52,9 +50,10 @@ def shapes(request: BenchRequest) -> Iterator[Shape]:
 
 
 def encoder_candidates(request: BenchRequest, shape: Shape) -> list[Candidate]:
-    """Return the preset's encoder, by the preset's name, and the named encoders.
+    """Return the encoder of the preset, under the preset's name, and the encoders that the request names.
 
-    Raises UsageError for an unknown name, and if an encoder cannot have the shape.
+    Returns all encoders if the request has neither a preset nor names. Raises UsageError if a name is unknown, or if an
+    encoder cannot have the shape.
     """
     known = preset_names()["encoders"]
     names = request.encoders or ([] if request.preset is not None else known)
@@ -90,15 +89,7 @@ def _candidate(
         name,
         config["hidden_size"],
         config.get("num_layers"),
-        _count(resolved),
+        parameters_of(resolved),
         lambda length: build_encoder(config),
         "attention_dropout" in keys,
     )
-
-
-def _count(resolved: ResolvedPreset) -> int:
-    """Return the number of parameters of the encoder. Raises UsageError with the option whose value it cannot have."""
-    try:
-        return encoder_parameters(resolved.preset.encoder)
-    except InvalidConfig as fault:
-        raise resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason)) from None

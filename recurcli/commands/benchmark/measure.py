@@ -1,4 +1,4 @@
-"""Times the candidates of one setting against each other: interleaved rounds, medians, quartiles, ratios to the peers."""
+"""Times the candidates of one setting in interleaved rounds, and compares them with the peers."""
 
 import gc
 import math
@@ -16,11 +16,16 @@ from recurcli.commands.benchmark.request import Setting
 from recurcli.commands.benchmark.workload import Workload
 
 LEAST_SECONDS, MOST_STEPS = 0.1, 50
-"""A turn of a candidate takes as many steps as fill this time, so that a short step is not lost in the clock's noise."""
+"""The least time of a candidate's turn, and the largest number of steps in it. A single short step would be lost in the
+noise of the clock."""
 
 
 def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, device: torch.device) -> dict[str, Any]:
-    """Return the setting with the results of its candidates, and those that were left out with the reason."""
+    """Return the setting with the results of its candidates, as `recur bench --json` prints it.
+
+    Times are in seconds per step, memory in bytes. `rounds` is the number of turns of each candidate. `left_out` lists the
+    name and the reason of each candidate that does not fit in memory.
+    """
     works: dict[str, Workload] = {}
     peaks: dict[str, int] = {}
     left_out = []
@@ -46,13 +51,13 @@ def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, devi
 
 
 def order(names: Sequence[str], number: int) -> list[str]:
-    """Return the order of round `number`: each round starts with the next name, so that none always follows the same load."""
+    """Return the order of the names in round `number`. Each round starts with the next name, so none is always first."""
     first = number % len(names) if names else 0
     return [*names[first:], *names[:first]]
 
 
 def seconds_of(step: Callable[[], None], count: int, device: torch.device) -> float:
-    """Return the time of `count` steps: CPU time of the process or, on a GPU, the time between two of its events."""
+    """Return the time of `count` steps in seconds: CPU time of the process or, on a GPU, the time between two CUDA events."""
     if device.type == "cuda":
         started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(device)
@@ -69,9 +74,9 @@ def seconds_of(step: Callable[[], None], count: int, device: torch.device) -> fl
 
 
 def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the results with their ratios of tokens/s: to each family's best form, and to the best peer of all.
+    """Return the results with their ratios of tokens/s to the best peer, and to the fastest form of each family.
 
-    Without peers the ratios are empty, and `best_peer` and each `ratio` are None.
+    Without peers, `best_peer` and each `ratio` are None, and `ratios` is empty.
     """
     best: dict[str, dict[str, Any]] = {}
     for result in results:
@@ -99,7 +104,7 @@ def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread within the block: CPU time would count the waiting of others."""
+    """Compute with one thread within the block, because CPU time includes the waiting of the other threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -109,14 +114,17 @@ def one_thread() -> Iterator[None]:
 
 
 def release(device: torch.device) -> None:
-    """Give the memory of earlier candidates back."""
+    """Free the memory that earlier candidates have left."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tuple[Workload | None, int, str]:
-    """Return the candidate warmed up at the setting, and its peak memory in bytes; else None and why it is left out."""
+    """Return the candidate after one step of the setting, its peak memory in bytes, and the reason why it is left out.
+
+    If it is left out, the first is None and the second 0; else the reason is empty.
+    """
     limit = round(SHARE * available_memory(device))
     meter = MemoryMeter(device)
     made: list[Workload] = []

@@ -1,9 +1,8 @@
-"""Peak memory of a candidate, and whether a setting fits in the machine before it is tried.
+"""Measures the peak memory of a candidate, and estimates whether a setting fits in memory.
 
-On a GPU the peak is that of torch's allocator. The CPU has the same figure here: torch's profiler reports each tensor memory
-that is allocated and freed, and the largest sum of those is the peak. It is exact and repeats, and leaves out what is not
-torch's: the interpreter, and the buffers of oneDNN and BLAS. The resident size of the process would hold both, and whatever
-the candidates before have left in malloc's free lists.
+On a GPU the peak is that of torch's allocator. On a CPU, torch's profiler reports each allocation and release of a tensor,
+and the peak is the largest sum of them. This peak repeats exactly. It leaves out the interpreter and the buffers of oneDNN
+and BLAS. The resident size of the process would include them, and what earlier candidates have left in malloc's free lists.
 """
 
 import os
@@ -17,23 +16,23 @@ from recurcli.commands.benchmark.request import Setting
 from recurcli.commands.benchmark.workload import Workload
 
 FIRST_LENGTH = 64
-"""Tokens of the one row that is tried first; its memory is small whatever the encoder is."""
+"""The number of tokens of the row with which an estimate starts. Such a row needs little memory in every encoder."""
 SHARE = 0.8
-"""Share of the available memory that a candidate may take; the rest is for what an estimate falls short, a tenth or so."""
+"""The share of the available memory that a candidate may take. The rest covers an estimate that is about a tenth too low."""
 MEMINFO = Path("/proc/meminfo")
 
 
 class MemoryMeter:
-    """Counts the bytes of the tensors that are made in `peak`, from the construction of the meter on."""
+    """Measures the memory of the tensors that calls of `peak` have made, in bytes."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.live = 0
-        """Bytes of the tensors that live now."""
+        """The number of bytes of these tensors that exist now."""
         self._before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
     def peak(self, run: Callable[[], object]) -> int:
-        """Call `run`, and return the largest number of bytes that lived at one time."""
+        """Call `run` and return the largest number of bytes that existed at one time, with those of earlier calls."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             run()
@@ -52,7 +51,11 @@ class MemoryMeter:
 
 
 def available_memory(device: torch.device) -> int:
-    """Return the bytes that a process can still take: of the GPU, or of the machine."""
+    """Return the number of bytes that this process can still allocate on the device.
+
+    On a GPU, this includes the free memory that torch's allocator holds. On a CPU, it is MemAvailable of /proc/meminfo, or
+    the whole memory of a machine without that file.
+    """
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes next
         return torch.cuda.mem_get_info(device)[0] + kept
@@ -64,10 +67,10 @@ def available_memory(device: torch.device) -> int:
 
 
 def estimated_peak(work: Workload, meter: MemoryMeter, setting: Setting, limit: int) -> int:
-    """Return about the peak memory in bytes of a step of the setting, from steps of one and two rows.
+    """Return an estimate of the peak memory in bytes of a step of the setting, from steps of one and two rows.
 
-    Memory grows linearly with the rows, and at most with the square of the length, which is doubled step by step. Returns as
-    soon as an estimate is above `limit`.
+    Memory is assumed to grow linearly with the number of rows, and at most quadratically with the length. The length is
+    doubled in each measurement. An estimate above `limit` is returned at once.
     """
 
     def peak_of(rows: int, length: int) -> int:

@@ -1,8 +1,8 @@
 """The peers of `recur bench`: torch's TransformerEncoder and Hugging Face's BERT, with the interface of an encoder.
 
-Both have post-norm layers with GELU and a feed-forward network 4 times as wide, like the encoder `transformer`. Dropout
-acts where that encoder has it: on embeddings and sublayer outputs, with one probability, and on the attention weights with
-another. The peers get no mask, as their fastest paths need none. Shapes: B batch, T positions, D hidden size.
+Both have post-norm layers with GELU and a feed-forward network 4 times as wide, like the encoder `transformer`. One dropout
+probability applies to embeddings and sublayer outputs, and another one to attention weights, as in that encoder. The peers
+get no mask, because their fastest paths need none. Shapes: B batch, T positions, D hidden size.
 """
 
 import math
@@ -22,11 +22,11 @@ from recurcli.preset import compose
 from recurcli.preset.matching import match_parameters
 
 HEADS = 8
-"""Attention heads; fewer, if the width is no multiple of 8."""
+"""The number of attention heads. It is lower if the width is not a multiple of 8."""
 
 
 class TorchTransformer(Encoder):
-    """`torch.nn.TransformerEncoder` after sinusoidal positions. Inference uses torch's fast path."""
+    """`torch.nn.TransformerEncoder` on embeddings with sinusoidal positions. Inference uses torch's fast path."""
 
     def __init__(self, hidden_size: int, num_layers: int, dropout: float, attention_dropout: float) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class TorchTransformer(Encoder):
 
 
 class Bert(Encoder):
-    """Hugging Face's `BertModel` without token table and pooler: learned positions, LayerNorm, then the layers."""
+    """Hugging Face's `BertModel` without token table and pooler. Learned positions and LayerNorm come before the layers."""
 
     def __init__(
         self, hidden_size: int, num_layers: int, dropout: float, attention_dropout: float, length: int, attention: str
@@ -81,7 +81,10 @@ def has_transformers() -> bool:
 
 
 def peer_candidates(request: BenchRequest, shape: Shape) -> Iterator[Candidate]:
-    """Yield the peers of a shape; with `--match-parameters` as wide as the encoder `transformer` of that many parameters."""
+    """Yield the peers of a shape.
+
+    With `--match-parameters` they are as wide as the encoder `transformer` of that many parameters.
+    """
     width, depth = shape.hidden_size, shape.num_layers
     if request.match is not None:
         settings = {"encoder.num_layers": ("--layers", depth)}

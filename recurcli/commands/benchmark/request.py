@@ -10,33 +10,36 @@ from recurcli.errors import UsageError, did_you_mean, escaped
 MODES = ("training", "inference")
 PRECISIONS = ("fp32", "bf16", "auto")
 HIDDEN_SIZE, LAYERS, DROPOUT = 256, 4, 0.1
-"""Where neither an option nor a preset says otherwise; those of the encoders."""
+"""The width, depth and dropout if neither an option nor a preset gives them. They are the defaults of the encoders."""
 LARGEST = 1 << 20
-"""The largest number in a list."""
+"""The largest number in a list of widths, depths, batch sizes or lengths."""
 
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """The options of `recur bench`. Each combination of a mode, precision, width, depth, batch size and length is a setting."""
+    """The options of `recur bench`.
+
+    A setting is one combination of mode, precision, width, depth, batch size and length.
+    """
 
     encoders: Sequence[str] = ()
-    """Names of encoders; without any, the preset's alone or, without a preset, all."""
+    """The names of the encoders. Without names, the encoder of the preset is measured or, without a preset, every encoder."""
     preset: str | None = None
-    """The preset whose encoder is measured with its own settings; None: none."""
+    """The preset whose encoder is measured with its own settings; None if there is no preset."""
     lengths: tuple[int, ...] = (32, 128)
     batch_sizes: tuple[int, ...] = (32,)
     hidden_sizes: tuple[int, ...] | None = None
-    """Widths; None: the preset's, else HIDDEN_SIZE."""
+    """The widths; None means the width of the preset, or HIDDEN_SIZE without a preset."""
     layers: tuple[int, ...] | None = None
-    """Depths; None: the preset's, else LAYERS."""
+    """The depths; None means the depth of the preset, or LAYERS without a preset."""
     precisions: tuple[str, ...] = ("auto",)
     modes: tuple[str, ...] = MODES
     dropout: float | None = None
-    """Dropout probability of encoders and peers; None: the preset's, else DROPOUT."""
+    """The dropout probability of encoders and peers; None means that of the preset, or DROPOUT without a preset."""
     attention_dropout: float = 0.0
-    """Dropout probability on the attention weights, of the peers and of the encoders that have it."""
+    """The dropout probability on attention weights, in the peers and in the encoders that have this dropout."""
     match: str | None = None
-    """Number of encoder parameters, or the preset that has it; None: all are equally wide."""
+    """The number of encoder parameters, or a preset that has it; None if all candidates are equally wide."""
     rounds: int = 7
     peers: bool = True
     device: str = "auto"
@@ -51,12 +54,12 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class Setting:
-    """What every candidate of one comparison has in common."""
+    """The mode, the precision and the sizes that all candidates of one comparison share."""
 
     mode: Literal["training", "inference"]
     precision: Literal["fp32", "bf16"]
     hidden_size: int | None
-    """The width of all; None: each has its own (`--match-parameters`)."""
+    """The width of all candidates; None if each one has its own (`--match-parameters`)."""
     num_layers: int
     batch_size: int
     length: int
@@ -67,7 +70,7 @@ class Setting:
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Return the numbers of a list such as 32,128 in ascending order. Raises UsageError with `option`."""
+    """Return the numbers of a list such as 32,128 in ascending order. Raises UsageError with the name `option`."""
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if not re.fullmatch(r"[0-9]{1,7}", part) or not 1 <= int(part) <= LARGEST:
@@ -78,7 +81,10 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def words(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a list such as fp32,bf16, each one of `known`, without repetitions. Raises UsageError."""
+    """Return the words of a list such as fp32,bf16 without repetitions.
+
+    Raises UsageError with the name `option` for a word that is not among the `known` ones.
+    """
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if part not in known:

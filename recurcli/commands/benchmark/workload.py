@@ -24,10 +24,10 @@ INCLUDED = {
 
 
 class Workload:
-    """A candidate, its optimizer and its input. `step` does what a setting times.
+    """A candidate with its optimizer and its input. `recur bench` times its `step`.
 
-    Under bf16 the encoders have fp32 weights and autocast, as in `recur`; in inference the peers have bf16 weights instead,
-    which is faster for them.
+    Under bf16 the encoders have fp32 weights and use autocast, as in `recur`. In inference the peers have bf16 weights
+    instead, because that is faster for them.
     """
 
     def __init__(self, candidate: Candidate, setting: Setting, device: torch.device) -> None:
@@ -47,19 +47,22 @@ class Workload:
         self.resize(1, 1)
 
     def resize(self, rows: int, length: int) -> None:
-        """Replace the input by one of `rows` rows of `length` tokens: embeddings and wanted states (B, T, D), mask (B, T)."""
+        """Replace the input by random rows of `length` tokens.
+
+        The input has embeddings and target states, both (rows, T, D), and a mask (rows, T) without padding.
+        """
         shape = (rows, length, self.hidden_size)
         self.x = torch.randn(shape, device=self.device, dtype=self.dtype).requires_grad_(self.training)
         self.wanted = torch.randn(shape, device=self.device) if self.training else None
         self.mask = torch.ones(shape[:2], device=self.device, dtype=torch.bool)
 
     def step_at(self, rows: int, length: int) -> None:
-        """Replace the input, and do one step."""
+        """Replace the input, and take one step."""
         self.resize(rows, length)
         self.step()
 
     def step(self) -> None:
-        """Do one training step, or one forward pass."""
+        """Take one training step, or one forward pass."""
         if self.wanted is None:
             with torch.inference_mode(), autocast(self.device, self.precision):
                 self.model(self.x, self.mask)

@@ -122,8 +122,8 @@ def _read_run(run: RunDirectory, part: Part) -> ComparedRun:
 def _facts(run: RunDirectory, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts that all runs of a group share: the preset without its seed, the training rows, the pretrained run.
 
-    A null is left out, so that a key which an older recur did not have is no difference. Pretrained runs count as equal if
-    they differ in their seed alone; one that can no longer be read counts by its path.
+    Keys that are null are left out, because runs of an older recur may lack them. Two pretrained runs are equal if only their
+    seeds differ. A pretrained run that can no longer be read is identified by its path.
     """
     train = result["data"]["train"]
     facts = {**preset_facts(run.read_preset(), "finetuning"), "train rows": f"{train['rows']} ({train['sha256'][:8]})"}

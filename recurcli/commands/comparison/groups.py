@@ -53,7 +53,7 @@ def _summary(scores: Sequence[float]) -> dict[str, Any]:
 
 
 def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], list[str], list[str]]:
-    """Return the groups, the best mean first, and the two lists of `differing_keys`."""
+    """Return the groups in descending order of their mean `metric`, and the two lists of `differing_keys`."""
     members: dict[str, list[ComparedRun]] = {}
     for run in runs:
         members.setdefault(json.dumps(run.facts, sort_keys=True), []).append(run)
@@ -69,10 +69,9 @@ def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], l
 
 
 def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return a minimal list of keys whose values distinguish all `facts`, and the other keys that differ.
+    """Return a minimal list of keys whose values distinguish all `facts`, and the list of the other keys that differ.
 
-    The encoder's name comes first. Keys of the encoder that another encoder does not have go with its name, so they are
-    named only if they tell groups apart.
+    The encoder's name comes first. A key that only some of the encoders have is listed only if it distinguishes groups.
     """
     keys = sorted({key for each in facts for key in each}, key=lambda key: (key != "encoder.name", key))
     shown = {key: [json.dumps(each[key]) if key in each else "" for each in facts] for key in keys}
@@ -98,7 +97,7 @@ def _goes_with_another(key: str) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return a value of a preset as text; None is null, as in JSON."""
+    """Return a value of a preset as text. None is written as null."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -11,10 +11,10 @@ COLUMNS = ("id", "label", "prediction", "score", "label_probability", "text")
 
 
 def write_errors(path: Path, rows: EvaluatedRows) -> int:
-    """Write the mistakes among `rows` to `path`; return their number.
+    """Write the wrongly predicted rows to `path`, the most confident one first; return their number.
 
-    The columns are COLUMNS, and `pair` where a row has a second text. TABs and line ends in a text are written as \\t, \\n
-    and \\r.
+    The columns are COLUMNS, and `pair` if a row has a second text. TABs and line ends in a text are written as \\t, \\n and
+    \\r.
     """
     pairs = any(pair is not None for _, pair in rows.texts)
     write_atomically(path, "".join(_lines(rows, pairs)))

@@ -1,4 +1,4 @@
-"""The labelled rows that `recur eval` scores, and how many of them the run was trained on."""
+"""Loads the labelled rows that `recur eval` scores, and counts those that the run was trained on."""
 
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -17,7 +17,10 @@ from recurcli.runs.run_directory import RunDirectory
 def load_rows(
     run: Path, task: Task, split: str, data: Path | None, columns: Mapping[str, object] | None = None
 ) -> Split:
-    """Return the labelled rows to score; the split "file" means all rows of the file `data`."""
+    """Return the labelled rows to score. The split "file" means all rows of the file `data`.
+
+    Raises DataError if the rows have no labels or cannot be read.
+    """
     config = data_config(run, data, columns)
     way_out = setting if data is None else option
     alone = config.path is not None and is_single(Path(config.path))
@@ -36,7 +39,7 @@ def load_rows(
 
 
 def _is_training_file(run: Path, task: Task, data: Path) -> bool:
-    """Whether `data` is the file from which the run drew train and dev rows, or a copy of it."""
+    """Return whether `data` is the file from which the run drew train and dev rows, or a copy of it."""
     config = RunDirectory(run).read_data_config()
     try:
         if not is_local(config, "train"):
@@ -53,9 +56,10 @@ def _is_training_file(run: Path, task: Task, data: Path) -> bool:
 
 
 def known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, dict[str, int | None]]:
-    """Count the `rows` whose texts are also texts of training rows, or of dev rows, of the run. Yields a note on the counts.
+    """Return the numbers of `rows` with the text of a training row and of a dev row of the run; yields a note on them.
 
-    None: these rows cannot be read again. They are read from the path in the run's preset, never from the Hub.
+    A number is None if the rows of the run can no longer be read. They are read from the path in the run's preset, never from
+    the Hub.
     """
     unknown = "the number of training rows among these rows is unknown"
     counts: dict[str, int | None] = {"training_rows": None, "dev_rows": None}

@@ -41,9 +41,9 @@ class RowWriter:
     probabilities: bool
     top_k: int | None
     threshold: float | None
-    """A row with a lower score has no prediction; None: every row has one."""
+    """The score below which a row has no prediction; None if every row has one."""
     with_reason: bool
-    """Whether a TSV or CSV has a last column `reason`; in JSON lines only rows with a reason have that key."""
+    """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
 
     def __post_init__(self) -> None:
         if self.format == "clue" and (self.probabilities or self.top_k or self.threshold is not None):
@@ -108,7 +108,7 @@ class RowWriter:
         return self._line(values, added)
 
     def is_unsure(self, prediction: Prediction) -> bool:
-        """Whether the score is below the threshold."""
+        """Return whether the score is below the threshold."""
         return self.threshold is not None and prediction.score < self.threshold
 
     @property

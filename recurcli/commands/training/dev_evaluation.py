@@ -25,7 +25,7 @@ from recurcli.model.models import Classifier
 from recurcli.runs.model_files import write_predictions, write_prior, write_temperature
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
-from recurcli.training.session import StopRequest
+from recurcli.training.stop import StopRequest
 
 
 def fit_linear_model(train: Split, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:

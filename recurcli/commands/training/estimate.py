@@ -1,4 +1,4 @@
-"""How long a training will take, estimated by a dry run from a few timed steps; they write no file."""
+"""Estimates the duration of a training from a few timed steps for a dry run. No file is written."""
 
 import time
 from typing import Any
@@ -13,16 +13,17 @@ from recurcli.evaluation.inference import predict_logits, report_of
 from recurcli.training.fit import TrainingLoop, TrainingState, take_step
 
 UNTIMED_STEPS, TIMED_STEPS, LONGEST = 2, 20, 5.0
-"""The first steps are slower than all others; the timed ones end after LONGEST seconds, or sooner."""
+"""The first steps are slower and not timed. The timing ends after TIMED_STEPS steps, or after LONGEST seconds."""
 TIMED_BATCHES = 8
-"""Batches of dev rows that are timed, if that takes less than LONGEST seconds; else one."""
+"""The number of timed batches of dev rows. A single batch is timed if they would take longer than LONGEST seconds."""
 
 
 def estimate(setup: TrainingSetup) -> dict[str, Any] | None:
-    """Return the seconds of all steps and evaluations of the training, of one of each, and those that the first cost more.
+    """Return the estimated seconds of the training, with those of a step and of an evaluation and the numbers of both.
 
-    Trains the model of `setup` for some steps, which is then of no other use; torch's generator on the CPU is left as it
-    was. None for several processes, whose steps must be taken together, and for a loss that is not finite.
+    `warm_up_seconds` is the time that the first steps and the first evaluation take in addition. The model of `setup` is
+    trained for some steps and is then of no other use. torch's generator on the CPU keeps its state. Returns None for a loss
+    that is not finite, and for several processes, whose steps must be taken together.
     """
     loop, dev = setup.loop, setup.dev
     if loop.ranks.world_size > 1:
@@ -45,9 +46,9 @@ def estimate(setup: TrainingSetup) -> dict[str, Any] | None:
 
 
 def _seconds_per_step(loop: TrainingLoop) -> tuple[float, float]:
-    """Return the mean time of the first steps of the training, and how much longer those before them took.
+    """Return the mean seconds of a step, and the seconds that the untimed steps took in addition.
 
-    Their batches are in a random order.
+    The steps take the first batches of the training, whose rows are in random order.
     """
     state, batches, seconds = TrainingState(), loop.batches(0), 0.0
     started = time.perf_counter()
@@ -63,10 +64,10 @@ def _seconds_per_step(loop: TrainingLoop) -> tuple[float, float]:
 
 
 def _seconds_per_token(dev: DevEvaluation) -> tuple[float, float]:
-    """Return the time of an evaluation for each token of its rows, and how much longer the first one takes.
+    """Return the seconds of an evaluation for each token, and the seconds that the first one takes in addition.
 
-    Rows are evaluated twice, and the second time counts: the first one imports scikit-learn, and prepares torch for each
-    length of the batches.
+    The rows are evaluated twice, and the second time counts. The first evaluation imports scikit-learn, and torch prepares
+    for each length of a batch.
     """
     first, second, tokens = _evaluation_times(dev, 1)
     more = max(0.0, first - second)
@@ -76,7 +77,7 @@ def _seconds_per_token(dev: DevEvaluation) -> tuple[float, float]:
 
 
 def _evaluation_times(dev: DevEvaluation, batches: int) -> tuple[float, float, int]:
-    """Return the times of two evaluations of evenly spaced dev rows, and the number of tokens of these rows."""
+    """Return the seconds of two evaluations of the same evenly spaced dev rows, and the number of tokens of these rows."""
     labels = dev.dev.labels
     rows = np.unique(np.linspace(0, len(labels) - 1, batches * dev.inference.batch_size).astype(np.int64))
     tokens, labels = dev.dev.tokens.take(rows), [labels[row] for row in rows]

@@ -17,13 +17,14 @@ from recurcli.training.optimizer import ngram_table
 from recurcli.training.schedule import learning_rate
 
 OFF_TARGET = 0.02
-"""Difference from the number of parameters that was asked for, above which a warning says so."""
+"""The relative difference from the target number of parameters above which a warning says so."""
 
 
 def checkpoint_bytes(model: Backbone, section: Section) -> int:
-    """Return the approximate size of a checkpoint: weights, optimizer state, and the best weights in fine-tuning.
+    """Return the approximate size of a checkpoint in bytes.
 
-    The optimizer has two moments of a weight, and one number of a row of the n-gram table.
+    A checkpoint has the weights, the optimizer's state and, in fine-tuning, the best weights. The optimizer stores two
+    numbers for a weight, and one for a row of the n-gram table.
     """
     weights, table = total_bytes(model.state_dict()), ngram_table(model)
     numbers = sum(len(p) if p is table else 2 * p.numel() for p in model.parameters() if p.requires_grad)
@@ -31,7 +32,10 @@ def checkpoint_bytes(model: Backbone, section: Section) -> int:
 
 
 def notes_on_matching(matched: Mapping[str, Any] | None) -> Iterator[Note]:
-    """Yield the size that `--match-parameters` came to; a warning if it is off by more than OFF_TARGET."""
+    """Yield a note on the encoder size that `--match-parameters` has found. `matched` None yields nothing.
+
+    The note is a warning if the number of parameters differs from the target by more than OFF_TARGET.
+    """
     if matched is None:
         return
     keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
@@ -41,18 +45,29 @@ def notes_on_matching(matched: Mapping[str, Any] | None) -> Iterator[Note]:
 
 
 def matched_counts(matched: Mapping[str, Any]) -> str:
-    """Return the number of encoder parameters, the number that was wanted, and the difference, in words."""
+    """Return the number of encoder parameters, the target and their relative difference as text."""
     count, target, asked = matched["parameters"], matched["target"], matched["question"]["asked"]
     of = "" if matched["question"]["other"] is None else f", as in {escaped(asked)}"
     return f"{count:,} encoder parameters (wanted: {target:,}{of}; {count / target - 1:+.1%})"
 
 
 def notes_on_longer_training(setup: TrainingSetup) -> Iterator[Note]:
-    """Yield what a run lacks that keeps its checkpoints and a constant rate, so that it can be trained longer."""
+    """Yield a note if only `warmup_ratio` keeps a run from being trained longer later.
+
+    Such a run is new, keeps its checkpoints and has a constant learning rate after the warm-up.
+    """
     config, kept = setup.loop.config, setup.request.keep_checkpoints and setup.status == "new"
     if kept and config.lr_scheduler == "constant" and config.warmup_steps is None and config.warmup_ratio:
         ratio = f"{setup.section}.warmup_ratio {config.warmup_ratio:g}"
         yield Note(f"{ratio}: the run can be trained longer only with {setup.section}.warmup_steps in place of it")
+
+
+def notes_on_kept_checkpoints(setup: TrainingSetup) -> Iterator[Note]:
+    """Yield a warning if a finished run with checkpoints is trained longer without --keep-checkpoints."""
+    run = RunDirectory(setup.request.output)
+    if run.is_finished and setup.status == "unfinished" and not setup.request.keep_checkpoints:
+        text = "its checkpoints are removed when it is finished; with --keep-checkpoints it can be trained still longer"
+        yield Note(f"{run.path}: {text}", "warning")
 
 
 def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
@@ -73,7 +88,7 @@ def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
 
 
 def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[str, Any]) -> Iterator[Note]:
-    """Yield notes on early stopping, a best model that is the last, a missed floor, and classes that are never predicted."""
+    """Yield notes on early stopping, a best model in the last step, a missed floor, and classes that are never predicted."""
     steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
     whose = "encoder" if "prior" in result else "model"
     if stopped := result["early_stopping"]:
@@ -117,7 +132,7 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
 
 
 def prior_in_words(prior: Mapping[str, Any]) -> str:
-    """Return what the model with this `prior` (prior.json) computes."""
+    """Return how the model joins its two parts, by their weights in `prior` (the content of prior.json)."""
     encoder, linear = prior["encoder_weight"], prior["linear_weight"]
     if not encoder:
         return (

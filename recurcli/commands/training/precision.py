@@ -1,6 +1,6 @@
-"""What `runtime.precision: auto` comes to on a CPU that multiplies bf16 in hardware: the faster one in steps that are timed.
+"""Decides `runtime.precision: auto` by a few timed steps, on a CPU that multiplies bf16 in hardware.
 
-A training keeps the precision in which it began: a resume reads it from the newest checkpoint and times nothing.
+A training keeps its first precision. A resume reads it from the newest checkpoint and times nothing.
 """
 
 import time
@@ -21,15 +21,15 @@ from recurcli.training.checkpoint import stored_facts
 from recurcli.training.fit import TrainingLoop, compute_gradients, seed_step
 
 FEWEST_STEPS = 50
-"""Steps of a training below which nothing is timed."""
+"""The number of steps of a training below which nothing is timed."""
 SECONDS, SHARE = 0.5, 0.02
-"""CPU seconds of a thread, and fraction of the training's time; the timing may take the larger one."""
+"""The CPU seconds of a thread, and the share of the training's time, that the timing may take. The larger of the two counts."""
 ROUNDS, OBVIOUS = 5, 1.2
-"""After SECONDS, so many timed steps in each precision are enough, or one being so many times as fast as the other."""
+"""The timing ends after SECONDS if each precision has taken ROUNDS steps, or if one is OBVIOUS times as fast as the other."""
 CLEARLY = 1.03
-"""bf16 must be so many times as fast as fp32, which is exact (ours)."""
+"""The ratio of the speeds of bf16 and fp32 above which bf16 is chosen, because fp32 is exact. The value is ours."""
 BATCHES = 50
-"""Batches at the start of the training of which a typical one is timed."""
+"""The number of batches at the start of the training from which a typical one is timed."""
 
 Timed = Callable[[TrainingLoop, np.ndarray], float]
 
@@ -43,25 +43,25 @@ class Timing:
 
     @property
     def faster(self) -> SettledPrecision:
-        """bf16 if it is CLEARLY faster, else fp32."""
+        """The faster precision. It is fp32 unless bf16 is CLEARLY times as fast."""
         return "bf16" if self.fp32 > CLEARLY * self.bf16 else "fp32"
 
     @property
     def ratio(self) -> float:
-        """How many times as fast one is as the other, at least 1."""
+        """The speed of the faster precision over that of the other one, at least 1."""
         return max(self.fp32 / self.bf16, self.bf16 / self.fp32)
 
     def in_words(self) -> str:
-        """Return the faster precision and by how much."""
+        """Return text with the faster precision and the ratio."""
         other = "fp32" if self.faster == "bf16" else "bf16"
         speed = f"{self.ratio:.2f} times" if self.ratio > CLEARLY else "about"
         return f"{self.faster}, {speed} as fast as {other} here"
 
 
 def settle_precision(setup: TrainingSetup) -> Generator[Note, None, TrainingSetup]:
-    """Return `setup` with the precision of its training; yields a note on what was timed. A collective call.
+    """Return `setup` with the precision of its training; yields a note on the timing.
 
-    Rank 0 decides for all ranks that have `auto`.
+    All ranks must call it. Rank 0 decides for all ranks that have `auto`.
     """
     request, loop, runtime = setup.request, setup.loop, setup.request.resolved.preset.runtime
     if request.dry_run and loop.ranks.world_size > 1:  # which are not connected
@@ -81,10 +81,10 @@ def settle_precision(setup: TrainingSetup) -> Generator[Note, None, TrainingSetu
 
 
 def time_precisions(loop: TrainingLoop, timed: Timed | None = None) -> Timing | None:
-    """Time steps of `loop` on a typical batch in both precisions by turns; None: the training is too short for that.
+    """Return the median seconds of a step of `loop` in each precision; None if the training is too short to time any.
 
-    `timed` returns the seconds of a step; None: `step_seconds`. The model is left without gradients, and torch's generator on
-    the CPU as it was.
+    The steps take one typical batch, in both precisions by turns. `timed` returns the seconds of a step; None means
+    `step_seconds`. Afterwards the model has no gradients, and torch's generator on the CPU has its earlier state.
     """
     timed = timed or step_seconds
     if loop.total_steps < FEWEST_STEPS:
@@ -109,7 +109,7 @@ def time_precisions(loop: TrainingLoop, timed: Timed | None = None) -> Timing | 
 
 
 def step_seconds(loop: TrainingLoop, rows: np.ndarray) -> float:
-    """Return the CPU seconds of a step without the optimizer on the batch of the row numbers `rows`."""
+    """Return the CPU seconds of a forward and a backward pass on the rows with the numbers `rows`."""
     started = time.process_time()
     loop.model.train()
     compute_gradients(loop, rows, seed_step(loop.seed, 0))

@@ -94,7 +94,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
 
 
 def _early_stopping(setup: TrainingSetup, state: TrainingState) -> dict[str, Any] | None:
-    """Return which metric did not rise, and in how many evaluations, if that ended the training early; else None."""
+    """Return the metric that did not rise and the number of its evaluations if that ended the training early, else None."""
     if setup.dev is None or state.step >= setup.loop.total_steps:
         return None
     facts = {"metric": setup.dev.metric_name, "best": state.best_dev_metric, "evaluations": state.stale_evaluations}

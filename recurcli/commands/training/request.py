@@ -31,7 +31,7 @@ FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every")
 
 
 def length_keys(section: Section) -> frozenset[str]:
-    """Return the keys on which the number of steps depends, and the fact that holds it."""
+    """Return the preset keys on which the number of steps depends, and the fact `steps`."""
     return frozenset({f"{section}.epochs", f"{section}.max_steps", "steps"})
 
 
@@ -49,9 +49,10 @@ class TrainingRequest:
     keep_checkpoints: bool = False
     """Whether the newest checkpoints stay when the run is finished."""
     time_precision: bool = True
-    """Whether timed steps may decide what `runtime.precision: auto` is; False: the hardware alone, so a training repeats."""
+    """Whether timed steps may decide `runtime.precision: auto`. If not, the hardware alone decides, so that a training
+    repeats."""
     matched: Mapping[str, Any] | None = None
-    """What `--match-parameters` came to (`match_parameters`); None: the size of the encoder is the preset's."""
+    """The facts that `match_parameters` returned; None without `--match-parameters`."""
     splits: "Mapping[str, Split] | None" = None
     """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 
@@ -75,7 +76,7 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
 
 
 def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:
-    """Return what `--match-parameters` came to in a finished run that is resumed, so that nothing is solved again."""
+    """Return the facts of `--match-parameters` in a finished run that is resumed, else None. They save a new search."""
     run = RunDirectory(output)
     if not resume or not run.is_finished:
         return None

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from recurcli.commands.training.notes import (
     notes_on_disk_space,
+    notes_on_kept_checkpoints,
     notes_on_longer_training,
     notes_on_matching,
     notes_on_result,
@@ -22,13 +23,14 @@ from recurcli.commands.training.setup import TrainingSetup
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError
-from recurcli.events import Finished, Note
+from recurcli.events import Finished
 from recurcli.facts import first_difference, require_same
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import RunDirectory, RunStatus, checkpoint_folders
-from recurcli.training.session import Session, StopTraining
+from recurcli.training.session import Session
+from recurcli.training.stop import StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 
@@ -70,10 +72,9 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
 
 
 def _has_other_length(run: RunDirectory, values: Mapping[str, Any], section: Section) -> bool:
-    """Return whether the preset `values` differ from those of the run, in its number of steps.
+    """Return whether the preset `values` differ from those of the run in the number of steps.
 
-    Raises UsageError if they differ in anything else, or if a run of another number of steps is another run from the first
-    step on.
+    Raises UsageError if they differ in anything else, or if the other number of steps would change the steps that were taken.
     """
     before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
     require_same(before, now, run.path, but=length_keys(section))
@@ -104,7 +105,7 @@ def check_encoder(resolved: ResolvedPreset) -> None:
     try:
         parse_config(encoder_class(resolved.preset.encoder["name"]).Config, values)
     except InvalidConfig as fault:
-        raise resolved.located(InvalidConfig(("encoder", *fault.path), fault.reason)) from None
+        raise resolved.located(fault, "encoder") from None
 
 
 def run_training(setup: TrainingSetup) -> Iterator[Event]:
@@ -129,15 +130,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
                     session.run.write_preset(values, COMMANDS[setup.section])
                 ranks.mark_started()
                 yield from notes_on_disk_space(setup)
-            run = session.run
-            if (
-                ranks.is_main
-                and run.is_finished
-                and setup.status == "unfinished"
-                and not setup.request.keep_checkpoints
-            ):
-                text = "its checkpoints are removed when it is finished; with --keep-checkpoints it can be trained still longer"
-                yield Note(f"{run.path}: {text}", "warning")
+                yield from notes_on_kept_checkpoints(setup)
             yield from session.restore()
             if ranks.is_main and setup.status != "new":
                 session.run.write_preset(values, COMMANDS[setup.section])

@@ -27,7 +27,7 @@ from recurcli.training.fit import TrainingLoop, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.optimizer import build_optimizer
 from recurcli.training.schedule import settle_schedule
-from recurcli.training.session import StopRequest
+from recurcli.training.stop import StopRequest
 
 Model = TypeVar("Model", Classifier, MaskedTokenModel)
 
@@ -95,10 +95,10 @@ def settle_tokens(
     tokenizer: Tokenizer | None = None,
     measured: Sequence[tuple[str, str | None]] | None = None,
 ) -> Generator[Note, None, tuple[Tokenizer, int]]:
-    """Return the tokenizer and the largest length; yields notes on what each `auto` became for the training `rows`.
+    """Return the tokenizer and the largest length in tokens; yields a note on what each `auto` became.
 
-    `build` makes the tokenizer; None: it is trained on the rows. `tokenizer` is used as it is; None: one is made.
-    `measured` are the rows whose lengths count; None: all.
+    `rows` returns the training rows. A given `tokenizer` is used as it is. Else `build` makes one, or one is trained on the
+    rows if `build` is None. The length is chosen for the rows `measured`, or for all rows if it is None.
     """
 
     def texts() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The ranges that `recur tune` searches: how they are written, which are the default, and which a preset takes."""
+"""The ranges that `recur tune` searches: their notation, the default ranges, and those that a preset accepts."""
 
 import dataclasses
 import math
@@ -25,17 +25,18 @@ DEFAULT_RANGES = (
     "finetuning.batch_size=16|32|64|128",
     "pooling=mean|max",
 )
-"""Ours: around the defaults of the presets, from scratch on a few thousand rows."""
+"""The default ranges, which are ours. They lie around the defaults of the presets, for a training from scratch on a few
+thousand rows."""
 TUNED_SECTIONS = ("encoder.", "embedding.", "tokenizer.", "finetuning.", "pooling", "pair_pooling", "data.max_length")
-"""The beginnings of the keys that may be searched; the others have no effect, or change the rows or the seed."""
+"""The beginnings of the keys that may be searched. Other keys have no effect, or they change the rows or the seed."""
 NOT_TUNED = ("finetuning.metric", "finetuning.score_test", "finetuning.linear_floor")
 SIGNIFICANT_DIGITS = 3
-"""Digits to which a sampled number is rounded before the training, so that the best preset can be read."""
+"""The number of digits of a sampled number in the training. Few digits make the best preset readable."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The values of a key among which a study chooses."""
+    """The values of one key among which a study chooses."""
 
     key: str
     values: tuple[Any, ...]
@@ -48,7 +49,7 @@ class Range:
         return f"{self.values[0]}..{self.values[1]}{':log' if self.scale == 'log' else ''}"
 
     def distribution(self) -> "BaseDistribution":
-        """Return the range in Optuna's form."""
+        """Return the range as a distribution of Optuna."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         if self.scale == "choices":
@@ -58,7 +59,7 @@ class Range:
         return kind(low, high, log=self.scale == "log")
 
     def rounded(self, value: Any) -> Any:
-        """Return a sampled value as the training takes it: a float has SIGNIFICANT_DIGITS digits and stays in the range."""
+        """Return a sampled value as the training takes it. A float has SIGNIFICANT_DIGITS digits and stays in the range."""
         if self.scale == "choices" or not isinstance(value, float):
             return value
         low, high = self.values
@@ -93,10 +94,10 @@ def parse_range(text: str) -> Range:
 
 
 def ranges_of(request: TuningRequest) -> list[Range]:
-    """Return the ranges of the request, else the default ones that its preset has and its options do not fix.
+    """Return the ranges of the request, else the default ranges whose keys the preset has and no option sets.
 
-    Raises UsageError for a range that is badly written, for a key that is unknown or not to be searched, and for an end or
-    a choice that the preset does not take.
+    Raises UsageError for a malformed range, for a key that is unknown or cannot be searched, and for a value that the preset
+    rejects.
     """
     preset = request.resolved.preset
     keys = [*(setting.partition("=")[0].strip() for setting in request.settings), *request.overrides]
@@ -127,7 +128,7 @@ def ranges_of(request: TuningRequest) -> list[Range]:
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """Return the last part of each key, or the whole key where another one has the same."""
+    """Return the last part of each key, or the whole key if another key ends in the same part."""
     keys = list(keys)
     last = [key.rpartition(".")[2] for key in keys]
     return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}

@@ -1,4 +1,4 @@
-"""What `recur tune` says of its trials: a line for each, the best preset, and the result of the study."""
+"""The reports of `recur tune`: a line for each trial, the best preset, and the result of the study."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ BEST = "best.yaml"
 
 
 def best_of(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the complete trial with the largest dev metric, the first of equals; None if there is none."""
+    """Return the complete trial with the largest dev metric, the first one of equal trials; None if no trial is complete."""
     complete = [result for result in results if result["state"] == "complete"]
     return max(complete, key=lambda result: result["dev_metric"], default=None)
 
@@ -27,7 +27,7 @@ def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def line_of(request: TuningRequest, result: Mapping[str, Any], best: Mapping[str, Any] | None) -> str:
-    """Return the line of a trial: its number, settings and dev metric, whether it was pruned, and the best so far."""
+    """Return the line of a trial: its number, settings and dev metric, how it ended early, and the best dev metric so far."""
     names = short_names(result["settings"])
     shown = " ".join(f"{names[key]}={value}" for key, value in result["settings"].items())
     metric = METRICS[request.resolved.preset.finetuning.metric].words
@@ -39,7 +39,10 @@ def line_of(request: TuningRequest, result: Mapping[str, Any], best: Mapping[str
 
 
 def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> str:
-    """Return best.yaml: the preset that it extends, what the options and the best trial change in it, and what its score is."""
+    """Return the text of best.yaml. It extends the preset and has the values of the options and of the best trial.
+
+    Comments at its top give the dev metric and say that it is no test score.
+    """
     preset = request.resolved.preset
     named = is_file_name(request.preset)
     values: dict[str, Any] = {"extends": str(Path(request.preset).expanduser().absolute()) if named else request.preset}

@@ -37,6 +37,10 @@ class TuningRequest:
         object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")
 
     def compose(self, overrides: Mapping[str, tuple[str, Any]]) -> ResolvedPreset:
-        """Return the preset with the options of the study, then `overrides`."""
+        """Return the preset with the options of the study and then `overrides` applied.
+
+        `overrides` maps a dotted key to its value and the name of the option that sets it. Raises UsageError with the place
+        of a fault.
+        """
         overrides = {**self.overrides, **overrides}
         return compose(self.preset, data=self.data, settings=self.settings, overrides=overrides, section="finetuning")

@@ -24,9 +24,9 @@ _KEPT = (TrialState.COMPLETE, TrialState.PRUNED)
 class Study:
     """The study in the file `path`, which is created if it is missing.
 
-    The seed of a trial's settings is made of `seed` and the number of trials before it, so a study that was interrupted
-    goes on as if it had not been. Tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), of which the first ten
-    trials are random; median pruning (Golovin et al., KDD 2017) from the sixth trial and the second evaluation on.
+    The sampler is the tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), with ten random trials first. Median
+    pruning (Golovin et al., KDD 2017) starts with the sixth trial and the second evaluation. The number of earlier trials and
+    `seed` give the seed of a trial's settings. An interrupted study therefore continues as if it had not been interrupted.
     """
 
     def __init__(self, path: Path, ranges: Sequence[Range], seed: int) -> None:
@@ -48,11 +48,11 @@ class Study:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a resume must match."""
+        """The facts that a resume must match."""
         return dict(self._study.user_attrs.get("facts", {}))
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
-        """Replace `facts`."""
+        """Store `facts` in place of the earlier ones."""
         self._study.set_user_attr("facts", as_stored(facts))
 
     def results(self) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ class Study:
         return [trial.user_attrs["result"] for trial in self._study.get_trials(deepcopy=False, states=_KEPT)]
 
     def next_trial(self) -> tuple[optuna.Trial, dict[str, Any]]:
-        """Start a trial; returns it with the value of each key. Trials that were interrupted are given up."""
+        """Start a trial and return it with the value of each key. Interrupted trials are marked as failed."""
         for running in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(running.number, state=TrialState.FAIL)
         seed = derived_seed(self.seed, len(self.results())) % 2**32
@@ -69,7 +69,7 @@ class Study:
         return trial, {each.key: each.rounded(trial.params[each.key]) for each in self.ranges}
 
     def end(self, trial: optuna.Trial, result: Mapping[str, Any]) -> None:
-        """Store the result of a trial. A trial that diverged counts as one that was pruned where it stood."""
+        """Store the result of a trial. A diverged trial is stored like a pruned one."""
         trial.set_user_attr("result", as_stored(result))
         if result["state"] == "complete":
             self._study.tell(trial, result["dev_metric"])

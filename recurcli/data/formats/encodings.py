@@ -1,4 +1,4 @@
-"""Encodings of text files: decodes the rows of one file, and guesses the encoding of rows that cannot be decoded."""
+"""Decodes the rows of a text file, and guesses its encoding from rows that cannot be decoded."""
 
 import codecs
 from collections.abc import Iterable, Iterator
@@ -7,11 +7,11 @@ from recurcli.errors import escaped
 
 UTF8 = "utf-8"
 UNDECODED_KEPT = 1 << 16
-"""Bytes of undecodable rows from which the encoding of a file is guessed."""
+"""The number of bytes of undecodable rows that are kept to guess the encoding of a file."""
 MANY_BYTES = 8
-"""Bytes beyond ASCII that are more than a damaged character or two."""
+"""The number of bytes beyond ASCII from which an encoding is likely at fault. Fewer bytes may be a damaged character or two."""
 NO_TEXT = ("punycode", "idna", "unicode_escape", "raw_unicode_escape")
-"""Python's encodings that are not of text files: they rewrite backslashes or names of hosts."""
+"""The encodings of Python that are not for text files. They rewrite backslashes or host names."""
 _INVALID = "\udc80"
 _MARK_INVALID = "recur.mark-invalid"
 codecs.register_error(
@@ -20,9 +20,9 @@ codecs.register_error(
 
 
 def canonical_encoding(name: str) -> str:
-    """Return Python's name of an encoding of texts, "utf-8" for UTF-8 with and without a BOM.
+    """Return Python's name of a text encoding. It is "utf-8" for UTF-8 with and without a BOM.
 
-    Raises ValueError if there is none.
+    Raises ValueError if there is no such encoding.
     """
     try:
         found = codecs.lookup(name).name.removesuffix("-sig")
@@ -42,14 +42,18 @@ class TextDecoder:
     def __init__(self, encoding: str = UTF8) -> None:
         self.encoding = canonical_encoding(encoding)
         self.shown = "UTF-8" if self.encoding == UTF8 else escaped(encoding)
-        """Name in messages."""
+        """The name of the encoding in messages."""
         self.by_row = self.encoding == UTF8 or _extends_ascii(self.encoding)
-        """Whether a row is decoded on its own. Else the bytes become UTF-8 before they are split into rows (UTF-16)."""
+        """Whether each row is decoded on its own. In other encodings, such as UTF-16, the bytes become UTF-8 before they are
+        split."""
         self._undecoded = bytearray()
         self._decoded_some = False
 
     def to_utf8(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield `chunks` as UTF-8, and as they are if rows are decoded one by one. A bad byte becomes invalid UTF-8."""
+        """Yield `chunks` as UTF-8, with invalid UTF-8 for a bad byte.
+
+        If rows are decoded one by one, the chunks are not changed.
+        """
         if self.by_row:
             yield from chunks
             return
@@ -60,7 +64,7 @@ class TextDecoder:
         yield decoder.decode(b"", final=True).encode(UTF8, "surrogatepass")
 
     def decode(self, content: bytes) -> tuple[str, str | None]:
-        """Return a row that `to_utf8` gave as text, undecodable bytes as U+FFFD, and its fault."""
+        """Return a row of `to_utf8` as text with U+FFFD for undecodable bytes, and its fault; None if it has no fault."""
         encoding = self.encoding if self.by_row else UTF8
         try:
             text = content.decode(encoding)
@@ -76,7 +80,7 @@ class TextDecoder:
 
     @property
     def hint(self) -> str:
-        """The end of a message about undecodable rows: the encoding of the file, if one is likely, and its option."""
+        """Return the end of a message about undecodable rows, with the likely encoding of the file and its option."""
         if not self._undecoded or self._decoded_some or self.encoding != UTF8:
             return ""
         if likely := likely_encoding(bytes(self._undecoded)):
@@ -85,7 +89,7 @@ class TextDecoder:
         return "; name the encoding of the file with --encoding" if foreign >= MANY_BYTES else ""
 
     def doubt(self, head: bytes) -> str:
-        """Return why the first bytes of a file seem to be of another encoding, and the way out; "" if they do not."""
+        """Return why the first bytes of a file are likely to be in another encoding, with the way out; "" if they are not."""
         rows = [row for row in head[: head.rfind(b"\n") + 1].split(b"\n") if not row.isascii()]
         if self.encoding.startswith(("utf-16", "utf-32")):
             wrong = head and b"\0" not in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -107,9 +111,10 @@ class TextDecoder:
 
 
 def likely_encoding(rows: bytes) -> str | None:
-    """Guess the encoding of rows that are not UTF-8: Chinese, or a language of western Europe; None: neither is likely (ours).
+    """Return the likely encoding of rows that are not UTF-8; None if none is likely. The rules are ours.
 
-    In western text most letters are ASCII; 0xfe and 0xff are letters of Icelandic and rare, and usual in damaged files.
+    They tell Chinese from languages of western Europe, in whose texts most letters are ASCII. The bytes 0xfe and 0xff are
+    rare letters of Icelandic, but common in damaged files.
     """
     if _is_chinese(rows):
         return "gb18030"
@@ -123,7 +128,7 @@ def likely_encoding(rows: bytes) -> str | None:
 
 
 def _extends_ascii(encoding: str) -> bool:
-    """Return whether ASCII is a part of `encoding`, so that its rows end in the byte 0x0a."""
+    """Return whether `encoding` contains ASCII. Its rows then end in the byte 0x0a."""
     ascii_bytes = bytes(range(128))
     return _decodes(ascii_bytes, encoding) and ascii_bytes.decode(encoding) == ascii_bytes.decode("ascii")
 
@@ -137,7 +142,7 @@ def _decodes(row: bytes, encoding: str) -> bool:
 
 
 def _is_chinese(row: bytes) -> bool:
-    """Return whether `row` is GB 18030, and most of its characters beyond ASCII are in GB 2312, which has the common ones."""
+    """Return whether `row` is GB 18030 and most of its characters beyond ASCII are in GB 2312, the set of the common ones."""
     if not _decodes(row, "gb18030"):
         return False
     foreign = "".join(character for character in row.decode("gb18030") if not character.isascii())

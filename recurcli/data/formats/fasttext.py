@@ -14,7 +14,7 @@ _LABEL = re.compile(rf"(?:^|(?<=[ \t])){PREFIX}([^ \t]*)[ \t]*")
 
 
 def fasttext_record(line: int, row: Row) -> Record:
-    """Return a record with `text` and, if the row has one, `label`; several labels are a fault."""
+    """Return a record with `text` and, if the row has one, `label`. Several labels in a row are a fault."""
     content, fault = decoded(row)
     labels = _LABEL.findall(content)
     fields: dict[str, Any] = {"text": _LABEL.sub("", content).strip(" \t")}
@@ -27,7 +27,7 @@ def fasttext_record(line: int, row: Row) -> Record:
 
 
 def is_fasttext(path: Path) -> bool:
-    """Return whether the first bytes of a file (.gz: unpacked) are those of a line with a label; False if unreadable."""
+    """Return whether a file begins with a labelled line; False if it cannot be read. A .gz file is unpacked."""
     try:
         with open_file(path) as file:
             return file.read(len(PREFIX) + 3).removeprefix(b"\xef\xbb\xbf").startswith(PREFIX.encode())

@@ -13,8 +13,8 @@ LARGEST_TEXT = 64 << 20
 def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder) -> Records:
     """Return the texts in `path`/<label>/ as records with `text`, `label` and `id` (the file's name, without .txt).
 
-    Labels come in the order of `labels` (empty: all folders, sorted), files sorted by name. Files and folders whose names
-    begin with a dot are hidden, and no rows. Raises DataError if there is no file.
+    Labels come in the order of `labels`; if it is empty, all folders come in the order of their names. The files of a label
+    are sorted by name. Files and folders whose names begin with a dot are skipped. Raises DataError if there is no file.
     """
     try:
         names = labels or sorted(folder.name for folder in path.iterdir() if folder.is_dir() and not _is_hidden(folder))

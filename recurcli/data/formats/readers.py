@@ -54,11 +54,10 @@ def read_records(
 ) -> Records:
     """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
 
-    `format` None: that of the file's name, else of its first byte. `header` (whether the first row names the columns) and
-    `delimiter` (None: TAB or a comma) are for TSV and CSV, `labels` for folders, `encoding` for all but Parquet. A stream stays
-    open. Raises DataError
-    for a missing file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header; when read, for
-    a file that cannot be read to its end.
+    `format` None means the format of the file's name, else that of its first row. `header` (whether the first row names the
+    columns) and `delimiter` (None: TAB or a comma) are for TSV and CSV. `labels` is for folders, and `encoding` for all
+    formats but Parquet. A stream stays open. Raises DataError for a missing file, another kind of content (compressed,
+    UTF-16, a JSON array, …) and a bad header. The records raise DataError if a file cannot be read to its end.
     """
     if not isinstance(source, str | Path):
         return _text_records(source, name, format, TextDecoder(encoding), header=header, delimiter=delimiter)

@@ -136,11 +136,11 @@ def rows_of_file(path: Path, decoder: TextDecoder | None = None) -> Iterator[Row
 
 
 def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> Iterator[Row]:
-    """Yield the rows of a stream as bytes: split at LF, without one CR before it and without a BOM at the start.
+    """Yield the rows of a stream as bytes, without line ends (LF or CR LF) and without a BOM at the start.
 
-    `decoder` has the encoding of the file; None: UTF-8. The number of rows is the number of LFs, plus one if bytes follow the
-    last. Raises DataError, `name` first, for a file that is not text in this encoding (compressed, Parquet, Excel, UTF-16,
-    GBK, CR line ends) or cannot be read to its end.
+    `decoder` has the encoding of the file; None means UTF-8. The number of rows is the number of LFs, plus one if bytes
+    follow the last LF. Raises DataError if the file is not text in this encoding (compressed, Parquet, Excel, UTF-16, GBK, CR
+    line ends) or cannot be read to its end. The message begins with `name`.
     """
     decoder = decoder or TextDecoder()
     chunks = chunks_of(stream, name)
@@ -190,7 +190,7 @@ def _head(chunks: Iterator[bytes]) -> bytes:
 
 
 def _refuse_what_is_no_text(head: bytes, name: str, decoder: TextDecoder) -> None:
-    """Raise DataError with the kind of file if its first bytes show that it is not text in the encoding of `decoder`."""
+    """Raise DataError with the kind of a file whose first bytes are not text in the encoding of `decoder`."""
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             raise DataError(f"{name}: is {kind}")

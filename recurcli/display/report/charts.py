@@ -1,4 +1,4 @@
-"""The plots of a report, as SVG for an HTML page. Their lines and text have the colour of the page's text, light or dark."""
+"""Draws the plots of a report as SVG for an HTML page. Lines and text have the colour of the page's text."""
 
 import io
 import re
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from recurcli.errors import escaped
 
 INK = "#010203"
-"""The colour of lines and text while matplotlib draws; the page replaces it by its own."""
+"""The colour of lines and text while matplotlib draws. The page replaces it by its own colour."""
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
-"""Paul Tol's bright scheme, which is distinct in all kinds of colour blindness."""
+"""Paul Tol's bright scheme, whose colours people with any kind of colour blindness can distinguish."""
 WIDTH = 5.6
-"""Inches of a plot; a wide page shows it in its size, a phone shrinks it."""
+"""The width of a plot in inches. A narrow screen shrinks it."""
 _SETTINGS = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -43,12 +43,15 @@ class Curve(NamedTuple):
     steps: Sequence[int]
     values: Sequence[float]
     colour: int = 0
-    """Its place in COLOURS; curves of one colour have one name in the legend."""
+    """Its index in COLOURS. Curves of one colour share one entry of the legend."""
 
 
 @contextmanager
 def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
-    """Give a matplotlib Figure of `height` inches to draw on, and a list that then holds its SVG; `title` is read aloud."""
+    """Yield a matplotlib Figure of `height` inches, and a list that has its SVG after the block.
+
+    Screen readers read `title` in place of the plot.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -67,7 +70,7 @@ def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
 
 
 def _inline(svg: str, title: str) -> str:
-    """Return matplotlib's SVG without its prologue, fixed size and numbered ids, its text in the colour of the page."""
+    """Return matplotlib's SVG for a page: without prologue, fixed size and repeated ids, in the colour of the page."""
     from markupsafe import escape
 
     svg = svg[svg.index("<svg") :]
@@ -80,7 +83,7 @@ def _inline(svg: str, title: str) -> str:
 
 
 def score_chart(scores: Sequence[Scores], floors: Mapping[str, float], metric: str) -> str:
-    """Draw a score with its interval a line, and each floor as a vertical line."""
+    """Draw each score with its interval on a line of its own, and each floor as a vertical line."""
     with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(floors), f"{metric} with 95 % intervals and floors") as (
         figure,
         made,
@@ -108,7 +111,7 @@ def curve_chart(
     xlabel: str = "optimizer step",
     log: bool = False,
 ) -> str:
-    """Draw values over optimizer steps; `best` is a point to mark. `log`: the values are on a logarithmic axis."""
+    """Draw values over optimizer steps. `best` is a point to mark; `log` draws the values on a logarithmic axis."""
     with drawing(2.6, f"{ylabel} over the {xlabel}") as (figure, made):
         axis = figure.subplots()
         for place, curve in enumerate(curves):
@@ -126,7 +129,7 @@ def curve_chart(
 
 
 def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the accuracy over the confidence of each bin; the area of a dot is the share of the rows."""
+    """Draw the accuracy over the confidence of each bin. The area of a dot is the bin's share of the rows."""
     with drawing(3.2, "accuracy over confidence") as (figure, made):
         axis, rows = figure.subplots(), sum(own["rows"] for own in bins)
         axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
@@ -139,7 +142,7 @@ def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
 
 
 def bar_chart(names: Sequence[str], scores: Sequence[Scores], xlabel: str, ylabel: str) -> str:
-    """Draw a dot with its interval for each name, side by side."""
+    """Draw the score of each name as a dot with its interval."""
     with drawing(2.4, f"{ylabel} by {xlabel}") as (figure, made):
         axis = figure.subplots()
         for place, score in enumerate(scores):
@@ -150,5 +153,5 @@ def bar_chart(names: Sequence[str], scores: Sequence[Scores], xlabel: str, ylabe
 
 
 def _plain(text: str) -> str:
-    """Return `text` as shown, without a meaning for matplotlib: it reads dollars as formulas and hides a leading underscore."""
+    """Return `text` so that matplotlib shows it unchanged. It reads dollars as formulas and hides a leading underscore."""
     return "\u200b" + escaped(text).replace("$", r"\$")

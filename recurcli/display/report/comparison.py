@@ -15,9 +15,9 @@ from recurcli.runs.dev_predictions import DevPredictions, read_dev_predictions, 
 from recurcli.runs.run_directory import RunDirectory
 
 MOST_GROUPS = 7
-"""Groups with curves of their own, the best ones: one a colour."""
+"""The number of groups that have curves, the best ones first. Each has a colour of its own."""
 MOST_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
-"""Groups that are compared with the best one row by row, and rows of each that are shown."""
+"""The number of groups that are compared with the best one row by row, and the number of rows that are shown of each."""
 
 
 def write_report(path: Path, result: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def _curves(result: Mapping[str, Any], runs: Mapping[str, RunDirectory], words: str) -> str | None:
-    """Draw the dev metric of each run; runs of a group have one colour."""
+    """Draw the dev metric of each run over the steps. The runs of a group have one colour."""
     curves = []
     for colour, group in enumerate(result["groups"][:MOST_GROUPS]):
         for name in group["runs"]:
@@ -82,7 +82,7 @@ def _calibration(result: Mapping[str, Any], results: Mapping[str, Mapping[str, A
 
 
 def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> list[list[str]]:
-    """Return the F1 of each class, the mean over the runs of each group."""
+    """Return the F1 of each class, as the mean over the runs of each group."""
     reports = [
         [classification_report(own.labels, own.predictions, own.names) for own in map(dev.__getitem__, group["runs"])]
         for group in result["groups"]
@@ -99,7 +99,10 @@ def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> li
 
 
 def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> list[dict[str, Any]]:
-    """Return the rows that most runs of the best group predict correctly and most of another do not, and the reverse."""
+    """Return the rows on which the best group and another group differ, for the first MOST_DIFFERENCES other groups.
+
+    A group predicts a row correctly if most of its runs do.
+    """
     best, *others = result["groups"]
     texts = read_dev_texts(Path(best["runs"][0]))
     if not texts:
@@ -122,7 +125,7 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -
 
 
 def _shares(runs: Sequence[DevPredictions]) -> list[float]:
-    """Return for each row the share of the runs that predict it correctly."""
+    """Return the share of the runs that predict the row correctly, for each row."""
     return [fmean(hits) for hits in zip(*(map(str.__eq__, run.labels, run.predictions) for run in runs), strict=True)]
 
 

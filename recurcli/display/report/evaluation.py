@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.display.diagnosis import MEASURES
 from recurcli.display.report.charts import Curve, Scores, bar_chart, curve_chart, reliability_chart, score_chart
+from recurcli.display.report.confusions import confusion_values, row_values
+from recurcli.display.report.encoder import encoder_values
 from recurcli.display.report.page import write_page
 from recurcli.errors import ModelError
 from recurcli.evaluation.calibration import BINS
@@ -16,31 +17,8 @@ from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import share_interval
 from recurcli.runs.run_directory import RunDirectory
 
-MOST_CLASSES = 40
-"""Classes up to which the page has the whole table of confusions."""
-MOST_PAIRS, ROWS_OF_PAIR = 250, 20
-"""Pairs of label and prediction that are listed, and rows of each."""
-PAIRS_AT_FIRST = 10
-"""Pairs that are seen before the list of the others is opened."""
 MOST_MISTAKES = 30
 LENGTH_GROUPS = 8
-LONGEST_HEAD = 12
-"""Characters of a class name above which the columns of the confusion table have numbers."""
-
-MEANINGS = {
-    "activation_factor": "How a layer changes the distance of two tokens, as a mean factor. At 1 it is kept; above 1 it grows.",
-    "distance_preservation": "The correlation of the tokens' distances after the layer with those of the embeddings.",
-    "movement": "How far a layer moves a token's state, on average. A layer near 0 does little.",
-    "entropy": "How spread out the values of a layer are, in nats.",
-    "attention_entropy": "How many tokens a token looks at, as an entropy in nats: 0 for one token, log T for all T alike.",
-    "alpha": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
-    "residual_weight": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
-    "expert_weights": "The mean weight of each expert. One weight near 1 means that the others are not used.",
-    "gate": "The share of the recurrence encoding in the attention: 0 is plain self-attention, 1 recurrence alone.",
-    "rates": "The factor by which the recurrence of each head fades with every position: 0 forgets at once, 1 never.",
-    "angles": "The angle by which the recurrence of each cyclic head turns with every position.",
-}
-"""One sentence on each measure and statistic of a diagnosis."""
 
 
 def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> None:
@@ -54,7 +32,6 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
         )
         for part, own in result.get("parts", {}).items()
     ]
-    pairs, more_pairs = _pairs(rows)
     values = {
         "title": f"{run.path.resolve().name}: {result['split']} rows",
         "rows": f"{result['rows']:,}",
@@ -66,21 +43,15 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
         "metrics": _metrics(result),
         "facts": _facts(trained),
         "curves": _curves(run, trained),
-        "classes": _classes(result),
-        "names": rows.names,
-        "numbered": max(map(len, rows.names)) > LONGEST_HEAD,
-        "matrix": _matrix(result, {pair["anchor"] for pair in pairs}) if len(rows.names) <= MOST_CLASSES else None,
-        "pairs": pairs,
-        "pairs_at_first": PAIRS_AT_FIRST,
-        "more_pairs": more_pairs,
+        **confusion_values(result, rows),
         "ece": f"{result['calibration']['ece']:.4f}",
         "bins": BINS,
         "temperature": _temperature(result),
         "reliability_plot": reliability_chart(result["calibration"]["bins"]),
         "length_plot": _length_plot(rows),
         "truncation": _truncation(rows),
-        "mistakes": [_row(rows, row) for row in rows.mistakes[:MOST_MISTAKES].tolist()],
-        **_encoder(result.get("diagnosis")),
+        "mistakes": [row_values(rows, row) for row in rows.mistakes[:MOST_MISTAKES].tolist()],
+        **encoder_values(result.get("diagnosis")),
     }
     sections = [("scores", "Scores"), ("curves", "Curves"), ("classes", "Classes"), ("confusion", "Confusion")]
     sections += [("pairs", "Most confused"), ("calibration", "Calibration"), ("length", "Length")]
@@ -90,7 +61,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
 
 
 def _trained(run: RunDirectory) -> dict[str, Any]:
-    """Return result.json of the training; {} if it is not finished or damaged."""
+    """Return the content of the training's result.json; {} if the training is not finished, or the file is damaged."""
     try:
         return run.read_result() if run.is_finished else {}
     except (OSError, ModelError):
@@ -98,7 +69,7 @@ def _trained(run: RunDirectory) -> dict[str, Any]:
 
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences that a reader must know to take the scores for what they are."""
+    """Yield sentences on what a reader must know to interpret the scores."""
     if result["split"] == "dev":
         yield "The model was selected on these rows, so its scores here are slightly too high."
     if result.get("training_rows"):
@@ -165,66 +136,6 @@ def _columns(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], l
     return [line["step"] for line in own], [line[key] for line in own]
 
 
-def _classes(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    predicted = np.sum(result["metrics"]["confusion"], axis=0)
-    return [
-        (name, *(f"{own[key]:.4f}" for key in ("precision", "recall", "f1")), f"{own['support']:,}", f"{count:,}")
-        for (name, own), count in zip(result["metrics"]["per_class"].items(), predicted, strict=True)
-    ]
-
-
-def _anchor(label: int, prediction: int) -> str:
-    return f"rows-{label}-{prediction}"
-
-
-def _matrix(result: Mapping[str, Any], anchors: set[str]) -> list[dict[str, Any]]:
-    """Return the lines of the confusion table, each with its cells."""
-    metrics = result["metrics"]
-    return [
-        {
-            "name": name,
-            "cells": [
-                {
-                    "count": count,
-                    "share": f"{0.7 * count / max(1, sum(counts)):.3f}",
-                    "right": label == prediction,
-                    "anchor": anchor if (anchor := _anchor(label, prediction)) in anchors else None,
-                }
-                for prediction, count in enumerate(counts)
-            ],
-        }
-        for label, (name, counts) in enumerate(zip(metrics["names"], metrics["confusion"], strict=True))
-    ]
-
-
-def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
-    """Return the most frequent pairs of label and wrong prediction, each with its first rows, and the number of others."""
-    members: dict[tuple[int, int], list[int]] = {}
-    for row in rows.mistakes.tolist():
-        members.setdefault((int(rows.labels[row]), int(rows.predictions[row])), []).append(row)
-    support = np.bincount(rows.labels, minlength=len(rows.names))
-    ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
-    pairs = [
-        {
-            "label": rows.names[label],
-            "prediction": rows.names[prediction],
-            "count": len(own),
-            "share": len(own) / int(support[label]),
-            "anchor": _anchor(label, prediction),
-            "rows": [_row(rows, row) for row in own[:ROWS_OF_PAIR]],
-            "more": len(own[ROWS_OF_PAIR:]),
-        }
-        for (label, prediction), own in ordered[:MOST_PAIRS]
-    ]
-    return pairs, len(ordered[MOST_PAIRS:])
-
-
-def _row(rows: EvaluatedRows, row: int) -> dict[str, Any]:
-    text, pair = rows.texts[row]
-    label, prediction = rows.names[rows.labels[row]], rows.names[rows.predictions[row]]
-    return {"text": text, "pair": pair, "label": label, "prediction": prediction, "score": f"{rows.scores[row]:.2f}"}
-
-
 def _temperature(result: Mapping[str, Any]) -> str:
     if "prior" in result:
         return "The weights of encoder and linear model were fitted to the probabilities of the dev rows."
@@ -236,7 +147,7 @@ def _temperature(result: Mapping[str, Any]) -> str:
 
 
 def _length_plot(rows: EvaluatedRows) -> str:
-    """Draw the accuracy of groups of rows of similar length; rows of one length are in one group."""
+    """Draw the accuracy of groups of rows of similar length. Rows of the same length are in one group."""
     right = rows.predictions == rows.labels
     limits = np.unique(np.quantile(rows.lengths, np.linspace(0, 1, LENGTH_GROUPS + 1), method="higher"))
     place = np.searchsorted(limits[1:-1], rows.lengths, side="left") if len(limits) > 2 else np.zeros_like(rows.lengths)
@@ -254,39 +165,3 @@ def _truncation(rows: EvaluatedRows) -> list[tuple[str, str, str]]:
     right = rows.predictions == rows.labels
     kinds = (("truncated: the encoder does not read their end", rows.cut), ("read whole", ~rows.cut))
     return [(name, f"{own.sum():,}", f"{right[own].mean():.4f}") for name, own in kinds if own.any()]
-
-
-def _encoder(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the table of the layers, the meaning of its columns, and the plot of the gradient norms."""
-    if diagnosis is None or not diagnosis["layers"]:
-        return {"layers": [], "gradient_plot": _gradient_plot(diagnosis)}
-    layers = diagnosis["layers"]
-    stats = list(dict.fromkeys(name for layer in layers for name in layer["stats"]))
-    lines = [
-        [
-            f"{layer['layer']}",
-            *(f"{layer[key]:.3f}" for key in MEASURES),
-            *(_numbers(layer["stats"].get(name)) for name in stats),
-        ]
-        for layer in layers
-    ]
-    words = {**MEASURES, **{name: name.replace("_", " ") for name in stats}}
-    return {
-        "diagnosed_rows": diagnosis["rows"],
-        "layer_head": ["layer", *words.values()],
-        "layers": lines,
-        "measures": [(words[name], MEANINGS[name]) for name in words if name in MEANINGS],
-        "gradient_plot": _gradient_plot(diagnosis),
-    }
-
-
-def _numbers(value: float | Sequence[float] | None) -> str:
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    return " ".join(f"{number:.3f}" for number in values)
-
-
-def _gradient_plot(diagnosis: Mapping[str, Any] | None) -> str | None:
-    if diagnosis is None or len(diagnosis["gradient_norm_by_distance"]) < 2:
-        return None
-    norms = diagnosis["gradient_norm_by_distance"]
-    return curve_chart([Curve("", range(len(norms)), norms)], "gradient norm", xlabel="positions back", log=True)

@@ -1,4 +1,4 @@
-"""A report as one HTML page: no scripts, no network, plots as SVG. Text of others is escaped."""
+"""Writes a report as one HTML page with SVG plots, without scripts and network access. Texts of the data are escaped."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,11 +10,11 @@ from recurcli.files import require_writable, write_atomically
 
 PACKAGES = ("matplotlib", "jinja2")
 LONGEST = 600
-"""Characters of a text that are shown."""
+"""The number of characters of a text that are shown."""
 
 
 def require_report(path: Path, *, overwrite: bool) -> None:
-    """Raise UsageError if no report can be written to `path`: it is no .html, it exists, or a package is missing."""
+    """Raise UsageError if `path` does not end in .html, if it exists without `overwrite`, or if a package is missing."""
     if path.suffix != ".html":
         raise UsageError(f"{path}: a report ends in .html")
     require_writable(path, overwrite=overwrite, option="--report")
@@ -23,7 +23,7 @@ def require_report(path: Path, *, overwrite: bool) -> None:
 
 
 def write_page(output: Path, template: str, **values: Any) -> None:
-    """Write the page that `template`, a file in templates/, makes of `values`."""
+    """Fill `template`, a file in templates/, with `values` and write the page to `output`."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")

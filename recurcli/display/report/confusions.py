@@ -1,0 +1,92 @@
+"""The confusions of a classifier for the page of `recur eval --report`: classes, confusion table, and confused pairs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from recurcli.evaluation.evaluated import EvaluatedRows
+
+MOST_CLASSES = 40
+"""The largest number of classes for which the page has the whole confusion table."""
+MOST_PAIRS, ROWS_OF_PAIR = 250, 20
+"""The number of pairs of label and prediction that are listed, and the number of rows of each pair."""
+PAIRS_AT_FIRST = 10
+"""The number of pairs that are visible before the list of the others is opened."""
+LONGEST_HEAD = 12
+"""The number of characters of a class name above which the columns of the confusion table are numbered."""
+
+
+def confusion_values(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str, Any]:
+    """Return what the page shows of the classes, the confusion table and the pairs of label and prediction."""
+    pairs, more_pairs = _pairs(rows)
+    return {
+        "classes": _classes(result),
+        "names": rows.names,
+        "numbered": max(map(len, rows.names)) > LONGEST_HEAD,
+        "matrix": _matrix(result, {pair["anchor"] for pair in pairs}) if len(rows.names) <= MOST_CLASSES else None,
+        "pairs": pairs,
+        "pairs_at_first": PAIRS_AT_FIRST,
+        "more_pairs": more_pairs,
+    }
+
+
+def _classes(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    predicted = np.sum(result["metrics"]["confusion"], axis=0)
+    return [
+        (name, *(f"{own[key]:.4f}" for key in ("precision", "recall", "f1")), f"{own['support']:,}", f"{count:,}")
+        for (name, own), count in zip(result["metrics"]["per_class"].items(), predicted, strict=True)
+    ]
+
+
+def _anchor(label: int, prediction: int) -> str:
+    return f"rows-{label}-{prediction}"
+
+
+def _matrix(result: Mapping[str, Any], anchors: set[str]) -> list[dict[str, Any]]:
+    """Return the rows of the confusion table with their cells."""
+    metrics = result["metrics"]
+    return [
+        {
+            "name": name,
+            "cells": [
+                {
+                    "count": count,
+                    "share": f"{0.7 * count / max(1, sum(counts)):.3f}",
+                    "right": label == prediction,
+                    "anchor": anchor if (anchor := _anchor(label, prediction)) in anchors else None,
+                }
+                for prediction, count in enumerate(counts)
+            ],
+        }
+        for label, (name, counts) in enumerate(zip(metrics["names"], metrics["confusion"], strict=True))
+    ]
+
+
+def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
+    """Return the most frequent pairs of label and wrong prediction with their first rows, and the number of other pairs."""
+    members: dict[tuple[int, int], list[int]] = {}
+    for row in rows.mistakes.tolist():
+        members.setdefault((int(rows.labels[row]), int(rows.predictions[row])), []).append(row)
+    support = np.bincount(rows.labels, minlength=len(rows.names))
+    ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+    pairs = [
+        {
+            "label": rows.names[label],
+            "prediction": rows.names[prediction],
+            "count": len(own),
+            "share": len(own) / int(support[label]),
+            "anchor": _anchor(label, prediction),
+            "rows": [row_values(rows, row) for row in own[:ROWS_OF_PAIR]],
+            "more": len(own[ROWS_OF_PAIR:]),
+        }
+        for (label, prediction), own in ordered[:MOST_PAIRS]
+    ]
+    return pairs, len(ordered[MOST_PAIRS:])
+
+
+def row_values(rows: EvaluatedRows, row: int) -> dict[str, Any]:
+    """Return what the page shows of the row number `row`."""
+    text, pair = rows.texts[row]
+    label, prediction = rows.names[rows.labels[row]], rows.names[rows.predictions[row]]
+    return {"text": text, "pair": pair, "label": label, "prediction": prediction, "score": f"{rows.scores[row]:.2f}"}
