@@ -53,17 +53,23 @@ class GatedStarSaberLayer(nn.Module):
         size = h.shape[-1]
         key, past, future = (F.linear(h, weight) for weight in (self.relation, self.past, self.future))
         attended = directional_attention(h.to(key.dtype), key, past, future, mask)  # (B, T, D) or (B, T, (1 + g) D)
-        direct = F.linear(x, self.input)  # (B, T, (1 + g) D)
-        content = attended[..., :size]
-        raw = F.linear(h, self.gate) if self.gate is not None else attended[..., size:]
-        gates = torch.sigmoid(raw + direct[..., size:]).chunk(GATES[self.kind], dim=-1)  # g of (B, T, D)
+        first = self.gate is not None and h is x  # then W_z h + V_z x is one product
+        weight = torch.cat([self.input[:size], self.input[size:] + self.gate]) if first else self.input
+        direct, raw = torch.tensor_split(F.linear(x, weight), [size], dim=-1)  # (B, T, D) and (B, T, g D)
+        content = attended
+        if self.gate is None:
+            content, attended = torch.tensor_split(attended, [size], dim=-1)
+            raw = raw + attended
+        elif not first:
+            raw = raw + F.linear(h, self.gate)
+        gates = torch.sigmoid(raw).chunk(GATES[self.kind], dim=-1)  # g of (B, T, D)
         if self.kind == "lstm":
             forget, admit, output = gates
-            candidate = self.dropout(torch.tanh(content + direct[..., :size]))
+            candidate = self.dropout(torch.tanh(content + direct))
             s = lstm_state(s, candidate, forget, admit)
             return lstm_output(s, output), s
         update, reset = gates
-        candidate = self.dropout(gru_candidate(content, direct[..., :size], reset))
+        candidate = self.dropout(gru_candidate(content, direct, reset))
         return gru_update(h, candidate.to(h.dtype), update.to(h.dtype)), s
 
     def stats(self, h: Tensor, s: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:

@@ -1,0 +1,34 @@
+"""The keys of every encoder and their defaults. This package does not import torch, so that `recur presets` is fast.
+
+`presets/encoders/NAME.yaml` overrides these defaults and gives the reasons.
+"""
+
+from recurcli.encoders.config.attention import (
+    BlockConfig,
+    LinearTransformerConfig,
+    OrthogonalTransformerConfig,
+    ReZeroConfig,
+    RSAConfig,
+    TransformerConfig,
+)
+from recurcli.encoders.config.recurrent import BiLSTMConfig, TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
+from recurcli.encoders.config.starsaber import Gate, GatedStarSaberConfig, StarSaberConfig
+from recurcli.encoders.config.transject import RandomTransJectConfig, TransJectConfig
+
+__all__ = [
+    "BiLSTMConfig",
+    "BlockConfig",
+    "Gate",
+    "GatedStarSaberConfig",
+    "LinearTransformerConfig",
+    "OrthogonalTransformerConfig",
+    "RSAConfig",
+    "RandomTransJectConfig",
+    "ReZeroConfig",
+    "StarSaberConfig",
+    "TransJectConfig",
+    "TransformerConfig",
+    "TruncatedConfig",
+    "TruncatedLSTMConfig",
+    "TruncatedRNNConfig",
+]
