@@ -159,14 +159,12 @@ def _import_all() -> None:
     for name in ("finetune", "pretrain", "predict", "evaluate", "export"):
         importlib.import_module(f"recurcli.commands.{name}")
     for name in (
-        "sklearn.metrics",
         "sklearn.svm",
         "recurcli.display.tables",
         "recurcli.display.evaluation",
         "recurcli.display.progress",
         "recurcli.cli.app",
         "recurcli.encoders.starsaber",
-        "torch._dynamo",  # an optimizer imports it: a second in each child that trains
         "shims",
         "rich.progress",
     ):

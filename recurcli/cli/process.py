@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TextIO
 
+from recurcli.allocator import put_off_collection, skip_last_collection
 from recurcli.cli.app import app
 from recurcli.cli.usage import usage_line
 from recurcli.distributed import group
@@ -30,7 +31,10 @@ _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
-    sys.exit(run(sys.argv[1:]))
+    put_off_collection()
+    code = run(sys.argv[1:])
+    skip_last_collection()
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -1,37 +1,77 @@
-"""Floating-point operations of a forward pass, counted by torch: on shapes alone where the encoder allows it."""
+"""Floating-point operations of a forward pass, by torch's formulas."""
 
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
+from recurcli.encoders import build_encoder
+from recurcli.layers.initial import normal_
 from recurcli.model.config import ModelConfig
-from recurcli.model.models import Backbone
+from recurcli.model.sizing import encoder_parameters
+
+QUICK = 1e9
+"""Parameters times tokens up to which a forward pass is done on the CPU; ours. The meta device needs none, but it imports
+torch._dynamo and sympy, which takes longer."""
 
 
 def forward_flops_per_token(config: ModelConfig, length: int) -> float:
-    """FLOPs (a multiplication and an addition are two) of embedding and encoder for one token of a row of `length`.
+    """FLOPs (a multiplication and an addition are two) of the encoder for one token of a row of `length`.
 
     Only matrix products and attention count; element-wise work does not. An encoder whose work depends on values, such
-    as the tied StarSaber, is counted on one row of zeros with fresh weights.
+    as the tied StarSaber, is counted on one row of equal tokens with fresh weights.
     """
+    if encoder_parameters(config.encoder) * length <= QUICK:
+        return count_flops(config, length, "cpu") / length
     try:
-        return _count(config, length, "meta")
+        return count_flops(config, length, "meta") / length
     except (NotImplementedError, RuntimeError):  # values were asked for, and the meta device has none
-        return _count(config, length, "cpu")
+        return count_flops(config, length, "cpu") / length
 
 
-def _count(config: ModelConfig, length: int, device: str) -> float:
-    with torch.device(device), torch.no_grad():
-        model = Backbone(config).eval()
-        x = model.embedding(torch.zeros(1, length, dtype=torch.long))
-        model.encoder(x)  # what evaluation makes once and keeps is not a token's work
-        with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.baddbmm_: _in_place_product}) as counter:
-            model.encoder(x)
-    return counter.get_total_flops() / length
+def count_flops(config: ModelConfig, length: int, device: str) -> int:
+    """Return the FLOPs of the encoder for a row of `length` tokens. Both devices, cpu and meta, give the same number."""
+    with torch.device(device), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        encoder = build_encoder(config.encoder).eval()
+        token = normal_(torch.empty(1, 1, config.hidden_size), std=config.hidden_size**-0.5)
+        x = token.repeat(1, length, 1)
+        encoder(x)  # what evaluation makes once and keeps is not a token's work
+        with _Counter() as counter:
+            encoder(x)
+    return counter.total
 
 
-def _in_place_product(total: Any, left: Any, right: Any, **_: Any) -> int:
-    """FLOPs of baddbmm_ by the shapes of its tensors: torch's own counter does not know the product added in place."""
-    batch, rows, inner = left
-    return int(2 * batch * rows * inner * right[2])
+def _lstm_layer(x: Tensor, of_input: Tensor, of_hidden: Tensor, *_: Any, **__: Any) -> int:
+    """FLOPs of the products of an LSTM layer in one direction: x (T, B, D)."""
+    return 2 * x.shape[0] * x.shape[1] * (of_input.numel() + of_hidden.numel())
+
+
+_ATEN = torch.ops.aten
+_FORMULAS = {
+    **flop_registry,
+    _ATEN.baddbmm_: flop_registry[_ATEN.baddbmm],
+    # Two that only CPUs have.
+    _ATEN._scaled_dot_product_flash_attention_for_cpu: flop_registry[_ATEN._scaled_dot_product_flash_attention],
+    _ATEN.mkldnn_rnn_layer: _lstm_layer,
+}
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up FLOPs as torch's FlopCounterMode does, which imports torch._dynamo to stay out of compiled graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if formula := _FORMULAS.get(func.overloadpacket):
+            self.total += formula(*args, **kwargs, out_val=result)
+        return result

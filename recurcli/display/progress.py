@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from recurcli.allocator import begin_collection
 from recurcli.errors import counted, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, Progress, RowsDone
@@ -31,6 +32,7 @@ def follow(
     Without `bar` a terminal gets lines too; with `count` the last line says how many rows were done, and how fast.
     `metric` is the name of the dev metric in METRICS; `of` says in words of what it is.
     """
+    begin_collection()  # all that is imported at start is here
     progress = _Progress(quiet=quiet, bar=bar, metric=METRICS[metric].words + of)
     result: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:

@@ -53,8 +53,10 @@ class GatedStarSaberLayer(nn.Module):
         size = h.shape[-1]
         key, past, future = (F.linear(h, weight) for weight in (self.relation, self.past, self.future))
         attended = directional_attention(h.to(key.dtype), key, past, future, mask)  # (B, T, D) or (B, T, (1 + g) D)
-        first = self.gate is not None and h is x  # then W_z h + V_z x is one product
-        weight = torch.cat([self.input[:size], self.input[size:] + self.gate]) if first else self.input
+        first = h is x
+        weight = self.input
+        if self.gate is not None and first:  # W_z h + V_z x is one product
+            weight = torch.cat([weight[:size], weight[size:] + self.gate])
         direct, raw = torch.tensor_split(F.linear(x, weight), [size], dim=-1)  # (B, T, D) and (B, T, g D)
         content = attended
         if self.gate is None:

@@ -1,9 +1,10 @@
-"""Metrics of many resamples at once, from their counts per class.
+"""Classification metrics from counts per class, of many resamples at once or of one list of predictions.
 
-B resamples, C classes. The same metrics, of one list of predictions, are computed by scikit-learn in `metrics.py`.
+B resamples, C classes, N rows. The numbers are those of scikit-learn to the last bit, without its import, which takes longer
+than a small evaluation. numpy is imported when counts are made, not with this module.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -25,23 +26,53 @@ OfCounts = Callable[[ClassCounts], "np.ndarray"]
 """A metric of each resample: ClassCounts -> (B,)."""
 
 
+def counts_of(labels: Sequence[int], predictions: Sequence[int], classes: Sequence[int] | None = None) -> ClassCounts:
+    """Return the counts (1, C) of the class indices `labels` and `predictions`, each (N,).
+
+    The classes are those in `classes`, which ascends and holds all that occur; None: those that occur.
+    """
+    import numpy as np
+
+    both = np.array([labels, predictions])  # (2, N)
+    known = np.unique(both) if classes is None else np.array(classes)
+    right, predicted = np.searchsorted(known, both)
+    hits, predictions_of, support = (
+        np.bincount(rows, minlength=len(known)).astype(float)[None]
+        for rows in (right[right == predicted], predicted, right)
+    )
+    return ClassCounts(hits, predictions_of, support)
+
+
+def of_one(metric: OfCounts) -> Callable[[Sequence[int], Sequence[int]], float]:
+    """Return `metric` as a function of the class indices of the labels (N,) and of the predictions (N,)."""
+
+    def compute(labels: Sequence[int], predictions: Sequence[int]) -> float:
+        return float(metric(counts_of(labels, predictions))[0])
+
+    return compute
+
+
 def accuracy_of(counts: ClassCounts) -> "np.ndarray":
     """Return the accuracies (B,)."""
     return counts.hits.sum(axis=-1) / counts.support.sum(axis=-1)
 
 
-def macro_of(average: int) -> OfCounts:
+def ratios_of(counts: ClassCounts, kind: int) -> "np.ndarray":
+    """Return precision (0), recall (1) or F1 (2) of each class (B, C); a ratio of 0 rows counts as 0."""
+    numerator, denominator = (
+        (counts.hits, counts.predicted),
+        (counts.hits, counts.support),
+        (2 * counts.hits, counts.predicted + counts.support),
+    )[kind]
+    return numerator / denominator.clip(min=1)
+
+
+def macro_of(kind: int) -> OfCounts:
     """Return macro precision (0), recall (1) or F1 (2), over the classes that occur among labels or predictions."""
 
     def compute(counts: ClassCounts) -> "np.ndarray":
-        either = counts.predicted + counts.support
-        numerator, denominator = (
-            (counts.hits, counts.predicted),
-            (counts.hits, counts.support),
-            (2 * counts.hits, either),
-        )[average]
-        ratios = numerator / denominator.clip(min=1)  # a ratio of 0 rows counts as 0
-        return ratios.sum(axis=-1) / (either > 0).sum(axis=-1)
+        present = counts.predicted + counts.support > 0
+        return ratios_of(counts, kind).sum(axis=-1) / present.sum(axis=-1)
 
     return compute
 

@@ -1,7 +1,7 @@
-"""Classification metrics: accuracy, macro averages, Matthews' coefficient, and a table per class, by scikit-learn.
+"""Classification metrics: accuracy, macro averages, Matthews' coefficient, and a table per class.
 
 Labels are strings; `names` fixes their order. A ratio with denominator 0, such as the precision of a class that is
-never predicted, counts as 0. scikit-learn is imported when a metric is computed, not with this module.
+never predicted, counts as 0.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 from recurcli.errors import DataError, did_you_mean, escaped
-from recurcli.evaluation.counts import OfCounts, accuracy_of, macro_of, mcc_of
+from recurcli.evaluation.counts import OfCounts, accuracy_of, counts_of, macro_of, mcc_of, of_one, ratios_of
 
 
 class Metric(NamedTuple):
@@ -24,39 +24,16 @@ class Metric(NamedTuple):
     """The same metric of many resamples at once, for the tests of `recur compare`; None: it is not tested."""
 
 
-def _accuracy(labels: Sequence[int], predictions: Sequence[int]) -> float:
-    from sklearn.metrics import accuracy_score
-
-    return float(accuracy_score(labels, predictions))
-
-
-def _macro(average: int) -> Callable[[Sequence[int], Sequence[int]], float]:
-    """Macro precision (0), recall (1) or F1 (2), over the classes that occur among the labels or the predictions."""
-
-    def compute(labels: Sequence[int], predictions: Sequence[int]) -> float:
-        from sklearn.metrics import precision_recall_fscore_support
-
-        averages = precision_recall_fscore_support(labels, predictions, average="macro", zero_division=0)
-        return float(averages[average])
-
-    return compute
-
-
-def _mcc(labels: Sequence[int], predictions: Sequence[int]) -> float:
-    """Matthews' coefficient for any number of classes (Gorodkin 2004); 0 if all labels or all predictions are equal."""
-    from sklearn.metrics import matthews_corrcoef
-
-    if len(set(labels)) == 1 or len(set(predictions)) == 1:
-        return 0.0  # 0/0 by the formula; scikit-learn warns
-    return float(matthews_corrcoef(labels, predictions))
+def _row(words: str, of_counts: OfCounts) -> Metric:
+    return Metric(words, of_one(of_counts), of_counts)
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric("accuracy", _accuracy, accuracy_of),
-    "macro_precision": Metric("macro precision", _macro(0), macro_of(0)),
-    "macro_recall": Metric("macro recall", _macro(1), macro_of(1)),
-    "macro_f1": Metric("macro F1", _macro(2), macro_of(2)),
-    "mcc": Metric("MCC", _mcc, mcc_of),
+    "accuracy": _row("accuracy", accuracy_of),
+    "macro_precision": _row("macro precision", macro_of(0)),
+    "macro_recall": _row("macro recall", macro_of(1)),
+    "macro_f1": _row("macro F1", macro_of(2)),
+    "mcc": _row("MCC", mcc_of),
 }
 """All metrics by their name in presets and JSON, in the order of the tables. A new metric is one row here.
 
@@ -108,14 +85,13 @@ def classification_report(
     `loss` is the mean cross-entropy in nats; None: unknown. Raises DataError if there are no rows, or if a label is not in
     `names`.
     """
-    from sklearn.metrics import precision_recall_fscore_support
-
     right, predicted = _class_indexes(labels, predictions, names)
-    columns = precision_recall_fscore_support(right, predicted, labels=range(len(names)), zero_division=0)
+    counts = counts_of(right, predicted, range(len(names)))
+    columns = [*(ratios_of(counts, kind) for kind in range(3)), counts.support]
     confusion = [[0] * len(names) for _ in names]
     for row, column in zip(right, predicted, strict=True):
         confusion[row][column] += 1
-    rows = zip(names, *(column.tolist() for column in columns), strict=True)
+    rows = zip(names, *(column[0].tolist() for column in columns), strict=True)
     return Report(
         names=tuple(names),
         metrics={name: metric.compute(right, predicted) for name, metric in METRICS.items()},

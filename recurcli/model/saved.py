@@ -126,9 +126,11 @@ def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor]
     require_weights(model, tensors, source)
     if _has_state_outside(model):
         model = build()
-    elif any(tensor.is_meta for tensor in model.state_dict().values()):
-        model = model.to_empty(device="cpu")
-    model.load_state_dict(dict(tensors))
+    if any(tensor.is_meta for tensor in model.state_dict().values()):
+        # Copies, because the tensors of a file are views of it. `Module.to_empty` would import sympy, which is slow.
+        model.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
+    else:
+        model.load_state_dict(dict(tensors))
     return model
 
 

@@ -1,6 +1,7 @@
 """The optimizer, AdamW with row-wise Adagrad for sparse gradients, and its state as named tensors for checkpoints."""
 
 from collections.abc import Iterable, Mapping
+from inspect import unwrap
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,11 @@ class AdamWWithSparseRows(torch.optim.AdamW):
     so a step costs what its batch holds.
     """
 
+    # torch wraps these for graphs that hold an optimizer, and the wrappers import torch._dynamo: over a second, for nothing.
+    add_param_group = unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = unwrap(torch.optim.AdamW.zero_grad)
+    _step_dense = unwrap(torch.optim.AdamW.step)
+
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Do one step, and drop the sparse gradients."""
@@ -26,7 +32,7 @@ class AdamWWithSparseRows(torch.optim.AdamW):
                 if parameter.grad is not None and parameter.grad.is_sparse:
                     self._step_rows(parameter, group["lr"])
                     parameter.grad = None  # AdamW leaves out a parameter without a gradient
-        super().step()
+        self._step_dense()
 
     def _step_rows(self, table: Tensor, rate: float) -> None:
         gradient = table.grad.coalesce()  # type: ignore[union-attr]

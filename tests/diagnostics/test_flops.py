@@ -1,9 +1,11 @@
-"""FLOPs are counted on shapes alone, for every encoder."""
+"""FLOPs are counted for every encoder, by a pass on the CPU or on shapes alone."""
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from recurcli.diagnostics.flops import forward_flops_per_token
-from recurcli.encoders import ENCODERS
+from recurcli.diagnostics.flops import count_flops, forward_flops_per_token
+from recurcli.encoders import ENCODERS, build_encoder
 from recurcli.model.config import ModelConfig
 
 TIED = {"name": "starsaber", "hidden_size": 16, "num_layers": None, "tied": True, "max_iterations": 3}
@@ -16,6 +18,25 @@ def config(**encoder: object) -> ModelConfig:
 @pytest.mark.parametrize("name", sorted(ENCODERS))
 def test_every_encoder_has_flops(name: str) -> None:
     assert forward_flops_per_token(config(name=name, num_layers=2), length=8) > 0
+
+
+@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_both_devices_count_what_torch_counts(name: str, length: int) -> None:
+    model = config(name=name, num_layers=2)
+    product = {torch.ops.aten.baddbmm_: lambda *shapes, **_: flop_registry[torch.ops.aten.baddbmm](*shapes)}
+    with torch.device("meta"), torch.no_grad():
+        encoder, x = build_encoder(model.encoder).eval(), torch.empty(1, length, 16)
+        encoder(x)
+        with FlopCounterMode(display=False, custom_mapping=product) as counter:
+            encoder(x)
+    assert count_flops(model, length, "cpu") == count_flops(model, length, "meta") == counter.get_total_flops()
+
+
+def test_counting_leaves_torchs_generator_as_it_was() -> None:
+    before = torch.get_rng_state()
+    forward_flops_per_token(config(name="rsa"), length=8)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_starsaber_needs_eight_d_squared_and_six_t_d_a_layer() -> None:

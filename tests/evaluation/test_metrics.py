@@ -5,13 +5,14 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import f1_score, precision_score, recall_score
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_score, recall_score
 
 from recurcli.errors import DataError
-from recurcli.evaluation.metrics import classification_report
+from recurcli.evaluation.metrics import METRICS, classification_report
 
 NAMES = ("c", "a", "b")  # not in alphabetical order: `names` alone decides
 CLASSES = st.integers(1, 4)
@@ -79,12 +80,25 @@ def test_a_class_that_is_only_predicted_is_in_the_macro_averages() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(CASES)
-def test_the_macro_averages_are_scikit_learns_default(case: tuple[list[str], list[tuple[int, int]]]) -> None:
+def test_the_metrics_are_scikit_learns_to_the_last_bit(case: tuple[list[str], list[tuple[int, int]]]) -> None:
     names, pairs = case
     labels, predictions = [names[right] for right, _ in pairs], [names[predicted] for _, predicted in pairs]
+    found = classification_report(labels, predictions, names).metrics
+    assert found["accuracy"] == accuracy_score(labels, predictions)
+    for name, function in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
+        assert found[f"macro_{name}"] == function(labels, predictions, average="macro", zero_division=0)
+    if len(set(labels)) > 1 and len(set(predictions)) > 1:  # else scikit-learn warns
+        assert found["mcc"] == matthews_corrcoef(labels, predictions)
+
+
+def test_the_metrics_of_many_classes_are_scikit_learns_to_the_last_bit() -> None:
+    draw = np.random.default_rng(2)
+    labels = draw.choice(np.arange(0, 119, 3), size=5000)  # most classes have no row
+    predictions = np.where(draw.random(5000) < 0.6, labels, draw.integers(119, size=5000))
     for name, function in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
         expected = function(labels, predictions, average="macro", zero_division=0)
-        assert classification_report(labels, predictions, names).metrics[f"macro_{name}"] == pytest.approx(expected)
+        assert METRICS[f"macro_{name}"].compute(labels.tolist(), predictions.tolist()) == expected
+    assert METRICS["mcc"].compute(labels.tolist(), predictions.tolist()) == matthews_corrcoef(labels, predictions)
 
 
 @pytest.mark.parametrize(
