@@ -54,7 +54,7 @@ class GatedStarSaberLayer(nn.Module):
         key, past, future = (F.linear(h, weight) for weight in (self.relation, self.past, self.future))
         attended = directional_attention(h.to(key.dtype), key, past, future, mask)  # (B, T, D) or (B, T, (1 + g) D)
         first = h is x
-        weight = self.input
+        weight: Tensor = self.input
         if self.gate is not None and first:  # W_z h + V_z x is one product
             weight = torch.cat([weight[:size], weight[size:] + self.gate])
         direct, raw = torch.tensor_split(F.linear(x, weight), [size], dim=-1)  # (B, T, D) and (B, T, g D)
