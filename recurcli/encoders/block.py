@@ -1,8 +1,11 @@
-"""The post-norm block that several encoders share. Each encoder's module adds its attention.
+"""The block that several encoders share. Each encoder's module adds its attention.
 
-    x'  = dropout(x + sinusoidal positions)
-    a   = LayerNorm(h + dropout(attention(h)))
-    h'  = LayerNorm(a + dropout(feed_forward(a)))            post-norm; dropout as in Vaswani et al., 2017, section 5.4
+    h^0 = dropout(x + sinusoidal positions)                               dropout as in Vaswani et al., 2017, section 5.4
+    post-norm (Vaswani et al., 2017)        a  = LayerNorm(h + dropout(attention(h)))
+                                            h' = LayerNorm(a + dropout(feed_forward(a)))
+    pre-norm (Xiong et al., 2020)           a  = h + dropout(attention(LayerNorm(h)))
+                                            h' = a + dropout(feed_forward(LayerNorm(a)))
+                                            and one LayerNorm after the last layer
 
 Shapes: B batch, T positions, D hidden size, H heads, K head size, L layers.
 """
@@ -11,7 +14,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from recurcli.encoders.config import BlockConfig
+from recurcli.encoders.config import BlockConfig, NormConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers.attention import SelfAttention
 from recurcli.layers.dropout import Dropout
@@ -19,11 +22,12 @@ from recurcli.layers.feed_forward import FeedForward
 from recurcli.layers.positions import sinusoidal_positions
 
 
-class PostNormLayer(nn.Module):
-    """The last two equations above, for any attention: (B, T, D) -> (B, T, D); `mask` (B, T) is True at real tokens."""
+class BlockLayer(nn.Module):
+    """One layer of the equations above, for any attention: (B, T, D) -> (B, T, D); `mask` (B, T) is True at real tokens."""
 
-    def __init__(self, config: BlockConfig, attention: SelfAttention) -> None:
+    def __init__(self, config: NormConfig, attention: SelfAttention) -> None:
         super().__init__()
+        self.pre_norm = config.norm == "pre"
         self.attention = attention
         self.attention_norm = nn.LayerNorm(config.hidden_size)
         self.feed_forward = FeedForward(
@@ -33,12 +37,15 @@ class PostNormLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, h: Tensor, mask: Tensor | None) -> Tensor:
+        if self.pre_norm:
+            h = h + self.dropout(self.attention(self.attention_norm(h), mask))
+            return h + self.dropout(self.feed_forward(self.feed_forward_norm(h)))
         h = self.attention_norm(h + self.dropout(self.attention(h, mask)))
         return self.feed_forward_norm(h + self.dropout(self.feed_forward(h)))
 
     def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:
         """Return the statistics of the attention."""
-        return self.attention.stats(h, mask)
+        return self.attention.stats(self.attention_norm(h) if self.pre_norm else h, mask)
 
 
 class BlockEncoder(Encoder):
@@ -53,9 +60,11 @@ class BlockEncoder(Encoder):
         super().__init__()
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layer() for _ in range(config.num_layers))
+        pre_norm = isinstance(config, NormConfig) and config.norm == "pre"
+        self.final_norm = nn.LayerNorm(config.hidden_size) if pre_norm else nn.Identity()
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         h = self.dropout(x + sinusoidal_positions(x))
         for layer in self.layers:
             h = layer(h, mask)
-        return h
+        return self.final_norm(h)

@@ -6,7 +6,7 @@ attention: y_i = φ(q_i)^T sum_j φ(k_j) v_j^T / (φ(q_i)^T sum_j φ(k_j)),   φ
 
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder, PostNormLayer
+from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import LinearTransformerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention
@@ -35,8 +35,8 @@ class LinearTransformer(BlockEncoder):
     Config = LinearTransformerConfig
 
     def __init__(self, config: LinearTransformerConfig) -> None:
-        def layer() -> PostNormLayer:
+        def layer() -> BlockLayer:
             sizes = config.hidden_size, config.num_heads, config.size_of_head
-            return PostNormLayer(config, LinearAttention(*sizes, config.causal))
+            return BlockLayer(config, LinearAttention(*sizes, config.causal))
 
         super().__init__(config, layer)

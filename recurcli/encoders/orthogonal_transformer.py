@@ -41,7 +41,7 @@ class OrthogonalTransformer(BlockEncoder):
         h = self.dropout(x + sinusoidal_positions(x))
         for layer, weights in zip(self.layers, self.orthogonal_weights(), strict=True):
             h = functional_call(layer, weights, (h, mask))
-        return h
+        return self.final_norm(h)
 
     def orthogonal_weights(self) -> list[dict[str, Tensor]]:
         """Return the orthogonal weights of each layer by name; each is one orthogonal D x D matrix, or a stack of several."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder, PostNormLayer
+from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import RSAConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention, key_mask, trains_short_texts, weighted
@@ -134,4 +134,4 @@ class RSA(BlockEncoder):
     scalar_names = ("eta", "nu", "theta")
 
     def __init__(self, config: RSAConfig) -> None:
-        super().__init__(config, lambda: PostNormLayer(config, RecurrentAttention(config)))
+        super().__init__(config, lambda: BlockLayer(config, RecurrentAttention(config)))

@@ -4,7 +4,7 @@ a  = LayerNorm(h + attention(h)),   h' = LayerNorm(a + feed_forward(a)),   h^0 =
 attention(h) = concat_heads( softmax(Q K^T / sqrt(K)) V ) W_O
 """
 
-from recurcli.encoders.block import BlockEncoder, PostNormLayer
+from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import TransformerConfig
 from recurcli.layers.attention import MultiheadAttention
 
@@ -21,7 +21,7 @@ class Transformer(BlockEncoder):
         super().__init__(config, lambda: transformer_layer(config))
 
 
-def transformer_layer(config: TransformerConfig) -> PostNormLayer:
-    """Return a post-norm layer with softmax attention."""
+def transformer_layer(config: TransformerConfig) -> BlockLayer:
+    """Return a layer with softmax attention."""
     attention = MultiheadAttention(config.hidden_size, config.num_heads, config.size_of_head, config.attention_dropout)
-    return PostNormLayer(config, attention)
+    return BlockLayer(config, attention)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.bilstm import BiLSTM
-from recurcli.encoders.block import PostNormLayer
+from recurcli.encoders.block import BlockLayer
 from recurcli.encoders.rezero import ReZero, ReZeroLayer
 from recurcli.encoders.transformer import Transformer
 from recurcli.errors import UsageError
@@ -32,9 +32,11 @@ def batch() -> tuple[Tensor, Tensor]:
     return x, torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
 
 
-def torch_layer(layer: PostNormLayer, activation: str) -> nn.TransformerEncoderLayer:
+def torch_layer(layer: BlockLayer, activation: str, norm: str = "post") -> nn.TransformerEncoderLayer:
     """Torch's encoder layer with the weights of ours."""
-    theirs = nn.TransformerEncoderLayer(SIZE, 3, 4 * SIZE, 0.1, activation, batch_first=True).double()
+    theirs = nn.TransformerEncoderLayer(
+        SIZE, 3, 4 * SIZE, 0.1, activation, batch_first=True, norm_first=norm == "pre"
+    ).double()
     attention, feed_forward = layer.attention, layer.feed_forward
     theirs.load_state_dict(
         {
@@ -55,13 +57,16 @@ def torch_layer(layer: PostNormLayer, activation: str) -> nn.TransformerEncoderL
     return theirs.eval()
 
 
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
-def test_the_transformer_is_torchs_encoder_after_sine_positions(activation: str) -> None:
-    encoder, (x, mask) = cast(Transformer, build("transformer", num_heads=3, activation=activation)), batch()
+@pytest.mark.parametrize(("activation", "norm"), [("gelu", "post"), ("relu", "post"), ("gelu", "pre")])
+def test_the_transformer_is_torchs_encoder_after_sine_positions(activation: str, norm: str) -> None:
+    encoder = cast(Transformer, build("transformer", num_heads=3, activation=activation, norm=norm))
+    x, mask = batch()
     h = x + sinusoidal_positions(x)
     for layer in encoder.layers:
-        h = torch_layer(cast(PostNormLayer, layer), activation)(h, src_key_padding_mask=~mask)
+        h = torch_layer(cast(BlockLayer, layer), activation, norm)(h, src_key_padding_mask=~mask)
+    h = encoder.final_norm(h)
     torch.testing.assert_close(encoder(x, mask)[mask], h[mask], atol=1e-12, rtol=0)
+    assert isinstance(encoder.final_norm, nn.LayerNorm) == (norm == "pre")
 
 
 def test_sine_positions_are_the_papers() -> None:

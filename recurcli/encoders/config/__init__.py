@@ -6,6 +6,7 @@
 from recurcli.encoders.config.attention import (
     BlockConfig,
     LinearTransformerConfig,
+    NormConfig,
     OrthogonalTransformerConfig,
     ReZeroConfig,
     RSAConfig,
@@ -21,6 +22,7 @@ __all__ = [
     "Gate",
     "GatedStarSaberConfig",
     "LinearTransformerConfig",
+    "NormConfig",
     "OrthogonalTransformerConfig",
     "RSAConfig",
     "RandomTransJectConfig",

@@ -44,8 +44,17 @@ class BlockConfig(EncoderConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(BlockConfig):
-    """Keys of the Transformer."""
+class NormConfig(BlockConfig):
+    """Keys of the encoders with LayerNorm."""
+
+    norm: Literal["post", "pre"] = "post"
+    """Place of LayerNorm. post: after each residual sum (Vaswani et al., 2017); pre: before each sublayer, and once after the
+    last layer (Xiong et al., 2020)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxConfig(BlockConfig):
+    """Keys of the encoders with softmax attention."""
 
     attention_dropout: float = 0.0
     """Dropout probability on the attention weights."""
@@ -56,7 +65,12 @@ class TransformerConfig(BlockConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReZeroConfig(TransformerConfig):
+class TransformerConfig(SoftmaxConfig, NormConfig):
+    """Keys of the Transformer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReZeroConfig(SoftmaxConfig):
     """Keys of the ReZero Transformer."""
 
     alpha_init: float = 0.0
@@ -81,7 +95,7 @@ class OrthogonalTransformerConfig(TransformerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearTransformerConfig(BlockConfig):
+class LinearTransformerConfig(NormConfig):
     """Keys of the linear Transformer. It has no attention dropout, because it never computes attention weights."""
 
     causal: bool = False
@@ -89,7 +103,7 @@ class LinearTransformerConfig(BlockConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RSAConfig(BlockConfig):
+class RSAConfig(NormConfig):
     """Keys of RSA. It has no attention dropout, which would need the (T, T) weights in memory."""
 
     rem_heads: tuple[int, int, int, int, int, int] | None = None
