@@ -3,7 +3,7 @@
 Shapes: B batch, T positions, D hidden size, H heads, K head size. `mask` (B, T) is bool, True at real tokens.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -35,16 +35,33 @@ def weighted(weights: Tensor, value: Tensor) -> Tensor:
     return torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(value.shape)
 
 
+def softmax_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_probability: float = 0.0
+) -> Tensor:
+    """Return softmax(Q K^T / sqrt(K)) V, with dropout on the weights: (B, H, T, K) x 3 -> (B, H, T, K).
+
+    Training on a CPU computes explicit weights (B, H, T, T) for short texts, because the backward pass of SDPA takes longer
+    there.
+    """
+    if trains_short_texts(query):
+        weights = attention_weights(query, key, mask)
+        return weighted(dropout(weights, dropout_probability, dropout_probability > 0), value)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask(mask), dropout_p=dropout_probability)
+
+
 class SelfAttention(nn.Module):
     """Projections to queries, keys and values and from the mixed values, with biases; a subclass says how it mixes.
 
     (B, T, D) -> (B, T, D); H x K may differ from D.
     """
 
+    num_projections: ClassVar[int] = 3
+    """How many projections of x to H x K `query_key_value` has. A subclass with another number has its own `project`."""
+
     def __init__(self, hidden_size: int, num_heads: int, head_size: int) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.query_key_value = nn.Linear(hidden_size, 3 * num_heads * head_size)
+        self.query_key_value = nn.Linear(hidden_size, self.num_projections * num_heads * head_size)
         self.output = nn.Linear(num_heads * head_size, hidden_size)
         nn.init.xavier_uniform_(self.query_key_value.weight)
         nn.init.zeros_(self.query_key_value.bias)
@@ -69,22 +86,14 @@ class SelfAttention(nn.Module):
 
 
 class MultiheadAttention(SelfAttention):
-    """Softmax attention with dropout on the attention weights.
-
-    Training on a CPU computes explicit weights (B, H, T, T) for short texts, because the backward pass of SDPA takes longer
-    there.
-    """
+    """Softmax attention with dropout on the attention weights."""
 
     def __init__(self, hidden_size: int, num_heads: int, head_size: int, dropout: float) -> None:
         super().__init__(hidden_size, num_heads, head_size)
         self.dropout = dropout
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        if trains_short_texts(query):
-            weights = attention_weights(query, key, mask)
-            return weighted(dropout(weights, self.dropout, self.training), value)
-        p = self.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask(mask), dropout_p=p)
+        return softmax_attention(query, key, value, mask, self.dropout if self.training else 0.0)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
         query, key, _ = self.project(x)
