@@ -33,12 +33,12 @@ def angular_buckets(x: Tensor, rotations: Tensor, counts: Tensor) -> Tensor:
     A row with b of `counts` (B,) buckets has the first b / 2 columns of R; `rotations` is (H, R, K, C). With one bucket,
     all are 0.
     """
-    rounds = rotations.shape[1]
-    turned = x @ rotations.movedim(1, 2).flatten(2)  # (B, H, T, R C)
-    turned = turned.view(*x.shape[:3], rounds, -1).transpose(2, 3)  # (B, H, R, T, C)
+    rounds, _, columns = rotations.shape[1:]
     half = (counts // 2).clamp(min=1)[:, None, None, None]
-    column = torch.arange(rotations.shape[-1], device=x.device)
-    place = turned.abs().masked_fill(column >= half.unsqueeze(-1), -1.0).argmax(dim=-1, keepdim=True)
+    used = torch.arange(columns, device=x.device) < half.unsqueeze(-1)  # (B, 1, 1, 1, C)
+    own = rotations.where(used, 0.0).movedim(2, 3).flatten(3)  # (B, H, K, R C); a column of zeros is never the largest
+    turned = (x @ own).view(*x.shape[:3], rounds, columns).transpose(2, 3)  # (B, H, R, T, C)
+    place = turned.abs().argmax(dim=-1, keepdim=True)
     negative = turned.gather(-1, place).squeeze(-1) < 0
     return (place.squeeze(-1) + negative * half).minimum(counts[:, None, None, None] - 1)
 
