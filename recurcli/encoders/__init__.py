@@ -43,6 +43,9 @@ ENCODERS = {
     "linear-transformer": BuiltIn(keys.LinearTransformerConfig, "linear_transformer", "LinearTransformer"),
     "truncated-rnn": BuiltIn(keys.TruncatedRNNConfig, "truncated", "TruncatedRNN"),
     "truncated-lstm": BuiltIn(keys.TruncatedLSTMConfig, "truncated", "TruncatedLSTM"),
+    "reformer": BuiltIn(keys.ReformerConfig, "efficient.reformer", "Reformer"),
+    "bigbird": BuiltIn(keys.BigBirdConfig, "efficient.bigbird", "BigBird"),
+    "informer": BuiltIn(keys.InformerConfig, "efficient.informer", "Informer"),
 }
 
 

@@ -3,7 +3,7 @@
 Shapes: B batch, T positions, D hidden size, H heads, K head size. `mask` (B, T) is bool, True at real tokens.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -30,26 +30,36 @@ def trains_short_texts(query: Tensor) -> bool:
     return query.shape[2] <= (512 if query.dtype == torch.bfloat16 else 128)
 
 
-def softmax_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
-) -> Tensor:
-    """softmax(Q K^T / sqrt(K)) V in O(T) memory, with dropout on the weights: (B, H, T, K) x 3 -> (B, H, T, K).
-
-    On a CPU, gradients in bf16 take less time by blocks than with SDPA (measured with AVX512-BF16, without AMX).
-    """
-    plain = not causal and not dropout and query.requires_grad and not torch.compiler.is_compiling()
-    if plain and query.dtype == torch.bfloat16 and query.device.type == "cpu":
-        queries, keys, values = (x.flatten(0, 1) for x in (query, key, value))
-        heads = None if mask is None else mask.repeat_interleave(query.shape[1], dim=0)
-        return blockwise_attention(queries, keys, values, values, heads).view(value.shape)
-    # Causal attention needs no attn_mask, because padding is on the right, after every real token.
-    attn_mask = None if causal else key_mask(mask)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, is_causal=causal)
-
-
 def weighted(weights: Tensor, value: Tensor) -> Tensor:
     """Return the weighted sums of values, per head: (B, H, T, T) and (B, H, T, K) -> (B, H, T, K)."""
     return torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(value.shape)
+
+
+def softmax_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout_probability: float = 0.0,
+    *,
+    causal: bool = False,
+) -> Tensor:
+    """Return softmax(Q K^T / sqrt(K)) V, with dropout on the weights: (B, H, T, K) x 3 -> (B, H, T, K).
+
+    Training on a CPU computes explicit weights (B, H, T, T) for short texts, and in bf16 those of a block of queries for long
+    texts, because the backward pass of SDPA takes longer there. All other cases take SDPA. Causal attention needs no mask,
+    because padding is on the right, after every real token.
+    """
+    mask = None if causal else mask
+    if trains_short_texts(query):
+        weights = attention_weights(query, key, mask, causal=causal)
+        return weighted(dropout(weights, dropout_probability, dropout_probability > 0), value)
+    trains = query.requires_grad and query.device.type == "cpu" and not torch.compiler.is_compiling()
+    if trains and query.dtype == torch.bfloat16 and not causal and not dropout_probability:
+        heads = None if mask is None else mask.repeat_interleave(query.shape[1], dim=0)
+        queries, keys, values = (x.flatten(0, 1) for x in (query, key, value))
+        return blockwise_attention(queries, keys, values, values, heads).view(value.shape)
+    return F.scaled_dot_product_attention(query, key, value, key_mask(mask), dropout_probability, is_causal=causal)
 
 
 class SelfAttention(nn.Module):
@@ -58,10 +68,13 @@ class SelfAttention(nn.Module):
     (B, T, D) -> (B, T, D); H x K may differ from D.
     """
 
+    num_projections: ClassVar[int] = 3
+    """How many projections of x to H x K `query_key_value` has. A subclass with another number has its own `project`."""
+
     def __init__(self, hidden_size: int, num_heads: int, head_size: int) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.query_key_value = nn.Linear(hidden_size, 3 * num_heads * head_size)
+        self.query_key_value = nn.Linear(hidden_size, self.num_projections * num_heads * head_size)
         self.output = nn.Linear(num_heads * head_size, hidden_size)
         nn.init.xavier_uniform_(self.query_key_value.weight)
         nn.init.zeros_(self.query_key_value.bias)
@@ -86,21 +99,14 @@ class SelfAttention(nn.Module):
 
 
 class MultiheadAttention(SelfAttention):
-    """Softmax attention with dropout on the attention weights.
-
-    Training on a CPU computes explicit weights (B, H, T, T) for short texts, because the backward pass of SDPA takes longer
-    there.
-    """
+    """Softmax attention with dropout on the attention weights."""
 
     def __init__(self, hidden_size: int, num_heads: int, head_size: int, dropout: float) -> None:
         super().__init__(hidden_size, num_heads, head_size)
         self.dropout = dropout
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        if trains_short_texts(query):
-            weights = attention_weights(query, key, mask)
-            return weighted(dropout(weights, self.dropout, self.training), value)
-        return softmax_attention(query, key, value, mask, dropout=self.dropout if self.training else 0.0)
+        return softmax_attention(query, key, value, mask, self.dropout if self.training else 0.0)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
         query, key, _ = self.project(x)

@@ -208,7 +208,9 @@ def test_half_a_preset_name_is_made_whole(name: str, meant: str) -> None:
 
 
 def test_an_encoder_that_there_is_not_suggests_no_other() -> None:
-    with pytest.raises(UsageError, match=r"no preset 'foo-custom': no encoder 'foo'; known: bilstm, .*transject"):
+    with pytest.raises(
+        UsageError, match=r"no preset 'foo-custom': no encoder 'foo'; known: bigbird, bilstm, .*transject"
+    ):
         compose("foo-custom")
 
 

@@ -13,20 +13,24 @@ from recurcli.encoders.config.attention import (
     TransformerConfig,
 )
 from recurcli.encoders.config.recurrent import BiLSTMConfig, TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
+from recurcli.encoders.config.sparse import BigBirdConfig, InformerConfig, ReformerConfig
 from recurcli.encoders.config.starsaber import Gate, GatedStarSaberConfig, StarSaberConfig
 from recurcli.encoders.config.transject import RandomTransJectConfig, TransJectConfig
 
 __all__ = [
     "BiLSTMConfig",
+    "BigBirdConfig",
     "BlockConfig",
     "Gate",
     "GatedStarSaberConfig",
+    "InformerConfig",
     "LinearTransformerConfig",
     "NormConfig",
     "OrthogonalTransformerConfig",
     "RSAConfig",
     "RandomTransJectConfig",
     "ReZeroConfig",
+    "ReformerConfig",
     "StarSaberConfig",
     "TransJectConfig",
     "TransformerConfig",
