@@ -47,8 +47,13 @@ def _add_product_(total: Tensor | None, weights: Tensor, values: Tensor) -> Tens
     return torch.bmm(weights, values) if total is None else total.baddbmm_(weights, values)
 
 
+def real_or_all(mask: Tensor) -> Tensor:
+    """Return `mask` (B, T), with all tokens of a row without a real one, so that its attention stays finite."""
+    return mask | ~mask.any(dim=-1, keepdim=True)
+
+
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
-    """G = softmax over i of query_n · key_i / sqrt(D): (B, …, T, D) x 2 -> (B, …, T, T); padded keys weigh exactly 0.
+    """G = softmax over i of query_n · key_i / sqrt(D): (B, …, N, D), (B, …, T, D) -> (B, …, N, T); padded keys weigh exactly 0.
 
     Causal: i <= n only. A row with no real token spreads its weights over the padding: finite, and of no use.
     """

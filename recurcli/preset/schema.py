@@ -7,12 +7,13 @@ from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.encoders import ENCODERS
+from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.linear.config import PriorConfig
 from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
-from recurcli.validation import STRICT, section_of
+from recurcli.validation import STRICT, InvalidConfig, section_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,17 @@ class Preset:
     def to_dict(self) -> dict[str, Any]:
         """Return all keys and values, as in preset.yaml."""
         return dataclasses.asdict(self)
+
+
+def require_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
+    """Raise InvalidConfig if the key `max_length` of `encoder`, where it has one, is below `max_length` of the data."""
+    most = encoder.get("max_length")
+    if isinstance(most, int) and most < max_length:
+        raise InvalidConfig(
+            ("encoder", "max_length"),
+            f"{most} is below data.max_length {max_length}: the encoder {escaped(encoder['name'])} cannot read longer rows; set "
+            f"encoder.max_length to {max_length} or more, or data.max_length to {most} or less",
+        )
 
 
 def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,13 @@ from recurcli.encoders.config.attention import (
     RSAConfig,
     TransformerConfig,
 )
+from recurcli.encoders.config.low_rank import (
+    LinformerConfig,
+    NystromformerConfig,
+    PerformerConfig,
+    SkyformerConfig,
+    SynthesizerConfig,
+)
 from recurcli.encoders.config.recurrent import BiLSTMConfig, TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
 from recurcli.encoders.config.starsaber import Gate, GatedStarSaberConfig, StarSaberConfig
 from recurcli.encoders.config.transject import RandomTransJectConfig, TransJectConfig
@@ -22,12 +29,17 @@ __all__ = [
     "Gate",
     "GatedStarSaberConfig",
     "LinearTransformerConfig",
+    "LinformerConfig",
     "NormConfig",
+    "NystromformerConfig",
     "OrthogonalTransformerConfig",
+    "PerformerConfig",
     "RSAConfig",
     "RandomTransJectConfig",
     "ReZeroConfig",
+    "SkyformerConfig",
     "StarSaberConfig",
+    "SynthesizerConfig",
     "TransJectConfig",
     "TransformerConfig",
     "TruncatedConfig",
