@@ -58,7 +58,9 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *,
     Causal: i <= n only. A row with no real token spreads its weights over the padding: finite, and of no use.
     """
     queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
-    excluded = None if mask is None else ~mask[:, None].repeat_interleave(len(keys) // len(mask), dim=0)  # (…, 1, T)
+    excluded = None
+    if mask is not None:
+        excluded = ~mask[:, None].repeat_interleave(keys.shape[0] // mask.shape[0], dim=0)  # (…, 1, T)
     if causal:
         future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(1)
         excluded = future if excluded is None else excluded | future

@@ -308,6 +308,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("rsa", {"causal": True}),
     ("linear-transformer", {"causal": True}),
     ("transject", {"orthogonal_map": "householder"}),
+    ("synthesizer", {"kind": "random"}),
+    ("synthesizer", {"kind": "factorised"}),
+    ("nystromformer", {"num_landmarks": 8, "convolution_size": 3}),
+    ("skyformer", {"num_landmarks": 8}),
+    ("linformer", {"max_length": 70}),
 ]
 
 

@@ -22,9 +22,12 @@ from recurcli.ops.attention import attention_weights, real_or_all
 class LinformerAttention(SelfAttention):
     """The equation above, in O(T k): (B, T, D) -> (B, T, D) for T of at most `max_length`."""
 
+    projection: Tensor
+    """E, transposed: (T_max, H, k)."""
+
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
-        projection = torch.empty(config.num_heads, config.projected_length, config.max_length)
+        projection = torch.empty(config.max_length, config.num_heads, config.projected_length)
         self.projection = nn.Parameter(normal_(projection, std=0.02))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -34,7 +37,7 @@ class LinformerAttention(SelfAttention):
         """Return E X with zeros at padding: (B, H, T, K) -> (B, H, k, K)."""
         if mask is not None:
             x = x.masked_fill(~mask[:, None, :, None], 0.0)
-        return self.projection[:, :, : x.shape[2]] @ x
+        return torch.einsum("thk,bhtd->bhkd", self.projection[: x.shape[2]], x)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return the entropy in nats of the attention to the k projected rows, log k at most; the mean over real queries."""

@@ -29,14 +29,14 @@ class SynthesizedAttention(SelfAttention):
         super().__init__(config.hidden_size, heads, size, projections=2 if config.kind == "dense" else 1)
         self.kind = config.kind
         if config.kind == "dense":
-            self.score_weight = nn.Parameter(normal_(torch.empty(heads, length, size), std=size**-0.5))
-            self.score_bias = nn.Parameter(torch.zeros(heads, 1, length))
+            self.score_weight = nn.Parameter(normal_(torch.empty(length, heads, size), std=size**-0.5))
+            self.score_bias = nn.Parameter(torch.zeros(length, heads))
         elif config.kind == "random":
             self.random = nn.Parameter(normal_(torch.empty(heads, length, length), std=1.0))
         else:
             std = config.rank**-0.25
-            self.left = nn.Parameter(normal_(torch.empty(heads, length, config.rank), std=std))
-            self.right = nn.Parameter(normal_(torch.empty(heads, length, config.rank), std=std))
+            self.left = nn.Parameter(normal_(torch.empty(length, heads, config.rank), std=std))
+            self.right = nn.Parameter(normal_(torch.empty(length, heads, config.rank), std=std))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         weights = self.weights(query, mask).to(value.dtype)
@@ -46,11 +46,12 @@ class SynthesizedAttention(SelfAttention):
         """Return the attention weights (B or 1, H, T, T). `inner` (B, H, T, K) is W1 x + b1 of the dense kind."""
         length = inner.shape[2]
         if self.kind == "dense":
-            scores = inner.relu() @ self.score_weight[:, :length].mT + self.score_bias[:, :, :length]
+            scores = torch.einsum("bhnd,thd->bhnt", inner.relu(), self.score_weight[:length])
+            scores = scores + self.score_bias[:length].mT[:, None]
         elif self.kind == "random":
-            scores = self.random[None, :, :length, :length]
+            scores = _corner(self.random, length)[None]
         else:
-            scores = (self.left[:, :length] @ self.right[:, :length].mT)[None]
+            scores = torch.einsum("nhr,thr->hnt", self.left[:length], self.right[:length])[None]
         kept = key_mask(mask)
         if kept is not None:
             scores = scores.masked_fill(~kept, -torch.inf)
@@ -60,6 +61,14 @@ class SynthesizedAttention(SelfAttention):
         """Return `attention` (B, H, T, T), the weights."""
         inner, _, _ = self.project(x)
         return {"attention": self.weights(inner, mask).expand(len(x), -1, -1, -1)}
+
+
+def _corner(x: Tensor, length: int) -> Tensor:
+    """Return x[:, :length, :length] of x (H, T_max, T_max)."""
+    if not torch.compiler.is_exporting():
+        return x[:, :length, :length]
+    first = torch.arange(length, device=x.device)  # a slice's layout differs where length is T_max: no graph for all lengths
+    return x.index_select(1, first).index_select(2, first)
 
 
 class Synthesizer(BlockEncoder):
