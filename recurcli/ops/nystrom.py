@@ -37,13 +37,16 @@ def _segment_means(x: Tensor, starts: Tensor, sizes: Tensor) -> Tensor:
     inside = (offsets >= 0) & (offsets < sizes[..., None])
     weights = inside.to(x.dtype) / sizes[..., None].clamp(min=1)
     means = weights @ x.transpose(1, 2).flatten(2)  # (B, M, H K)
-    return means.unflatten(-1, (x.shape[1], -1)).transpose(1, 2)
+    return means.view(*means.shape[:2], x.shape[1], -1).transpose(1, 2)
 
 
 def nystrom_attention_loop(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, num_landmarks: int, iterations: int
 ) -> Tensor:
-    """The definition of `nystrom_attention`, one row and head at a time. Padded queries give 0; every row needs a real token."""
+    """The definition of `nystrom_attention`, one row and head at a time.
+
+    Padded queries give 0; every row needs a real token.
+    """
     result = torch.zeros_like(value)
     for b, h in [(b, h) for b in range(query.shape[0]) for h in range(query.shape[1])]:
         n = query.shape[2] if mask is None else int(mask[b].sum())

@@ -19,7 +19,7 @@ EPSILON = 1e-4
 
 
 def draw_features(num_features: int, head_size: int) -> Tensor:
-    """Draw w (M, K) from torch's global generator: blocks of K orthogonal rows, with the lengths of Gaussian rows (section 2.4)."""
+    """Draw w (M, K) from torch's global generator (section 2.4): blocks of K orthogonal rows, as long as Gaussian rows."""
     features = torch.empty(num_features, head_size)
     if features.is_meta:  # torch imports its compiler to draw numbers there
         return features

@@ -57,7 +57,7 @@ def require_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
     if isinstance(most, int) and most < max_length:
         raise InvalidConfig(
             ("encoder", "max_length"),
-            f"{most} is below data.max_length {max_length}: the encoder {escaped(encoder['name'])} cannot read longer rows; set "
+            f"{most} is below data.max_length {max_length}: {escaped(encoder['name'])} cannot read longer rows; set "
             f"encoder.max_length to {max_length} or more, or data.max_length to {most} or less",
         )
 

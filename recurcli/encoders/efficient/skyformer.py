@@ -13,7 +13,6 @@ from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import SkyformerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention
-from recurcli.ops.attention import real_or_all
 from recurcli.ops.gaussian_attention import DRAWS, attention_kernel, skyformer_attention
 
 
@@ -30,8 +29,8 @@ class SkyformerAttention(SelfAttention):
         self.register_buffer("draws", draws if draws.is_meta else draws.random_(0, DRAWS))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        keys = {"gamma": self.gamma, "iterations": self.iterations}
-        return skyformer_attention(query, key, value, self.draws, mask, **keys)
+        draws, gamma, iterations = self.draws, self.gamma, self.iterations
+        return skyformer_attention(query, key, value, draws, mask, gamma=gamma, iterations=iterations)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return `attention` (B, H, T, T): the kernel C that is approximated, normalised to rows that sum to 1."""

@@ -67,7 +67,9 @@ def _corner(x: Tensor, length: int) -> Tensor:
     """Return x[:, :length, :length] of x (H, T_max, T_max)."""
     if not torch.compiler.is_exporting():
         return x[:, :length, :length]
-    first = torch.arange(length, device=x.device)  # a slice's layout differs where length is T_max: no graph for all lengths
+    first = torch.arange(
+        length, device=x.device
+    )  # a slice's layout differs where length is T_max: no graph for all lengths
     return x.index_select(1, first).index_select(2, first)
 
 
