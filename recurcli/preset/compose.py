@@ -79,10 +79,10 @@ def compose(
         raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
         preset = parse_config(Preset, merged, known)
-        if preset.data.max_length != "auto":  # else the training checks it, when the rows have been read
-            require_encoder_length(preset.encoder, preset.data.max_length)
     except InvalidConfig as fault:
         raise _located(fault, origins) from None
+    if preset.data.max_length != "auto":  # else the training checks it, when it knows the lengths of the rows
+        require_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
     return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.encoders import ENCODERS
-from recurcli.errors import escaped
+from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.linear.config import PriorConfig
 from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
-from recurcli.validation import STRICT, InvalidConfig, section_of
+from recurcli.validation import STRICT, section_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,12 @@ class Preset:
 
 
 def require_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
-    """Raise InvalidConfig if the key `max_length` of `encoder`, where it has one, is below `max_length` of the data."""
+    """Raise UsageError if the key `max_length` of `encoder`, where it has one, is below `max_length` of the data."""
     most = encoder.get("max_length")
     if isinstance(most, int) and most < max_length:
-        raise InvalidConfig(
-            ("encoder", "max_length"),
-            f"{most} is below data.max_length {max_length}: {escaped(encoder['name'])} cannot read longer rows; set "
-            f"encoder.max_length to {max_length} or more, or data.max_length to {most} or less",
+        raise UsageError(
+            f"encoder.max_length {most} is below data.max_length {max_length}: {escaped(encoder['name'])} cannot read longer "
+            f"rows; set encoder.max_length to {max_length} or more, or data.max_length to {most} or less",
         )
 
 
