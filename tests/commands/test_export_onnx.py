@@ -116,7 +116,7 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exports in the test take the graph of `exported`, which is of the same run."""
     content = (exported / "model.onnx").read_bytes()
-    monkeypatch.setattr(onnx_model, "trace", lambda logits, example: content)
+    monkeypatch.setattr(onnx_model, "trace", lambda logits, example, max_length: content)
 
 
 @pytest.mark.slow

@@ -287,7 +287,9 @@ def test_the_option_is_the_origin_of_what_it_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoder", ["linformer", "synthesizer"])
 def test_an_encoder_that_cannot_read_rows_of_max_length_is_refused(encoder: str) -> None:
     way_out = "set encoder.max_length to 600 or more, or data.max_length to 512 or less"
-    with pytest.raises(UsageError, match=f"^encoder.max_length 512 is below data.max_length 600: {encoder} .*{way_out}"):
+    with pytest.raises(
+        UsageError, match=f"^encoder.max_length 512 is below data.max_length 600: {encoder} .*{way_out}"
+    ):
         compose(f"{encoder}-tnews", settings=["data.max_length=600"])
     with pytest.raises(UsageError, match="^encoder.max_length 63 is below data.max_length 64"):
         compose(f"{encoder}-tnews", settings=["encoder.max_length=63"])
