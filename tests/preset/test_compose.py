@@ -291,7 +291,7 @@ def test_an_encoder_that_cannot_read_rows_of_max_length_is_refused(encoder: str)
         UsageError, match=f"^encoder.max_length 512 is below data.max_length 600: {encoder} .*{way_out}"
     ):
         compose(f"{encoder}-tnews", settings=["data.max_length=600"])
-    with pytest.raises(UsageError, match="^encoder.max_length 63 is below data.max_length 64"):
+    with pytest.raises(UsageError, match=r"^encoder.max_length 63 is below data.max_length 64"):
         compose(f"{encoder}-tnews", settings=["encoder.max_length=63"])
     assert compose(f"{encoder}-tnews", settings=["encoder.max_length=64"]).preset.encoder["max_length"] == 64
     assert compose(f"{encoder}-custom").preset.data.max_length == "auto"
