@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recurcli.ops.landmarks import pseudo_inverse, segments
-from recurcli.ops.orthogonal import at_least_float32, without_autocast
+from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.softmax import real_or_all
 
 DRAWS = 1 << 16

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recurcli.ops.landmarks import pseudo_inverse, segments
-from recurcli.ops.orthogonal import at_least_float32, without_autocast
+from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.softmax import attention_weights, real_or_all
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from recurcli.ops.autocast import without_autocast
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 OrthogonalMap = Literal["cayley", "householder"]
 BLOCK = 32  # up to this size LAPACK's inverse is as fast as products of its halves
@@ -48,11 +48,6 @@ def orthonormal(raw: Tensor) -> Tensor:
         inverse = torch.linalg.solve_triangular(factor, _identity(products), upper=False).mT  # R^-1
         made = at_least_float32(raw) @ inverse.to(at_least_float32(raw).dtype)
     return made.to(raw.dtype)
-
-
-def at_least_float32(raw: Tensor) -> Tensor:
-    """Return `raw` in float32, or in its own type if that is wider."""
-    return raw.to(torch.promote_types(raw.dtype, torch.float32))
 
 
 def _cayley(raw: Tensor, gradient_dtype: torch.dtype) -> Tensor:

@@ -12,7 +12,7 @@ True at real tokens.
 import torch
 from torch import Tensor
 
-from recurcli.ops.orthogonal import at_least_float32, without_autocast
+from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.softmax import real_or_all
 
 EPSILON = 1e-4

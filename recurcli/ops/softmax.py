@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recurcli.ops.autocast import without_autocast
+from recurcli.ops.precision import without_autocast
 
 LEAST_QUERIES, MOST_QUERIES, MOST_WEIGHTS = 64, 256, 2**23
 """Queries of a block: MOST_QUERIES, or as few as MOST_WEIGHTS allows, but not below LEAST_QUERIES. Measured on a CPU with 2 MB
