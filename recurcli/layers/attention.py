@@ -75,17 +75,22 @@ class MultiheadAttention(SelfAttention):
     there.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, head_size: int, dropout: float) -> None:
+    def __init__(
+        self, hidden_size: int, num_heads: int, head_size: int, dropout: float, *, causal: bool = False
+    ) -> None:
         super().__init__(hidden_size, num_heads, head_size)
         self.dropout = dropout
+        self.causal = causal
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         if trains_short_texts(query):
-            weights = attention_weights(query, key, mask)
+            weights = attention_weights(query, key, mask, causal=self.causal)
             return weighted(dropout(weights, self.dropout, self.training), value)
         p = self.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=key_mask(mask), dropout_p=p)
+        # Causal attention needs no attn_mask, because padding is on the right, after every real token.
+        attn_mask = None if self.causal else key_mask(mask)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask, p, is_causal=self.causal)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
         query, key, _ = self.project(x)
-        return {"attention": attention_weights(query, key, mask)}
+        return {"attention": attention_weights(query, key, mask, causal=self.causal)}

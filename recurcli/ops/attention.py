@@ -5,6 +5,7 @@ True at real tokens.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from recurcli.ops.long_attention import directional_attention_long, long_attention_available
@@ -35,6 +36,25 @@ def directional_attention_(
     return _add_product_(total, weights, future)
 
 
+def past_attention_(total: Tensor | None, query: Tensor, key: Tensor, past: Tensor) -> Tensor:
+    """Add sum_{i<n} G_ni past_i to `total` (B, T, D) in place, with the softmax G over i < n alone; None: return it.
+
+    (B, T, D) x 3 -> (B, T, D). The first position adds 0. Padding is on the right, after all that a real token reads, so
+    there is no mask. Time O(T² D), memory O(T²); O(T) for long texts.
+    """
+    if _is_long(query, past):
+        parts = (part.unsqueeze(1) for part in (query[:, 1:], key[:, :-1], past[:, :-1]))  # n attends to i <= n - 1
+        rest = F.scaled_dot_product_attention(*parts, is_causal=True).squeeze(1)
+        attended = F.pad(rest, (0, 0, 1, 0))
+        return attended if total is None else total.add_(attended)
+    return _add_product_(total, past_weights(query, key).to(past.dtype), past)
+
+
+def past_weights(query: Tensor, key: Tensor) -> Tensor:
+    """G of `past_attention_`: (B, T, D) x 2 -> (B, T, T), strictly lower triangular; the first row is 0."""
+    return attention_weights(query, key, causal=True, diagonal=0).tril(-1)
+
+
 def _is_long(query: Tensor, value: Tensor) -> bool:
     """Whether the form without a (T, T) tensor is about as fast or faster: measured at D 256 on a CPU with AVX-512."""
     if torch.compiler.is_exporting():
@@ -47,15 +67,18 @@ def _add_product_(total: Tensor | None, weights: Tensor, values: Tensor) -> Tens
     return torch.bmm(weights, values) if total is None else total.baddbmm_(weights, values)
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False, diagonal: int = 1
+) -> Tensor:
     """G = softmax over i of query_n · key_i / sqrt(D): (B, …, T, D) x 2 -> (B, …, T, T); padded keys weigh exactly 0.
 
-    Causal: i <= n only. A row with no real token spreads its weights over the padding: finite, and of no use.
+    Causal: i < n + `diagonal` only, so i <= n. A row with no real token, or without any i, spreads its weights over the
+    excluded positions: finite, and of no use.
     """
     queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
     excluded = None if mask is None else ~mask[:, None].repeat_interleave(len(keys) // len(mask), dim=0)  # (…, 1, T)
     if causal:
-        future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(1)
+        future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(diagonal)
         excluded = future if excluded is None else excluded | future
     bias = key.new_zeros(())
     if excluded is not None:
@@ -64,6 +87,17 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *,
         bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest)
     scores = torch.baddbmm(bias, queries, keys.mT, alpha=query.shape[-1] ** -0.5)
     return scores.softmax(dim=-1).view(*query.shape[:-1], -1)
+
+
+def past_attention_loop(query: Tensor, key: Tensor, past: Tensor) -> Tensor:
+    """The definition of `past_attention_`, one pair of positions at a time."""
+    batch, length, size = query.shape
+    result = torch.zeros_like(past)
+    for b in range(batch):
+        for n in range(1, length):
+            exponential = [torch.exp(query[b, n] @ key[b, i] / size**0.5) for i in range(n)]
+            result[b, n] = sum(weight / sum(exponential) * past[b, i] for i, weight in enumerate(exponential))
+    return result
 
 
 def directional_attention_loop(

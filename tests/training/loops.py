@@ -6,7 +6,7 @@ import torch
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.model.config import ModelConfig
-from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.model.models import Classifier, LanguageModel
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig
@@ -49,7 +49,7 @@ def training_loop(
         labels=labels,
     )
     seed_weights(0)
-    model: Classifier | MaskedTokenModel
+    model: Classifier | LanguageModel
     objective: Objective
     optimization: OptimizationConfig
     if kind == "classification":
@@ -59,7 +59,7 @@ def training_loop(
     else:
         optimization = pretraining = PretrainingConfig(**{"loss_on": "masked", "mlm_probability": 0.5, **settings})
         objective = MaskedTokenObjective(tokens, words, pretraining)
-        model = MaskedTokenModel(config)
+        model = LanguageModel(config)
     model.double()
     return TrainingLoop(
         model=model,
