@@ -4,8 +4,9 @@
     A_n  = sum_{i<n} G_ni U h_i + sum_{i>=n} G_ni Q h_i
     h'_n = h_n + alpha tanh(A_n + V x_n)                         eq. 5;  h^0 = x
 
-One-sided (`causal`; ours): the softmax is over i < n alone and there is no Q, so A_n = sum_{i<n} G_ni U h_i, and A_1 = 0. That is
-the RNN's U h_{n-1} with an average of all earlier states in place of the last one.
+One-sided (`causal`; ours): the softmax is over i < n alone and there is no Q, so A_n = sum_{i<n} G_ni U h_i, and A_1 = 0. An
+average of all earlier states stands where an RNN has the last one.
+
 Shapes: B batch, T positions, D hidden size, L layers. Matrix products: 8 D² + 6 T D FLOPs per token and layer.
 """
 
@@ -28,16 +29,17 @@ from recurcli.ops.attention import attention_weights, directional_attention_, pa
 class StarSaberLayer(nn.Module):
     """One layer of eq. 5. W, U, Q and V are `relation`, `past`, `future` and `input`, each (D, D); U h_i is past @ h_i.
 
-    `input` is None without the direct path. With sinusoidal positions, `future` is an alias of `past`; if one-sided, it is None. `alpha` is None in the tied form.
+    `input` is None without the direct path. With sinusoidal positions, `future` is an alias of `past`. If one-sided, `future`
+    is None. `alpha` is None in the tied form.
     """
 
     def __init__(self, config: StarSaberConfig) -> None:
         super().__init__()
         size = config.hidden_size
         self.relation = nn.Parameter(torch.empty(size, size))
-        self.one_side = config.position == "sinusoidal" and not config.causal
-        if not self.one_side:
-            self.future = None if config.causal else nn.Parameter(torch.empty(size, size))
+        self.causal, self.one_side = config.causal, config.position == "sinusoidal"
+        if not self.one_side and not self.causal:
+            self.future = nn.Parameter(torch.empty(size, size))
         self.past = nn.Parameter(torch.empty(size, size))
         self.input = nn.Parameter(torch.empty(size, size)) if config.direct_path else None
         self.bias = nn.Parameter(torch.zeros(size)) if config.bias else None
@@ -45,6 +47,8 @@ class StarSaberLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "future" and self.__dict__.get("causal"):
+            return None
         # The parameter is registered once, because safetensors refuses two names for one tensor.
         return super().__getattr__("past" if name == "future" and self.__dict__.get("one_side") else name)
 
@@ -57,7 +61,7 @@ class StarSaberLayer(nn.Module):
         """Return tanh(A + V x + b): (B, T, D) -> (B, T, D), in the dtype of autocast."""
         h = h.to(compute_dtype(h))
         key, past = F.linear(h, self.relation), F.linear(h, self.past)
-        if self.future is None:
+        if self.causal:
             direct = None if self.input is None else F.linear(x, self.input)
             update = past_attention_(direct, h, key, past)
         else:
@@ -75,7 +79,7 @@ class StarSaberLayer(nn.Module):
         """
         stats: LayerStats = {} if self.alpha is None else {"alpha": self.alpha.item()}
         key = F.linear(h, self.relation)
-        if self.future is not None:
+        if not self.causal:
             return {**stats, "attention": attention_weights(h, key, mask)}
         weights = past_weights(h, key)
         weights[:, 0, 0] = 1.0
@@ -117,7 +121,7 @@ class StarSaber(Encoder):
         for layer in cast(Iterable[StarSaberLayer], self.layers):
             normal_(layer.relation, std=relation)
             normal_(layer.past, std=side)
-            if layer.future is not None and not layer.one_side:
+            if not layer.one_side and not layer.causal:
                 normal_(layer.future, std=side)
             if layer.input is not None:
                 normal_(layer.input, std=direct)

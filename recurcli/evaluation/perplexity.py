@@ -42,7 +42,9 @@ class TextScore:
         try:
             return math.exp(self.loss)
         except OverflowError:
-            raise NumericError(f"the mean loss of a token is {self.loss:.0f} nats, so the perplexity is infinite") from None
+            raise NumericError(
+                f"the mean loss of a token is {self.loss:.0f} nats, so the perplexity is infinite"
+            ) from None
 
     def to_json(self) -> dict[str, float]:
         """Return perplexity, loss and the number of tokens."""
@@ -97,8 +99,9 @@ def _batch_nats(model: LanguageModel, windows: Windows, rows: np.ndarray, config
     with torch.inference_mode(), autocast(config.device, config.precision):
         _, states = model.encode(ids.to(config.device), mask.to(config.device))
         states, weight = states[mask.to(config.device)], model.embedding.output_weight()  # (N, D) and (V, W)
-        for some, right in zip(states.split(TOKENS_AT_ONCE), targets.split(TOKENS_AT_ONCE), strict=True):
-            logits = model.token_logits(some, weight)
+        for start in range(0, len(targets), TOKENS_AT_ONCE):
+            right = targets[start : start + TOKENS_AT_ONCE]
+            logits = model.token_logits(states[start : start + TOKENS_AT_ONCE], weight)
             logits = logits.float() if logits.dtype == torch.bfloat16 else logits
             nats += float(F.cross_entropy(logits, right, reduction="none").double().sum())
     return nats

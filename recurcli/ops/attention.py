@@ -43,8 +43,8 @@ def past_attention_(total: Tensor | None, query: Tensor, key: Tensor, past: Tens
     there is no mask. Time O(T² D), memory O(T²); O(T) for long texts.
     """
     if _is_long(query, past):
-        parts = (part.unsqueeze(1) for part in (query[:, 1:], key[:, :-1], past[:, :-1]))  # n attends to i <= n - 1
-        rest = F.scaled_dot_product_attention(*parts, is_causal=True).squeeze(1)
+        queries, keys, values = query[:, None, 1:], key[:, None, :-1], past[:, None, :-1]  # n attends to i <= n - 1
+        rest = F.scaled_dot_product_attention(queries, keys, values, is_causal=True).squeeze(1)
         attended = F.pad(rest, (0, 0, 1, 0))
         return attended if total is None else total.add_(attended)
     return _add_product_(total, past_weights(query, key).to(past.dtype), past)

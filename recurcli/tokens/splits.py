@@ -44,7 +44,7 @@ def load_texts(task: Task, split: str, config: DataConfig, *, divided: bool = Fa
     """Read the texts of a `split`: those of its file, or of the task's rows without their labels.
 
     With `divided`, text without a dev file holds train and dev text. The last lines are then the dev text, one in
-    `data.dev_every` (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text, or if it cannot be read.
+    `data.dev_every` (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
     """
     named = config.named_file(split)
     if named is not None and (task.plain_text or (is_text_file(named) and not is_fasttext(named))):
@@ -69,14 +69,19 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, divided: bool) -
     if found["train"] is None and split != "test" and divided and not task.plain_text:
         return _read(path, config, split, task, divided=True)  # all text files of the folder
     names = ", ".join(_names(task, split, config))
-    raise DataError(f"{path}: has no {split} text (looked for {names}); --data (data.path) names a folder with these files")
+    raise DataError(
+        f"{path}: has no {split} text (looked for {names}); --data (data.path) names a folder with these files"
+    )
 
 
 def _file_of(task: Task, split: str, config: DataConfig) -> Path | None:
     folder = Path(str(config.path))
     folders = dict.fromkeys([folder, folder / (task.folder or task.name), folder / task.name])
     candidates = (
-        place / f"{name}{packed}" for place in folders for name in _names(task, split, config) for packed in ("", ".gz", ".xz")
+        place / f"{name}{packed}"
+        for place in folders
+        for name in _names(task, split, config)
+        for packed in ("", ".gz", ".xz")
     )
     return next((file for file in candidates if file.is_file()), None)
 

@@ -32,6 +32,7 @@ def training_loop(
     evaluate: Any = None,
     evaluate_every: int | None = None,
     patience: int | None = None,
+    minimize: bool = False,
     **settings: Any,
 ) -> TrainingLoop:
     """A loop over TEXTS with fresh weights of one seed: plain gradient descent in double precision, if not said otherwise."""
@@ -70,6 +71,7 @@ def training_loop(
         evaluate=evaluate,
         evaluate_every=evaluate_every,
         patience=patience,
+        minimize=minimize,
         ranks=ranks,
     )
 

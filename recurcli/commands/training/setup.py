@@ -214,7 +214,11 @@ def windows_of_splits(
         }
         if split.bad:
             yield Note(f"{name}: {counted(split.bad, 'bad row')} skipped, the first: {split.first_bad}", "warning")
-        of = f"{unknown / len(stream):.1%} of them not in the vocabulary, so [UNK]" if unknown else "all in the vocabulary"
+        of = (
+            f"{unknown / len(stream):.1%} of them not in the vocabulary, so [UNK]"
+            if unknown
+            else "all in the vocabulary"
+        )
         size = f"{counted(len(stream), 'token')} with an <eos> after each of {counted(len(split.texts), 'line')}"
         yield Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info")
     return windows, data
