@@ -75,8 +75,8 @@ def evaluate(
     confusion table; of a language model (`recur pretrain` with the causal objective) the perplexity, in windows as long as in
     training. Computes in fp32 unless --precision says otherwise, so that no score depends on a row's neighbours. A file given
     with --data is scored whole, and the numbers of training and dev rows among its rows are reported; with --split dev or
-    train, the file that the run was trained on is divided as in training. The columns and the encoding of --data are those of the
-    training, unless --text, --pair, --label or --encoding name others.
+    train, the file that the run was trained on is divided as in training. The columns and the encoding of --data are those of
+    the training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import evaluate as command
     from recurcli.display.report.page import require_report
