@@ -59,6 +59,8 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, divided: bool) -
     if config.path is None:
         raise DataError(f"task {task.name} has no data; add --data PATH")
     path = Path(config.path)
+    if not path.exists():
+        raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the text")
     if path.is_file():
         return _read(path, config, split, task, divided=divided)
     found = {name: _file_of(task, name, config) for name in (split, "dev", "train")}

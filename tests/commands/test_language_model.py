@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from predicting import Recur
 from tiny_task import tiny
+from torchrun import command, completed
 
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
@@ -84,6 +85,8 @@ def test_eval_gives_the_perplexity_of_the_run_and_of_other_texts(recur: Recur, m
     assert whole["perplexity"] == pytest.approx(test["perplexity"], rel=1e-6)
     code, out, _ = recur("eval", model, "--split", "test")
     assert (code, f"{test['perplexity']:.2f}" in out) == (0, True)
+    code, _, err = recur("eval", model, "--data", treebank / "nothing.txt")
+    assert (code, "nothing.txt: does not exist" in err) == (3, True)
     code, _, err = recur("eval", model, "--diagnose")
     assert (code, "is a language model" in err) == (2, True)
 
@@ -216,3 +219,15 @@ def test_the_treebank_has_its_published_numbers_of_tokens(real_data: Path) -> No
     assert {split: len(stream) for split, stream in streams.items()} == {"dev": 73_760, "test": 82_430}
     assert sum(len(text.split()) + 1 for text, _ in texts["train"]) == 929_589
     assert not any((stream == words.unknown_id).any() for stream in streams.values())
+
+
+@pytest.mark.slow
+def test_two_processes_train_and_score_as_one_does(recur: Recur, treebank: Path, tmp_path: Path) -> None:
+    more = ("encoder.dropout=0", "encoder.norm=pre")
+    assert recur("pretrain", *options(treebank, tmp_path / "one", *more), "--quiet")[0] == 0
+    done = completed(command("pretrain", *options(treebank, tmp_path / "two", *more)))
+    assert done.returncode == 0, done.stderr.decode()
+    one, two = (json.loads((tmp_path / name / "result.json").read_text())["dev"] for name in ("one", "two"))
+    assert two == pytest.approx(one, rel=1e-5)
+    scored = completed(command("eval", tmp_path / "two", "--json", "--quiet"))
+    assert json.loads(scored.stdout)["perplexity"] == pytest.approx(two["perplexity"], rel=1e-6)
