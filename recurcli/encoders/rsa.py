@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import RSAConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention, key_mask, trains_short_texts, weighted
-from recurcli.ops.attention import attention_weights
+from recurcli.layers.attention import SelfAttention, softmax_attention, trains_short_texts, weighted
 from recurcli.ops.recurrence import Kind, recurrence_matrix, recurrence_product, recurrence_product_dense
+from recurcli.ops.softmax import attention_weights
 
 
 class Head(NamedTuple):
@@ -71,9 +71,7 @@ class RecurrentAttention(SelfAttention):
             value = value.masked_fill(~mask[:, None, :, None], 0.0)
         if trains_short_texts(query):
             return weighted(self.weights(query, key, mask), value)
-        # Causal attention needs no attn_mask, because padding is on the right, after every real token.
-        attn_mask = None if self.causal else key_mask(mask)
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=self.causal)
+        attended = softmax_attention(query, key, value, mask, causal=self.causal)
         gated, plain = torch.split(attended, [len(self.heads), self.num_heads - len(self.heads)], dim=1)
         recurrent = self.recurrence(value[:, : len(self.heads)])  # (B, R, T, K)
         gate = torch.sigmoid(self.mu).to(gated.dtype)

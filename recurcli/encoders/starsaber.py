@@ -23,7 +23,8 @@ from recurcli.layers.cached import compute_dtype
 from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
-from recurcli.ops.attention import attention_weights, directional_attention_, past_attention_, past_weights
+from recurcli.ops.attention import directional_attention_, past_attention_, past_weights
+from recurcli.ops.softmax import attention_weights
 
 
 class StarSaberLayer(nn.Module):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.layers.dropout import dropout
-from recurcli.ops.attention import attention_weights
+from recurcli.ops.softmax import attention_weights, blockwise_attention
 
 
 def key_mask(mask: Tensor | None) -> Tensor | None:
@@ -28,6 +28,23 @@ def trains_short_texts(query: Tensor) -> bool:
     if not query.requires_grad or query.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     return query.shape[2] <= (512 if query.dtype == torch.bfloat16 else 128)
+
+
+def softmax_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """softmax(Q K^T / sqrt(K)) V in O(T) memory, with dropout on the weights: (B, H, T, K) x 3 -> (B, H, T, K).
+
+    On a CPU, gradients in bf16 take less time by blocks than with SDPA (measured with AVX512-BF16, without AMX).
+    """
+    plain = not causal and not dropout and query.requires_grad and not torch.compiler.is_compiling()
+    if plain and query.dtype == torch.bfloat16 and query.device.type == "cpu":
+        queries, keys, values = (x.flatten(0, 1) for x in (query, key, value))
+        heads = None if mask is None else mask.repeat_interleave(query.shape[1], dim=0)
+        return blockwise_attention(queries, keys, values, values, heads).view(value.shape)
+    # Causal attention needs no attn_mask, because padding is on the right, after every real token.
+    attn_mask = None if causal else key_mask(mask)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, is_causal=causal)
 
 
 def weighted(weights: Tensor, value: Tensor) -> Tensor:
@@ -87,9 +104,7 @@ class MultiheadAttention(SelfAttention):
             weights = attention_weights(query, key, mask, causal=self.causal)
             return weighted(dropout(weights, self.dropout, self.training), value)
         p = self.dropout if self.training else 0.0
-        # Causal attention needs no attn_mask, because padding is on the right, after every real token.
-        attn_mask = None if self.causal else key_mask(mask)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask, p, is_causal=self.causal)
+        return softmax_attention(query, key, value, mask, causal=self.causal, dropout=p)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
         query, key, _ = self.project(x)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.ops.long_attention import directional_attention_long, long_attention_available
+from recurcli.ops.softmax import attention_weights, blockwise_attention
 
 
 def directional_attention(
@@ -17,7 +17,7 @@ def directional_attention(
     """A_n = sum_{i<n} G_ni past_i + sum_{i>=n} G_ni future_i with G = softmax(query · key / sqrt(D)).
 
     (B, T, D) x 4 -> (B, T, D), all of one type. The position itself belongs to the future. StarSaber has query h,
-    key W h, past U h and future Q h. Time O(T² D), memory O(T²); on a CPU O(T) for long texts.
+    key W h, past U h and future Q h. Time O(T² D), memory O(T²), and O(T) for long texts.
     """
     return directional_attention_(None, query, key, past, future, mask)
 
@@ -26,8 +26,8 @@ def directional_attention_(
     total: Tensor | None, query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None
 ) -> Tensor:
     """Add A of `directional_attention` to `total` (B, T, D) in place, without a separate pass; None: return A."""
-    if _is_long(query, future) and long_attention_available(query):
-        attended = directional_attention_long(query, key, past, future, mask)
+    if _is_long(query):
+        attended = blockwise_attention(query, key, past, future, mask)
         return attended if total is None else total.add_(attended)
     weights = attention_weights(query, key, mask).to(past.dtype)  # (B, T, T)
     if past is not future:
@@ -42,7 +42,7 @@ def past_attention_(total: Tensor | None, query: Tensor, key: Tensor, past: Tens
     (B, T, D) x 3 -> (B, T, D). The first position adds 0. Padding is on the right, after all that a real token reads, so
     there is no mask. Time O(T² D), memory O(T²); O(T) for long texts.
     """
-    if _is_long(query, past):
+    if _is_long(query):
         queries, keys, values = query[:, None, 1:], key[:, None, :-1], past[:, None, :-1]  # n attends to i <= n - 1
         rest = F.scaled_dot_product_attention(queries, keys, values, is_causal=True).squeeze(1)
         attended = F.pad(rest, (0, 0, 1, 0))
@@ -55,38 +55,14 @@ def past_weights(query: Tensor, key: Tensor) -> Tensor:
     return attention_weights(query, key, causal=True, diagonal=0).tril(-1)
 
 
-def _is_long(query: Tensor, value: Tensor) -> bool:
-    """Whether the form without a (T, T) tensor is about as fast or faster: measured at D 256 on a CPU with AVX-512."""
-    if torch.compiler.is_exporting():
-        return False  # a graph for every length has one form
-    return query.shape == value.shape and query.shape[1] >= (4096 if query.dtype == torch.bfloat16 else 2048)
+def _is_long(query: Tensor) -> bool:
+    """Whether blocks take about as much time or less: measured at D 256 on a CPU with AVX512-BF16."""
+    return query.shape[1] >= 1024 and not torch.compiler.is_compiling()  # one graph serves all T
 
 
 def _add_product_(total: Tensor | None, weights: Tensor, values: Tensor) -> Tensor:
     """`total` + weights @ values, in place where there is a total."""
     return torch.bmm(weights, values) if total is None else total.baddbmm_(weights, values)
-
-
-def attention_weights(
-    query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False, diagonal: int = 1
-) -> Tensor:
-    """G = softmax over i of query_n · key_i / sqrt(D): (B, …, T, D) x 2 -> (B, …, T, T); padded keys weigh exactly 0.
-
-    Causal: i < n + `diagonal` only, so i <= n. A row with no real token, or without any i, spreads its weights over the
-    excluded positions: finite, and of no use.
-    """
-    queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
-    excluded = None if mask is None else ~mask[:, None].repeat_interleave(len(keys) // len(mask), dim=0)  # (…, 1, T)
-    if causal:
-        future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(diagonal)
-        excluded = future if excluded is None else excluded | future
-    bias = key.new_zeros(())
-    if excluded is not None:
-        # Half the lowest number: a score added to it does not overflow, and its exponential is 0 beside a real key's.
-        lowest = torch.finfo(key.dtype).min / 2
-        bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest)
-    scores = torch.baddbmm(bias, queries, keys.mT, alpha=query.shape[-1] ** -0.5)
-    return scores.softmax(dim=-1).view(*query.shape[:-1], -1)
 
 
 def past_attention_loop(query: Tensor, key: Tensor, past: Tensor) -> Tensor:

@@ -6,11 +6,12 @@
 with v_k the k-th column of X strictly below the diagonal, and 1 on it. Shapes: D rows and columns, any dimensions before.
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from recurcli.ops.autocast import without_autocast
 
 OrthogonalMap = Literal["cayley", "householder"]
 BLOCK = 32  # up to this size LAPACK's inverse is as fast as products of its halves
@@ -51,12 +52,6 @@ def orthonormal(raw: Tensor) -> Tensor:
 
 def _at_least_float32(raw: Tensor) -> Tensor:
     return raw.to(torch.promote_types(raw.dtype, torch.float32))
-
-
-def without_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """Return a context in which the operations on the device of `like` keep their dtype."""
-    device = like.device.type  # of the meta device, on which shapes are counted, autocast knows nothing
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _cayley(raw: Tensor, gradient_dtype: torch.dtype) -> Tensor:

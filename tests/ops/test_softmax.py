@@ -5,12 +5,11 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.ops import directional_attention, directional_attention_loop
-from recurcli.ops.long_attention import directional_attention_long, long_attention_available
-
-pytestmark = pytest.mark.skipif(not long_attention_available(torch.zeros(1)), reason="this torch lacks the operator")
+from recurcli.ops import directional_attention, directional_attention_loop, softmax
+from recurcli.ops.softmax import blockwise_attention
 
 
 def inputs(length: int, masked: bool) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
@@ -21,15 +20,18 @@ def inputs(length: int, masked: bool) -> tuple[tuple[Tensor, Tensor, Tensor, Ten
     return (query, key, past, future), torch.arange(length) < lengths[:, None]
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 33])
+@pytest.mark.parametrize(("length", "block"), [(1, 256), (2, 256), (7, 256), (33, 256), (33, 8), (32, 16), (5, 1)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_loop_and_its_gradients(length: int, masked: bool) -> None:
+def test_equals_the_loop_and_its_gradients(
+    length: int, block: int, masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(softmax, "MOST_QUERIES", block)
     tensors, mask = inputs(length, masked)
     weights = (
         torch.randn(3, length, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(9)) * mask[..., None]
     )
     query, key, past, future = tensors
-    forms = (directional_attention_long, directional_attention_loop)
+    forms = (blockwise_attention, directional_attention_loop)
     outputs = [form(query, key, past, future, mask) for form in forms]
     torch.testing.assert_close(outputs[0][mask], outputs[1][mask], atol=1e-12, rtol=0)
     gradients = [
@@ -40,17 +42,30 @@ def test_equals_the_loop_and_its_gradients(length: int, masked: bool) -> None:
         torch.testing.assert_close(fast, slow, atol=1e-11, rtol=0)
 
 
+def test_plain_attention_is_torchs_with_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "MOST_QUERIES", 8)
+    (query, key, value, _), mask = inputs(33, masked=True)
+    gradient = torch.randn(value.shape, generator=torch.Generator().manual_seed(9)).double() * mask[..., None]
+    found = blockwise_attention(query, key, value, value, mask)
+    expected = F.scaled_dot_product_attention(query, key, value, mask[:, None])
+    torch.testing.assert_close(found[mask], expected[mask], atol=1e-12, rtol=0)
+    variables = (query, key, value)
+    pairs = (torch.autograd.grad(output, variables, gradient) for output in (found, expected))
+    for fast, slow in zip(*pairs, strict=True):
+        torch.testing.assert_close(fast, slow, atol=1e-12, rtol=0)
+
+
 def test_no_mask_means_that_all_are_real() -> None:
     tensors, mask = inputs(9, masked=False)
-    assert torch.equal(directional_attention_long(*tensors), directional_attention_long(*tensors, mask))
+    assert torch.equal(blockwise_attention(*tensors), blockwise_attention(*tensors, mask))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_is_as_exact_as_its_type(dtype: torch.dtype) -> None:
-    tensors, mask = inputs(200, masked=True)
+    tensors, mask = inputs(300, masked=True)  # two blocks
     exact = directional_attention(*tensors, mask)
     query, key, past, future = (tensor.to(dtype) for tensor in tensors)
-    fast = directional_attention_long(query, key, past, future, mask)
+    fast = blockwise_attention(query, key, past, future, mask)
     assert fast.dtype == dtype
     tolerance = 1e-5 if dtype == torch.float32 else 0.03
     torch.testing.assert_close(fast[mask].double(), exact[mask], atol=tolerance, rtol=0)
@@ -59,7 +74,7 @@ def test_is_as_exact_as_its_type(dtype: torch.dtype) -> None:
 def test_a_row_without_a_real_token_is_finite() -> None:
     tensors, mask = inputs(5, masked=False)
     mask[1] = False
-    output = directional_attention_long(*tensors, mask)
+    output = blockwise_attention(*tensors, mask)
     assert torch.isfinite(output).all()
     assert all(torch.isfinite(g).all() for g in torch.autograd.grad(output[mask].sum(), tensors))
 

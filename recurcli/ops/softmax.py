@@ -1,0 +1,110 @@
+"""Softmax attention: its weights, and its product with values in O(T) memory.
+
+Blockwise, the weights of C queries are a tensor (B, C, T), so the memory is linear in T. The backward pass computes them again
+from queries and keys (Dao et al., FlashAttention, 2022, section 3.1).
+
+Shapes: B batch, T positions, D query size, E value size, C queries of a block. `mask` (B, T) is bool, True at real tokens.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from recurcli.ops.autocast import without_autocast
+
+LEAST_QUERIES, MOST_QUERIES, MOST_WEIGHTS = 64, 256, 2**23
+"""Queries of a block: MOST_QUERIES, or as few as MOST_WEIGHTS allows, but not below LEAST_QUERIES. Measured on a CPU with 2 MB
+of L2 cache."""
+
+
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False, diagonal: int = 1
+) -> Tensor:
+    """G = softmax over i of query_n · key_i / sqrt(D): (B, …, T, D) x 2 -> (B, …, T, T); padded keys weigh exactly 0.
+
+    Causal: i < n + `diagonal` only, so i <= n. A row with no real token, or without any i, spreads its weights over the
+    excluded positions: finite, and of no use.
+    """
+    queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
+    excluded = None if mask is None else ~mask[:, None].repeat_interleave(len(keys) // len(mask), dim=0)  # (…, 1, T)
+    if causal:
+        future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(diagonal)
+        excluded = future if excluded is None else excluded | future
+    bias = key.new_zeros(())
+    if excluded is not None:
+        # Half the lowest number: a score added to it does not overflow, and its exponential is 0 beside a real key's.
+        lowest = torch.finfo(key.dtype).min / 2
+        bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest)
+    scores = torch.baddbmm(bias, queries, keys.mT, alpha=query.shape[-1] ** -0.5)
+    return scores.softmax(dim=-1).view(*query.shape[:-1], -1)
+
+
+def blockwise_attention(query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None) -> Tensor:
+    """As `recurcli.ops.directional_attention`, without a (T, T) tensor: (B, T, D) x 2 and (B, T, E) x 2 -> (B, T, E).
+
+    All four have one dtype. Plain attention has one tensor of values as both `past` and `future`.
+    """
+    with without_autocast(query):
+        return _Blockwise.apply(query, key, past, future, mask)  # type: ignore[no-untyped-call]
+
+
+class _Blockwise(torch.autograd.Function):
+    """Sums over blocks are in float32 or a wider dtype."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None) -> Tensor:
+        ctx.save_for_backward(query, key, past, future, mask)
+        out = torch.empty_like(future)
+        for block in _blocks(query):
+            weights = attention_weights(query[:, block], key, mask)
+            out[:, block] = torch.bmm(weights, _values(past, future, block))
+            if past is not future:
+                lower = weights[:, :, block].tril(-1)  # these positions are before the query, in its own block
+                out[:, block].baddbmm_(lower, past[:, block] - future[:, block])
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, past, future, mask = ctx.saved_tensors
+        same, scale = past is future, query.shape[-1] ** -0.5
+        wide = torch.promote_types(key.dtype, torch.float32)
+        of_query = torch.empty_like(query)
+        of_key, of_past, of_future = (torch.zeros_like(x, dtype=wide) for x in (key, past, future))
+        for block in _blocks(query):
+            queries, gradients = query[:, block], gradient[:, block]
+            weights = attention_weights(queries, key, mask)
+            of_values = torch.bmm(weights.mT, gradients)  # (B, T, E)
+            of_weights = torch.bmm(gradients, _values(past, future, block).mT)
+            if same:
+                of_future += of_values
+            else:
+                lower = weights[:, :, block].tril(-1)
+                of_past[:, : block.start] += of_values[:, : block.start]
+                of_future[:, block.start :] += of_values[:, block.start :]
+                moved = torch.bmm(lower.mT, gradients)
+                of_past[:, block] += moved
+                of_future[:, block] -= moved
+                difference = past[:, block] - future[:, block]
+                of_weights[:, :, block] += torch.bmm(gradients, difference.mT).tril(-1)
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            of_query[:, block] = torch.bmm(of_scores, key).mul_(scale)
+            of_key += torch.bmm(of_scores.mT, queries)
+        of_key = of_key.mul_(scale).to(key.dtype)
+        return of_query, of_key, None if same else of_past.to(past.dtype), of_future.to(future.dtype), None
+
+
+def _blocks(query: Tensor) -> list[slice]:
+    """The positions of each block of queries."""
+    batch, length, _ = query.shape
+    size = min(MOST_QUERIES, max(LEAST_QUERIES, MOST_WEIGHTS // (batch * length)))
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+def _values(past: Tensor, future: Tensor, block: slice) -> Tensor:
+    """The values (B, T, E) that a block sees: those of the past before it, else those of the future."""
+    if past is future:
+        return future
+    return torch.cat([past[:, : block.start], future[:, block.start :]], dim=1)
