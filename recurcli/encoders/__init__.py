@@ -44,6 +44,14 @@ ENCODERS = {
     "linear-transformer": BuiltIn(keys.LinearTransformerConfig, "linear_transformer", "LinearTransformer"),
     "truncated-rnn": BuiltIn(keys.TruncatedRNNConfig, "truncated", "TruncatedRNN"),
     "truncated-lstm": BuiltIn(keys.TruncatedLSTMConfig, "truncated", "TruncatedLSTM"),
+    "linformer": BuiltIn(keys.LinformerConfig, "efficient.linformer", "Linformer"),
+    "performer": BuiltIn(keys.PerformerConfig, "efficient.performer", "Performer"),
+    "nystromformer": BuiltIn(keys.NystromformerConfig, "efficient.nystromformer", "Nystromformer"),
+    "synthesizer": BuiltIn(keys.SynthesizerConfig, "efficient.synthesizer", "Synthesizer"),
+    "skyformer": BuiltIn(keys.SkyformerConfig, "efficient.skyformer", "Skyformer"),
+    "reformer": BuiltIn(keys.ReformerConfig, "efficient.reformer", "Reformer"),
+    "bigbird": BuiltIn(keys.BigBirdConfig, "efficient.bigbird", "BigBird"),
+    "informer": BuiltIn(keys.InformerConfig, "efficient.informer", "Informer"),
 }
 
 

@@ -49,9 +49,6 @@ class RecurrentAttention(SelfAttention):
     which would need the (T, T) weights in memory.
     """
 
-    places: Tensor
-    """Where eta and then nu hold the rate of each head with a P: (R,)."""
-
     def __init__(self, config: RSAConfig) -> None:
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
         self.causal = config.causal
@@ -63,8 +60,7 @@ class RecurrentAttention(SelfAttention):
         self.nu = nn.Parameter(torch.linspace(1, 2, pairs)) if pairs else None
         self.theta = nn.Parameter(torch.full((pairs,), torch.pi / 4)) if pairs else None
         self.mu = nn.Parameter(torch.tensor(float(config.gate_init)))
-        places = [head.place if head.kind == "regular" else regular + head.place for head in self.heads]
-        self.register_buffer("places", torch.tensor(places), persistent=False)
+        self.places = [head.place if head.kind == "regular" else regular + head.place for head in self.heads]
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         if mask is not None:

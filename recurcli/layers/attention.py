@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.layers.dropout import dropout
-from recurcli.ops.softmax import attention_weights, blockwise_attention
+from recurcli.ops.softmax import attention_weights, blockwise_attention, real_or_all
 
 
 def key_mask(mask: Tensor | None) -> Tensor | None:
     """`mask` (B, T) as SDPA's `attn_mask` (B, 1, 1, T); a row with no real token keeps all, to stay finite."""
     if mask is None:
         return None
-    return (mask | ~mask.any(dim=-1, keepdim=True))[:, None, None, :]
+    return real_or_all(mask)[:, None, None, :]
 
 
 def trains_short_texts(query: Tensor) -> bool:
@@ -30,38 +30,50 @@ def trains_short_texts(query: Tensor) -> bool:
     return query.shape[2] <= (512 if query.dtype == torch.bfloat16 else 128)
 
 
-def softmax_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
-) -> Tensor:
-    """softmax(Q K^T / sqrt(K)) V in O(T) memory, with dropout on the weights: (B, H, T, K) x 3 -> (B, H, T, K).
-
-    On a CPU, gradients in bf16 take less time by blocks than with SDPA (measured with AVX512-BF16, without AMX).
-    """
-    plain = not causal and not dropout and query.requires_grad and not torch.compiler.is_compiling()
-    if plain and query.dtype == torch.bfloat16 and query.device.type == "cpu":
-        queries, keys, values = (x.flatten(0, 1) for x in (query, key, value))
-        heads = None if mask is None else mask.repeat_interleave(query.shape[1], dim=0)
-        return blockwise_attention(queries, keys, values, values, heads).view(value.shape)
-    # Causal attention needs no attn_mask, because padding is on the right, after every real token.
-    attn_mask = None if causal else key_mask(mask)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, is_causal=causal)
-
-
 def weighted(weights: Tensor, value: Tensor) -> Tensor:
     """Return the weighted sums of values, per head: (B, H, T, T) and (B, H, T, K) -> (B, H, T, K)."""
     return torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(value.shape)
 
 
+def softmax_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout_probability: float = 0.0,
+    *,
+    causal: bool = False,
+) -> Tensor:
+    """Return softmax(Q K^T / sqrt(K)) V, with dropout on the weights: (B, H, T, K) x 3 -> (B, H, T, K).
+
+    Training on a CPU computes explicit weights (B, H, T, T) for short texts, and in bf16 those of a block of queries for long
+    texts, because the backward pass of SDPA takes longer there. All other cases take SDPA. Causal attention needs no mask,
+    because padding is on the right, after every real token.
+    """
+    mask = None if causal else mask
+    if trains_short_texts(query):
+        weights = attention_weights(query, key, mask, causal=causal)
+        return weighted(dropout(weights, dropout_probability, dropout_probability > 0), value)
+    trains = query.requires_grad and query.device.type == "cpu" and not torch.compiler.is_compiling()
+    if trains and query.dtype == torch.bfloat16 and not causal and not dropout_probability:
+        heads = None if mask is None else mask.repeat_interleave(query.shape[1], dim=0)
+        queries, keys, values = (x.flatten(0, 1) for x in (query, key, value))
+        return blockwise_attention(queries, keys, values, values, heads).view(value.shape)
+    return F.scaled_dot_product_attention(query, key, value, key_mask(mask), dropout_probability, is_causal=causal)
+
+
 class SelfAttention(nn.Module):
     """Projections to queries, keys and values and from the mixed values, with biases; a subclass says how it mixes.
 
-    (B, T, D) -> (B, T, D); H x K may differ from D.
+    (B, T, D) -> (B, T, D); H x K may differ from D. With two `projections` the keys are the queries; with one all three are
+    the same.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, head_size: int) -> None:
+    def __init__(self, hidden_size: int, num_heads: int, head_size: int, *, projections: int = 3) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.query_key_value = nn.Linear(hidden_size, 3 * num_heads * head_size)
+        self.projections = projections
+        self.query_key_value = nn.Linear(hidden_size, projections * num_heads * head_size)
         self.output = nn.Linear(num_heads * head_size, hidden_size)
         nn.init.xavier_uniform_(self.query_key_value.weight)
         nn.init.zeros_(self.query_key_value.bias)
@@ -73,7 +85,8 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (B, H, T, K) of x (B, T, D)."""
-        query, key, value = self.query_key_value(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+        parts = self.query_key_value(x).unflatten(-1, (self.projections, self.num_heads, -1)).unbind(2)
+        query, key, value = parts[0], parts[max(0, self.projections - 2)], parts[-1]
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -86,11 +99,7 @@ class SelfAttention(nn.Module):
 
 
 class MultiheadAttention(SelfAttention):
-    """Softmax attention with dropout on the attention weights.
-
-    Training on a CPU computes explicit weights (B, H, T, T) for short texts, because the backward pass of SDPA takes longer
-    there.
-    """
+    """Softmax attention with dropout on the attention weights."""
 
     def __init__(
         self, hidden_size: int, num_heads: int, head_size: int, dropout: float, *, causal: bool = False
@@ -100,11 +109,8 @@ class MultiheadAttention(SelfAttention):
         self.causal = causal
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        if trains_short_texts(query):
-            weights = attention_weights(query, key, mask, causal=self.causal)
-            return weighted(dropout(weights, self.dropout, self.training), value)
         p = self.dropout if self.training else 0.0
-        return softmax_attention(query, key, value, mask, causal=self.causal, dropout=p)
+        return softmax_attention(query, key, value, mask, p, causal=self.causal)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
         query, key, _ = self.project(x)

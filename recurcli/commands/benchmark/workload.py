@@ -49,12 +49,11 @@ class Workload:
     def resize(self, rows: int, length: int) -> None:
         """Replace the input by random rows of `length` tokens.
 
-        The input has embeddings and target states, both (rows, T, D), and a mask (rows, T) without padding.
+        The input has embeddings and target states, both (rows, T, D), and no mask.
         """
         shape = (rows, length, self.hidden_size)
         self.x = torch.randn(shape, device=self.device, dtype=self.dtype).requires_grad_(self.training)
         self.wanted = torch.randn(shape, device=self.device) if self.training else None
-        self.mask = torch.ones(shape[:2], device=self.device, dtype=torch.bool)
 
     def step_at(self, rows: int, length: int) -> None:
         """Replace the input, and take one step."""
@@ -65,11 +64,11 @@ class Workload:
         """Take one training step, or one forward pass."""
         if self.wanted is None:
             with torch.inference_mode(), autocast(self.device, self.precision):
-                self.model(self.x, self.mask)
+                self.model(self.x)
             return
         with autocast(self.device, self.precision), computed_once():
-            states: Tensor = self.model(self.x, self.mask)
-            auxiliary = self.model.auxiliary_losses(self.x, self.mask)
+            states: Tensor = self.model(self.x)
+            auxiliary = self.model.auxiliary_losses(self.x)
             loss = sum(auxiliary.values(), F.mse_loss(states.float(), self.wanted))
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), FinetuningConfig().max_grad_norm or 1.0).item()

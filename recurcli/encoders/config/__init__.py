@@ -12,22 +12,38 @@ from recurcli.encoders.config.attention import (
     RSAConfig,
     TransformerConfig,
 )
+from recurcli.encoders.config.low_rank import (
+    LinformerConfig,
+    NystromformerConfig,
+    PerformerConfig,
+    SkyformerConfig,
+    SynthesizerConfig,
+)
 from recurcli.encoders.config.recurrent import BiLSTMConfig, TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
+from recurcli.encoders.config.sparse import BigBirdConfig, InformerConfig, ReformerConfig
 from recurcli.encoders.config.starsaber import Gate, GatedStarSaberConfig, StarSaberConfig
 from recurcli.encoders.config.transject import RandomTransJectConfig, TransJectConfig
 
 __all__ = [
     "BiLSTMConfig",
+    "BigBirdConfig",
     "BlockConfig",
     "Gate",
     "GatedStarSaberConfig",
+    "InformerConfig",
     "LinearTransformerConfig",
+    "LinformerConfig",
     "NormConfig",
+    "NystromformerConfig",
     "OrthogonalTransformerConfig",
+    "PerformerConfig",
     "RSAConfig",
     "RandomTransJectConfig",
     "ReZeroConfig",
+    "ReformerConfig",
+    "SkyformerConfig",
     "StarSaberConfig",
+    "SynthesizerConfig",
     "TransJectConfig",
     "TransformerConfig",
     "TruncatedConfig",

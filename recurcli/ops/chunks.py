@@ -1,0 +1,32 @@
+"""A text in pieces of equal length. Shapes: T positions, N pieces of m positions."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def split(x: Tensor, size: int) -> Tensor:
+    """Return x (…, T, K) with zeros behind it, as N = ⌈T / m⌉ pieces (…, N, m, K) of `size` positions.
+
+    A graph for every length takes the pieces by index and has two more, because torch.export does not divide T, and fixes
+    an N or N - 1 that is 1.
+    """
+    length = x.shape[-2]
+    if torch.compiler.is_exporting():
+        first = size * torch.arange(length // size + 3, device=x.device)
+        padded = F.pad(x, (0, 0, 0, 3 * size)).clone(memory_format=torch.contiguous_format)
+        return padded[..., first[:, None] + torch.arange(size, device=x.device), :]
+    return F.pad(x, (0, 0, 0, -length % size)).view(*x.shape[:-2], -(-length // size), size, x.shape[-1])
+
+
+def split_rows(x: Tensor, size: int) -> Tensor:
+    """Return x (…, T), as `split` does: (…, N, m)."""
+    return split(x.unsqueeze(-1), size).squeeze(-1)
+
+
+def joined(pieces: Tensor, length: int) -> Tensor:
+    """Return `pieces` (…, N, m, K) as (…, T, K)."""
+    x = pieces.flatten(-3, -2)
+    if torch.compiler.is_exporting():
+        return x[..., torch.arange(length, device=x.device), :]
+    return x[..., :length, :]
