@@ -69,7 +69,7 @@ def evaluate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Score a trained classifier on labelled rows, or a causal language model on a text.
+    """Score a classifier on labelled rows, or a language model.
 
     Of a classifier, prints accuracy, precision, recall and F1 by class, MCC with 95 % intervals, loss, calibration, and the
     confusion table; of a language model (`recur pretrain` with the causal objective) the perplexity, in windows as long as in

@@ -26,7 +26,7 @@ def directional_attention_(
     total: Tensor | None, query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None
 ) -> Tensor:
     """Add A of `directional_attention` to `total` (B, T, D) in place, without a separate pass; None: return A."""
-    if _is_long(query):
+    if is_long(query):
         attended = blockwise_attention(query, key, past, future, mask)
         return attended if total is None else total.add_(attended)
     weights = attention_weights(query, key, mask).to(past.dtype)  # (B, T, T)
@@ -42,7 +42,7 @@ def past_attention_(total: Tensor | None, query: Tensor, key: Tensor, past: Tens
     (B, T, D) x 3 -> (B, T, D). The first position adds 0. Padding is on the right, after all that a real token reads, so
     there is no mask. Time O(T² D), memory O(T²); O(T) for long texts.
     """
-    if _is_long(query):
+    if is_long(query):
         queries, keys, values = query[:, None, 1:], key[:, None, :-1], past[:, None, :-1]  # n attends to i <= n - 1
         rest = F.scaled_dot_product_attention(queries, keys, values, is_causal=True).squeeze(1)
         attended = F.pad(rest, (0, 0, 1, 0))
@@ -55,7 +55,7 @@ def past_weights(query: Tensor, key: Tensor) -> Tensor:
     return attention_weights(query, key, causal=True, diagonal=0).tril(-1)
 
 
-def _is_long(query: Tensor) -> bool:
+def is_long(query: Tensor) -> bool:
     """Whether blocks take about as much time or less: measured at D 256 on a CPU with AVX512-BF16."""
     return query.shape[1] >= 1024 and not torch.compiler.is_compiling()  # one graph serves all T
 

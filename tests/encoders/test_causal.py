@@ -75,7 +75,7 @@ def test_no_position_sees_its_future_in_bf16(name: str) -> None:
 def test_no_position_sees_its_future_in_the_forms_for_long_texts(
     training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_is_long", lambda *_: True)
+    monkeypatch.setattr(attention, "is_long", lambda *_: True)
     monkeypatch.setattr(multi_head, "trains_short_texts", lambda *_: False)
     for name in ("starsaber", "transformer"):
         with torch.set_grad_enabled(training):
@@ -90,7 +90,7 @@ def test_an_encoder_that_is_not_causal_fails_this_test() -> None:
 
 @pytest.mark.parametrize("long", [False, True])
 def test_past_attention_is_its_loop_and_so_are_its_gradients(long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_is_long", lambda *_: long)
+    monkeypatch.setattr(attention, "is_long", lambda *_: long)
     parts = torch.randn(3, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).unbind()
     parts = tuple(part.clone().requires_grad_() for part in parts)
     fast, slow = past_attention_(None, *parts), past_attention_loop(*parts)

@@ -21,11 +21,14 @@ from recurcli.tokens.splits import TextSplit, load_texts
 
 
 def is_language_model(run: Path) -> bool:
-    """Return whether `run` is a pretrained run with the causal objective. Raises ModelError if its preset cannot be read."""
+    """Return whether `run` is a pretrained run with the causal objective; False if its preset cannot be read."""
     directory = RunDirectory(run)
-    if directory.read_command() != "pretrain":
+    try:
+        if directory.read_command() != "pretrain":
+            return False
+        section = directory.read_preset().get("pretraining")
+    except ModelError:  # what loads the model names its file
         return False
-    section = directory.read_preset().get("pretraining")
     return isinstance(section, dict) and section.get("objective") == "causal"
 
 
