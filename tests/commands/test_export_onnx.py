@@ -308,6 +308,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("rsa", {"causal": True}),
     ("linear-transformer", {"causal": True}),
     ("transject", {"orthogonal_map": "householder"}),
+    ("transformer-xl", {"segment": 8, "memory": 12, "rsa": True}),
+    ("transformer-xl", {"segment": 16, "memory": 0, "causal": True, "norm": "pre"}),
 ]
 
 

@@ -13,6 +13,7 @@ from recurcli.encoders.config.attention import (
     TransformerConfig,
 )
 from recurcli.encoders.config.recurrent import BiLSTMConfig, TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
+from recurcli.encoders.config.segments import TransformerXLConfig
 from recurcli.encoders.config.sparse import BigBirdConfig, InformerConfig, ReformerConfig
 from recurcli.encoders.config.starsaber import Gate, GatedStarSaberConfig, StarSaberConfig
 from recurcli.encoders.config.transject import RandomTransJectConfig, TransJectConfig
@@ -34,6 +35,7 @@ __all__ = [
     "StarSaberConfig",
     "TransJectConfig",
     "TransformerConfig",
+    "TransformerXLConfig",
     "TruncatedConfig",
     "TruncatedLSTMConfig",
     "TruncatedRNNConfig",
