@@ -101,6 +101,7 @@ class Recurrence(nn.Module):
         angles = angles if self.theta is None else torch.cat([angles, self.theta])
         return rates[self.places], angles[self.places]
 
+
 class RecurrentAttention(Recurrence, SelfAttention):
     """The equation above, with biases: (B, T, D) -> (B, T, D). Short texts are trained with explicit weights on a CPU.
 

@@ -91,7 +91,7 @@ class SegmentAttention(Recurrence, SelfAttention):
             weights = self.gated(weights, tables.matrices.unsqueeze(1))
         weights = dropout(weights, self.dropout, self.training)
         mixed = torch.bmm(weights.flatten(0, 1), segments.value.flatten(0, 1)).view(segments.query.shape)
-        return self.output(_texts(mixed, len(x), x.shape[1]).transpose(1, 2).flatten(-2))
+        return self.output(_texts(mixed, x).transpose(1, 2).flatten(-2))
 
     def weights(self, segments: Segments, tables: Tables) -> Tensor:
         """softmax(A): (H, R, S, C)."""
@@ -116,7 +116,7 @@ class SegmentAttention(Recurrence, SelfAttention):
         lags = torch.arange(memory + size - 1, -size - 1, -1, device=x.device, dtype=dtype)
         by_lag = self.position(sinusoids(lags, x.shape[-1]).to(x.dtype))
         matrices = self.matrices(memory + size)[:, memory:] if self.rsa else None
-        return Tables(by_lag.unflatten(-1, (self.num_heads, -1)).transpose(0, 1), matrices)
+        return Tables(by_lag.view(len(lags), self.num_heads, -1).transpose(0, 1), matrices)
 
     def segments(self, x: Tensor, mask: Tensor | None) -> Segments:
         """All segments of a text x (B, T, D), each with the memory before it."""
@@ -124,28 +124,29 @@ class SegmentAttention(Recurrence, SelfAttention):
         size, memory = self.sizes(length)
         query, key, value = self.project_real(x, mask)
         if mask is None and size == length:
-            return Segments(*(part.transpose(0, 1) for part in (query, key, value)), None)
-        pieces = [split(part, size) for part in (query, key, value)]  # (B, H, N, S, K)
+            return Segments(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1), None)
         if mask is None:
             mask = torch.ones(batch, length, dtype=torch.bool, device=x.device)
+        queries, keys, values = (split(part, size) for part in (query, key, value))  # (B, H, N, S, K)
         real = split_rows(mask, size)  # (B, N, S)
         if memory:
             past = self.project_memory(x) if x.requires_grad else (key, value)
-            for place, part in enumerate(past, 1):
-                pieces[place] = torch.cat([before_pieces(part, size, memory), pieces[place]], dim=-2)
-            place_of = size * torch.arange(real.shape[1], device=x.device)[:, None] + torch.arange(memory, device=x.device)
-            real = torch.cat([(place_of >= memory).expand(batch, -1, -1), real], dim=-1)  # nothing is before the text
-        return Segments(*(piece.transpose(0, 1).flatten(1, 2) for piece in pieces), real.flatten(0, 1))
+            old_keys, old_values = (before_pieces(part, size, memory) for part in past)
+            keys, values = torch.cat([old_keys, keys], dim=-2), torch.cat([old_values, values], dim=-2)
+            start = size * torch.arange(real.shape[1], device=x.device)[:, None]
+            in_text = start + torch.arange(memory, device=x.device) >= memory  # (N, M)
+            real = torch.cat([in_text.expand(batch, -1, -1), real], dim=-1)
+        return Segments(_rows(queries), _rows(keys), _rows(values), real.flatten(0, 1))
 
     def next_segment(self, x: Tensor, mask: Tensor | None, cache: SegmentCache) -> tuple[Segments, Tables]:
         """The segment x (B, S or fewer, D) with the memory of `cache`, and the tables for their sizes."""
-        query, *parts = self.project_real(x, mask)
+        query, key, value = self.project_real(x, mask)
         size, memory = x.shape[1], 0
         if cache.memory is not None:
-            memory = cache.memory[0].shape[2]
-            parts = [torch.cat([before, part], dim=2) for before, part in zip(cache.memory, parts, strict=True)]
+            old_key, old_value = cache.memory
+            key, value = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
+            memory = old_key.shape[2]
             mask = None if mask is None else F.pad(mask, (memory, 0), value=True)
-        key, value = parts
         if self.memory:
             cache.memory = key[:, :, -self.memory :], value[:, :, -self.memory :]
         lags, matrices = cache.tables
@@ -154,7 +155,8 @@ class SegmentAttention(Recurrence, SelfAttention):
         if matrices is not None:
             most = matrices.shape[2] - self.segment
             matrices = matrices[:, :size, most - memory : most + size]
-        return Segments(*(part.transpose(0, 1) for part in (query, key, value)), mask), Tables(lags, matrices)
+        segment = Segments(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1), mask)
+        return segment, Tables(lags, matrices)
 
     def project_real(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """As `project`, with values of 0 at padding for P, which has no mask."""
@@ -167,18 +169,24 @@ class SegmentAttention(Recurrence, SelfAttention):
         """Keys and values (B, H, T, K) of x (B, T, D), which gets no gradient."""
         inner = len(self.u)
         weight, bias = self.query_key_value.weight[inner:], self.query_key_value.bias[inner:]
-        key, value = F.linear(x.detach(), weight, bias).unflatten(-1, (2, self.num_heads, -1)).unbind(2)
+        key, value = F.linear(x.detach(), weight, bias).view(*x.shape[:2], 2, self.num_heads, -1).unbind(2)
         return key.transpose(1, 2), value.transpose(1, 2)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return the softmax weights (B, H, T, C) before gating, and with RSA what its `stats` has."""
-        weights = _texts(self.weights(self.segments(x, mask), self.tables(x)), len(x), x.shape[1])
+        weights = _texts(self.weights(self.segments(x, mask), self.tables(x)), x)
         return {**(self.recurrence_stats() if self.rsa else {}), "attention": weights}
 
 
-def _texts(x: Tensor, batch: int, length: int) -> Tensor:
-    """Rows (H, R, S, E) as texts: (B, H, T, E)."""
-    return joined(x.unflatten(1, (batch, -1)).transpose(0, 1), length)
+def _rows(pieces: Tensor) -> Tensor:
+    """Pieces (B, H, N, S, E) as rows (H, R, S, E)."""
+    return pieces.transpose(0, 1).flatten(1, 2)
+
+
+def _texts(rows: Tensor, like: Tensor) -> Tensor:
+    """Rows (H, R, S, E) of texts `like` (B, T, D) as (B, H, T, E)."""
+    batch, length, _ = like.shape  # not len(), which fixes B in a graph
+    return joined(rows.view(rows.shape[0], batch, -1, *rows.shape[2:]).transpose(0, 1), length)
 
 
 class TransformerXL(BlockEncoder):

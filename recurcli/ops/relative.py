@@ -19,7 +19,7 @@ def relative_shift(scores: Tensor) -> Tensor:
     queries, lags = scores.shape[-2:]
     start = queries - 1
     flat = scores.flatten(-2)[..., start : start + queries * (lags - 1)]
-    return flat.unflatten(-1, (queries, lags - 1))[..., : lags - queries]
+    return flat.view(*scores.shape[:-2], queries, lags - 1)[..., : lags - queries]
 
 
 def relative_attention_weights(
@@ -57,6 +57,8 @@ def relative_attention_weights_loop(
         for j in range(len(key)):
             r = lag[memory + i - j]
             total = query[i] @ key[j] + query[i] @ r + u @ key[j] + v @ r
-            scores.append(total / query.shape[-1] ** 0.5 if j <= memory + i or not causal else total.new_tensor(-torch.inf))
+            scores.append(
+                total / query.shape[-1] ** 0.5 if j <= memory + i or not causal else total.new_tensor(-torch.inf)
+            )
         rows.append(torch.stack(scores).softmax(dim=0))
     return torch.stack(rows)

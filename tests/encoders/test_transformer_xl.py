@@ -84,7 +84,7 @@ def loop(encoder: TransformerXL, x: Tensor, segment: int, memory: int) -> Tensor
 def both_forms(encoder: TransformerXL, x: Tensor, mask: Tensor | None = None) -> list[Tensor]:
     """All segments at once, as in training, and one after the other, as in inference."""
     with torch.no_grad():
-        return [encoder(x, mask), *(part.detach() for part in [torch.enable_grad()(encoder)(x, mask)])]
+        return [encoder(x, mask), torch.enable_grad()(encoder)(x, mask).detach()]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,9 @@ def test_rows_of_several_segments_are_the_same_alone_and_whatever_the_padding_is
     mask = torch.arange(23) < torch.tensor(lengths)[:, None]
     x = text(len(lengths), 23)
     first, *others = [
-        states for filler in (1e4, -3.0) for states in both_forms(encoder, x.masked_fill(~mask[..., None], filler), mask)
+        states
+        for filler in (1e4, -3.0)
+        for states in both_forms(encoder, x.masked_fill(~mask[..., None], filler), mask)
     ]
     assert torch.isfinite(first).all()
     for other in others:
@@ -216,13 +218,12 @@ def test_stats_are_the_weights_on_memory_and_segment_and_with_rsa_its_numbers() 
 
 
 def test_adds_a_matrix_two_vectors_and_with_rsa_what_rsa_adds() -> None:
-    sizes = {
-        name: sum(p.numel() for p in build_encoder({"name": name, "hidden_size": 16, "num_layers": 1, **keys}).parameters())
-        for name, keys in {"transformer": {}, "rsa": {}, "transformer-xl": {}}.items()
-    }
-    gated = build_encoder({"name": "transformer-xl", "hidden_size": 16, "num_layers": 1, "rsa": True})
-    assert sizes["transformer-xl"] == sizes["transformer"] + 16 * 16 + 2 * 16
-    assert sum(p.numel() for p in gated.parameters()) - sizes["transformer-xl"] == sizes["rsa"] - sizes["transformer"]
+    def size(name: str, **keys: bool) -> int:
+        encoder = build_encoder({"name": name, "hidden_size": 16, "num_layers": 1, **keys})
+        return sum(parameter.numel() for parameter in encoder.parameters())
+
+    assert size("transformer-xl") - size("transformer") == 16 * 16 + 2 * 16
+    assert size("transformer-xl", rsa=True) - size("transformer-xl") == size("rsa") - size("transformer") > 0
 
 
 @pytest.mark.parametrize(

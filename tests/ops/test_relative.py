@@ -35,8 +35,7 @@ def test_weights_and_gradients_are_those_of_the_four_terms(queries: int, keys: i
     for h in range(2):
         lag = {keys - 1 - place: lags[h, place] for place in range(keys + queries)}
         loops += [
-            relative_attention_weights_loop(query[h, n], key[h, n], lag, u[h], v[h], causal=causal)
-            for n in range(2)
+            relative_attention_weights_loop(query[h, n], key[h, n], lag, u[h], v[h], causal=causal) for n in range(2)
         ]
     expected = torch.stack(loops).view(found.shape)
     torch.testing.assert_close(found, expected)

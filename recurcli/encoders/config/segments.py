@@ -13,8 +13,8 @@ class TransformerXLConfig(SoftmaxConfig, RSAConfig):
     segment: int = 128
     """S, the number of tokens in a segment; 128 is ours."""
     memory: int = 128
-    """M, the number of tokens before a segment whose states it attends to; 0: none. 128 is ours. The paper's models have as many
-    as a segment in training."""
+    """M, the number of tokens before a segment whose states it attends to; 0: none. As many as a segment has, as in the
+    paper's training (section 3.2)."""
     causal: bool = False
     """Whether a position attends only to itself and earlier positions (true, the paper's language model), or to its whole
     segment too (false, ours, for a classifier). No position attends to a later segment."""
