@@ -197,6 +197,17 @@ def test_inference_holds_no_more_for_more_segments(more: dict[str, Any]) -> None
 
 
 @FORM
+def test_inference_in_bf16_is_close_to_fp32(more: dict[str, Any]) -> None:
+    encoder, x = encoder_of(**more).float(), text(2, LENGTH).float()
+    mask = torch.arange(LENGTH) < torch.tensor([LENGTH, 7])[:, None]
+    with torch.inference_mode():
+        exact = encoder(x, mask)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            fast = encoder(x, mask).float()
+    assert (fast - exact)[mask].norm() < 0.05 * exact[mask].norm()
+
+
+@FORM
 def test_a_text_twice_as_long_makes_twice_the_elements(more: dict[str, Any]) -> None:
     encoder = encoder_of(**more)
     made = []
