@@ -7,6 +7,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 """Parameters of glibc's mallopt (malloc.h)."""
 TOP_PAD = 64 << 20
 """Bytes by which the heap grows at a time."""
+_put_off = False
 
 
 def keep_freed_memory() -> None:
@@ -30,12 +31,16 @@ def keep_freed_memory() -> None:
 
 def put_off_collection() -> None:
     """Turn Python's garbage collection off until `begin_collection`. Imports make many objects and hardly any garbage."""
+    global _put_off
+    _put_off = gc.isenabled()
     gc.disable()
 
 
 def begin_collection() -> None:
-    """End `put_off_collection`; nothing that is there by now is looked at again. Without that call, do nothing."""
-    if not gc.isenabled():
+    """End `put_off_collection`. Objects that are there by now are not looked at again. Without that call, do nothing."""
+    global _put_off
+    if _put_off:
+        _put_off = False
         gc.freeze()
         gc.enable()
 

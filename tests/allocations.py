@@ -1,5 +1,6 @@
-"""What a computation makes: the size of every tensor that an operator of torch returns, backward pass included."""
+"""What a computation makes and holds: the size of every tensor that an operator of torch returns, backward pass included."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.made: list[tuple[torch.Size, torch.dtype]] = []
+        self.bytes_held = self.peak_bytes = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -24,7 +26,17 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in given:
                 self.made.append((leaf.shape, leaf.dtype))
+                self._hold(leaf.untyped_storage())
         return result
+
+    def _hold(self, storage: torch.UntypedStorage) -> None:
+        """Count the bytes of a new tensor until they are freed."""
+        self.bytes_held += storage.nbytes()
+        self.peak_bytes = max(self.peak_bytes, self.bytes_held)
+        weakref.finalize(storage, self._free, storage.nbytes())
+
+    def _free(self, size: int) -> None:
+        self.bytes_held -= size
 
 
 def elements_made(compute: Callable[[int], Tensor], length: int) -> int:

@@ -1,10 +1,13 @@
 """A process keeps freed memory: blocks that are made again and again cost page faults once."""
 
+import gc
 import platform
 import subprocess
 import sys
 
 import pytest
+
+from recurcli.allocator import begin_collection, put_off_collection
 
 SCRIPT = """
 import resource
@@ -28,3 +31,22 @@ def test_blocks_of_one_size_cost_page_faults_once() -> None:
         for kept in (False, True)
     ]
     assert faults[1] < 100 < faults[0]
+
+
+def test_a_collection_that_the_user_turned_off_stays_off() -> None:
+    was = gc.isenabled()
+    try:
+        gc.disable()
+        begin_collection()
+        assert not gc.isenabled()
+        put_off_collection()
+        begin_collection()
+        assert not gc.isenabled()
+        gc.enable()
+        put_off_collection()
+        assert not gc.isenabled()
+        begin_collection()
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
+        (gc.enable if was else gc.disable)()

@@ -52,11 +52,11 @@ def differential_entropy(states: Tensor, mask: Tensor) -> float:
 
 
 def attention_entropy(weights: Tensor, mask: Tensor) -> float:
-    """Mean entropy in nats of the attention of real queries; weights (B, T, T) or (B, H, T, T), rows sum to 1.
+    """Mean entropy in nats of the attention of real queries; weights (B, T, C) or (B, H, T, C), rows sum to 1.
 
-    0 where each position looks at one other, log T where it looks at all alike.
+    0 where each position looks at one other, log C where it looks at all alike.
     """
-    heads = weights if weights.ndim == 4 else weights.unsqueeze(1)  # (B, H, T, T)
+    heads = weights if weights.ndim == 4 else weights.unsqueeze(1)  # (B, H, T, C)
     entropies = -(heads * heads.clamp_min(1e-30).log()).sum(dim=-1)  # (B, H, T)
     return entropies.mT[mask].double().mean().item()
 

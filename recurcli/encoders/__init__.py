@@ -52,6 +52,7 @@ ENCODERS = {
     "reformer": BuiltIn(keys.ReformerConfig, "efficient.reformer", "Reformer"),
     "bigbird": BuiltIn(keys.BigBirdConfig, "efficient.bigbird", "BigBird"),
     "informer": BuiltIn(keys.InformerConfig, "efficient.informer", "Informer"),
+    "transformer-xl": BuiltIn(keys.TransformerXLConfig, "transformer_xl", "TransformerXL"),
 }
 
 

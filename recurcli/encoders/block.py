@@ -23,7 +23,10 @@ from recurcli.layers.positions import sinusoidal_positions
 
 
 class BlockLayer(nn.Module):
-    """One layer of the equations above, for any attention: (B, T, D) -> (B, T, D); `mask` (B, T) is True at real tokens."""
+    """One layer of the equations above, for any attention: (B, T, D) -> (B, T, D); `mask` (B, T) is True at real tokens.
+
+    `more` is what else the attention takes.
+    """
 
     def __init__(self, config: NormConfig, attention: SelfAttention) -> None:
         super().__init__()
@@ -36,11 +39,11 @@ class BlockLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, h: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, h: Tensor, mask: Tensor | None, *more: object) -> Tensor:
         if self.pre_norm:
-            h = h + self.dropout(self.attention(self.attention_norm(h), mask))
+            h = h + self.dropout(self.attention(self.attention_norm(h), mask, *more))
             return h + self.dropout(self.feed_forward(self.feed_forward_norm(h)))
-        h = self.attention_norm(h + self.dropout(self.attention(h, mask)))
+        h = self.attention_norm(h + self.dropout(self.attention(h, mask, *more)))
         return self.feed_forward_norm(h + self.dropout(self.feed_forward(h)))
 
     def stats(self, h: Tensor, mask: Tensor | None) -> LayerStats:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 LayerStats = dict[str, Any]
-"""Numbers and lists of numbers by name. `attention` is a tensor (B, T, T) or (B, H, T, T) whose rows sum to 1."""
+"""Numbers and lists of numbers by name. `attention` is a tensor (B, T, C) or (B, H, T, C) of weights on C keys, whose rows sum
+to 1."""
 
 
 class Encoder(nn.Module):
@@ -24,7 +25,7 @@ class Encoder(nn.Module):
     concatenates_positions: ClassVar[bool] = False
     """Whether TokenEmbedding concatenates a position vector to each token vector (TransJect)."""
     adds_positions: bool = False
-    """Whether `forward` adds sinusoidal positions. TokenEmbedding then scales its rows to the norm of the positions."""
+    """Whether `forward` adds sinusoidal positions, or attends to them. TokenEmbedding then scales its rows to their norm."""
     scalar_names: ClassVar[tuple[str, ...]] = ()
     """Names of vector parameters that hold one scalar for each head. They have the scalars' learning rate."""
     scratch_learning_rate: ClassVar[float] = 1e-3

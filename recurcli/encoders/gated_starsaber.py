@@ -56,7 +56,7 @@ class GatedStarSaberLayer(nn.Module):
         attended = directional_attention(h.to(key.dtype), key, past, future, mask)  # (B, T, D) or (B, T, (1 + g) D)
         first = h is x
         weight: Tensor = self.input
-        if self.gate is not None and first:  # W_z h + V_z x is one product
+        if self.gate is not None and first:  # h is x, so (W_z + V_z) x takes one product
             weight = torch.cat([weight[:size], weight[size:] + self.gate])
         direct, raw = torch.tensor_split(F.linear(x, weight), [size], dim=-1)  # (B, T, D) and (B, T, g D)
         content = attended

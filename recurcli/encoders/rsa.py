@@ -41,16 +41,18 @@ def heads_of(counts: Sequence[int], dilations: Sequence[int]) -> list[Head]:
     return sorted(heads, key=lambda head: head.dilation)
 
 
-class RecurrentAttention(SelfAttention):
-    """The equation above, with biases: (B, T, D) -> (B, T, D). Short texts are trained with explicit weights on a CPU.
+class Recurrence(nn.Module):
+    """The gate and the matrices P of an attention's heads; a base beside `SelfAttention`, which has the heads.
 
     `eta`, `nu`, `theta` and `mu` are the paper's: 1 + (k1 + k4) + 2 (k2 + k5) parameters in addition to those of attention.
-    Ours: the heads with a P come first, sorted by dilation; the other heads have no gate; there is no attention dropout,
-    which would need the (T, T) weights in memory.
+    Ours: the heads with a P come first, sorted by dilation; the other heads have no gate.
     """
 
-    def __init__(self, config: RSAConfig) -> None:
-        super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
+    num_heads: int
+    causal: bool
+
+    def add_recurrence(self, config: RSAConfig) -> None:
+        """Register the parameters, once the attention has its own."""
         self.causal = config.causal
         counts = config.head_counts
         self.heads = heads_of(counts, config.head_dilations)
@@ -62,42 +64,21 @@ class RecurrentAttention(SelfAttention):
         self.mu = nn.Parameter(torch.tensor(float(config.gate_init)))
         self.places = [head.place if head.kind == "regular" else regular + head.place for head in self.heads]
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        if mask is not None:
-            value = value.masked_fill(~mask[:, None, :, None], 0.0)
-        if trains_short_texts(query):
-            return weighted(self.weights(query, key, mask), value)
-        attended = softmax_attention(query, key, value, mask, causal=self.causal)
-        gated, plain = torch.split(attended, [len(self.heads), self.num_heads - len(self.heads)], dim=1)
-        recurrent = self.recurrence(value[:, : len(self.heads)])  # (B, R, T, K)
-        gate = torch.sigmoid(self.mu).to(gated.dtype)
-        return torch.cat([torch.lerp(gated, recurrent.to(gated.dtype), gate), plain], dim=1)
+    def matrices(self, length: int) -> Tensor:
+        """P of every head (H, T, T), zeros for the heads without one."""
+        parts = [recurrence_matrix(length=length, **keys) for _, keys in self.by_dilation()]
+        return F.pad(torch.cat(parts), (0, 0, 0, 0, 0, self.num_heads - len(self.heads)))
 
-    def weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """[1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P, in O(T²) memory: (B, H, T, K) x 2 -> (B, H, T, T)."""
-        softmax = attention_weights(query, key, mask, causal=self.causal)
-        parts = [recurrence_matrix(length=query.shape[2], **keys) for _, keys in self.by_dilation()]
-        missing = self.num_heads - len(self.heads)
-        matrices = F.pad(torch.cat(parts), (0, 0, 0, 0, 0, missing))  # (H, T, T), zeros for the other heads
-        gates = F.pad(torch.sigmoid(self.mu).expand(len(self.heads)), (0, missing))[:, None, None]
+    def gated(self, softmax: Tensor, matrices: Tensor) -> Tensor:
+        """[1 - σ(mu)] softmax + σ(mu) P: (…, S, C) and P, whose heads are its first dimension."""
+        gates = F.pad(torch.sigmoid(self.mu).expand(len(self.heads)), (0, self.num_heads - len(self.heads)))
+        gates = gates.view(-1, *[1] * (matrices.ndim - 1))
         return torch.lerp(softmax, matrices.to(softmax.dtype), gates.to(softmax.dtype))
 
-    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return the gate σ(mu), the rates λ or γ and angles θ of the heads with a P, and the softmax weights before gating."""
-        query, key, _ = self.project(x)
+    def recurrence_stats(self) -> LayerStats:
+        """Return the gate σ(mu), and the rates λ or γ and angles θ of the heads with a P."""
         rates, angles = self.rates_and_angles()
-        return {
-            "gate": torch.sigmoid(self.mu).item(),
-            "rates": rates.tolist(),
-            "angles": angles.tolist(),
-            "attention": attention_weights(query, key, mask, causal=self.causal),
-        }
-
-    def recurrence(self, value: Tensor) -> Tensor:
-        """P V of the heads that have a P: (B, R, T, K) -> (B, R, T, K)."""
-        # In a compiled or exported graph T is dynamic, so the number of blocks is unknown.
-        product = recurrence_product_dense if torch.compiler.is_compiling() else recurrence_product
-        return torch.cat([product(value=value[:, these], **keys) for these, keys in self.by_dilation()], dim=1)
+        return {"gate": torch.sigmoid(self.mu).item(), "rates": rates.tolist(), "angles": angles.tolist()}
 
     def by_dilation(self) -> Iterator[tuple[slice, dict[str, Any]]]:
         """Yield the heads of each dilation, and the arguments of their P in `recurcli.ops.recurrence`."""
@@ -119,6 +100,44 @@ class RecurrentAttention(SelfAttention):
         angles = torch.zeros_like(regular)
         angles = angles if self.theta is None else torch.cat([angles, self.theta])
         return rates[self.places], angles[self.places]
+
+
+class RecurrentAttention(Recurrence, SelfAttention):
+    """The equation above, with biases: (B, T, D) -> (B, T, D). Short texts are trained with explicit weights on a CPU.
+
+    There is no attention dropout, which would need the (T, T) weights in memory.
+    """
+
+    def __init__(self, config: RSAConfig) -> None:
+        super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
+        self.add_recurrence(config)
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is not None:
+            value = value.masked_fill(~mask[:, None, :, None], 0.0)
+        if trains_short_texts(query):
+            return weighted(self.weights(query, key, mask), value)
+        attended = softmax_attention(query, key, value, mask, causal=self.causal)
+        gated, plain = torch.split(attended, [len(self.heads), self.num_heads - len(self.heads)], dim=1)
+        recurrent = self.recurrence(value[:, : len(self.heads)])  # (B, R, T, K)
+        gate = torch.sigmoid(self.mu).to(gated.dtype)
+        return torch.cat([torch.lerp(gated, recurrent.to(gated.dtype), gate), plain], dim=1)
+
+    def weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """[1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P, in O(T²) memory: (B, H, T, K) x 2 -> (B, H, T, T)."""
+        softmax = attention_weights(query, key, mask, causal=self.causal)
+        return self.gated(softmax, self.matrices(query.shape[2]))
+
+    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
+        """Return the gate σ(mu), the rates λ or γ and angles θ of the heads with a P, and the softmax weights before gating."""
+        query, key, _ = self.project(x)
+        return {**self.recurrence_stats(), "attention": attention_weights(query, key, mask, causal=self.causal)}
+
+    def recurrence(self, value: Tensor) -> Tensor:
+        """P V of the heads that have a P: (B, R, T, K) -> (B, R, T, K)."""
+        # In a compiled or exported graph T is dynamic, so the number of blocks is unknown.
+        product = recurrence_product_dense if torch.compiler.is_compiling() else recurrence_product
+        return torch.cat([product(value=value[:, these], **keys) for these, keys in self.by_dilation()], dim=1)
 
 
 class RSA(BlockEncoder):

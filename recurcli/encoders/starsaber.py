@@ -24,6 +24,7 @@ from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
 from recurcli.ops.attention import directional_attention_, past_attention_, past_weights
+from recurcli.ops.precision import without_autocast
 from recurcli.ops.softmax import attention_weights
 
 
@@ -62,12 +63,11 @@ class StarSaberLayer(nn.Module):
         """Return tanh(A + V x + b): (B, T, D) -> (B, T, D), in the dtype of autocast."""
         h = h.to(compute_dtype(h))
         key, past = F.linear(h, self.relation), F.linear(h, self.past)
+        direct = None if self.input is None else F.linear(x, self.input)
         if self.causal:
-            direct = None if self.input is None else F.linear(x, self.input)
             update = past_attention_(direct, h, key, past)
         else:
             future = past if self.one_side else F.linear(h, self.future)
-            direct = None if self.input is None else F.linear(x, self.input)
             update = directional_attention_(direct, h, key, past, future, mask)
         if self.bias is not None:
             update += self.bias
@@ -133,7 +133,7 @@ class StarSaber(Encoder):
         if self.config.position == "sinusoidal":
             x = x + sinusoidal_positions(x) * (2 / x.shape[-1]) ** 0.5
         if self.config.tied:
-            with torch.autocast(x.device.type, enabled=False):  # bf16 does not reach the tolerance
+            with without_autocast(x):  # bf16 does not reach the tolerance
                 return self._fixed_point(x, mask)
         h = self._first(x)
         x = x.to(compute_dtype(x))  # cast once, not in every layer

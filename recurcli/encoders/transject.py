@@ -28,6 +28,7 @@ from recurcli.layers.initial import normal_
 from recurcli.layers.orthogonal import orthogonal_matrices
 from recurcli.ops.orthogonal import orthogonal
 from recurcli.ops.precision import without_autocast
+from recurcli.ops.softmax import real_or_all
 
 CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
 
@@ -51,13 +52,14 @@ def eigenvalues(x: Tensor, eigenvectors: Tensor) -> tuple[Tensor, Tensor, Tensor
 def off_diagonal(projected: Tensor, s: Tensor, divisor: Tensor) -> Tensor:
     """Return the mean square of P^T P / max q - diag(s), per sample: P (B, T, D), s (B, D), max q (B, 1) -> (B,).
 
-    P^T P / max q has the diagonal s. If T < D, the sum of squares is that of the smaller matrix P P^T / max q less that of s.
+    P^T P / max q has the diagonal s. If T < D, the sum of squares is that of the smaller matrix P P^T / max q less that of s;
+    a difference below its rounding error is 0.
     """
     if projected.shape[1] < s.shape[1]:
         with without_autocast(s):
             scaled = projected.to(s.dtype) * divisor.rsqrt()[..., None]
             total = (scaled @ scaled.mT).square().sum(dim=(1, 2))
-        return (total - s.square().sum(dim=1)) / s.shape[1] ** 2
+        return (total - s.square().sum(dim=1)).clamp(min=0) / s.shape[1] ** 2
     products = projected.mT @ projected / divisor[..., None]
     return (products - torch.diag_embed(products.diagonal(dim1=1, dim2=2))).square().mean(dim=(1, 2))
 
@@ -164,7 +166,7 @@ def run_layers(
         sets = torch.split(s, few) if len(s) == len(x) else [s] * len(xs)
         masks = [None] * len(xs) if mask is None else torch.split(mask, few)
         return torch.cat([run_layers(layers, matrices, *part) for part in zip(xs, sets, masks, strict=True)])
-    real = None if mask is None else mask | ~mask.any(dim=-1, keepdim=True)  # the maximum needs at least one position
+    real = None if mask is None else real_or_all(mask)  # the maximum needs at least one position
     for layer, own in zip(layers, matrices, strict=True):
         x = layer(x, s, own, real)
     return x

@@ -47,8 +47,8 @@ def softmax_attention(
     """Return softmax(Q K^T / sqrt(K)) V, with dropout on the weights: (B, H, T, K) x 3 -> (B, H, T, K).
 
     Training on a CPU computes explicit weights (B, H, T, T) for short texts, and in bf16 those of a block of queries for long
-    texts, because the backward pass of SDPA takes longer there. All other cases take SDPA. Causal attention needs no mask,
-    because padding is on the right, after every real token.
+    texts, because the backward pass of SDPA takes longer there. All other cases take SDPA. Memory is O(T), but O(T²) for short
+    texts and with dropout. Causal attention needs no mask, because padding is on the right, after every real token.
     """
     mask = None if causal else mask
     if trains_short_texts(query):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from recurcli.ops.chunks import joined, split, split_rows
 from recurcli.ops.seeded import scrambled
+from recurcli.ops.softmax import real_or_all
 
 
 def random_blocks(lengths: Tensor, seeds: Tensor, total: int, number: int, block_size: int) -> Tensor:
@@ -53,7 +54,7 @@ def block_sparse_attention(
     batch, heads, length, _ = query.shape
     real = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
     last = last_blocks(real.sum(dim=-1), block_size)[:, None, None, None]
-    real = real | ~real.any(dim=-1, keepdim=True)  # a row with no real token keeps all, to stay finite
+    real = real_or_all(real)
     queries, keys, values = (split(x, block_size) for x in (query, key, value))  # (B, H, N, m, K)
     reals = split_rows(real, block_size)  # (B, N, m)
     total = queries.shape[2]

@@ -24,6 +24,17 @@ def split_rows(x: Tensor, size: int) -> Tensor:
     return split(x.unsqueeze(-1), size).squeeze(-1)
 
 
+def before_pieces(x: Tensor, size: int, memory: int) -> Tensor:
+    """Return the `memory` positions before each piece of `split(x, size)`: (…, N, memory, K), zeros before the first one."""
+    length = x.shape[-2]
+    if torch.compiler.is_exporting():
+        first = size * torch.arange(length // size + 3, device=x.device)
+        padded = F.pad(x, (0, 0, memory, 3 * size)).clone(memory_format=torch.contiguous_format)
+        return padded[..., first[:, None] + torch.arange(memory, device=x.device), :]
+    padded = F.pad(x, (0, 0, memory, -length % size))
+    return padded.unfold(-2, memory, size)[..., : -(-length // size), :, :].mT
+
+
 def joined(pieces: Tensor, length: int) -> Tensor:
     """Return `pieces` (…, N, m, K) as (…, T, K)."""
     x = pieces.flatten(-3, -2)

@@ -34,12 +34,15 @@ def linear_attention(
 ) -> Tensor:
     """(…, T, K), (…, T, K), (…, T, V) -> (…, T, V) in O(T K V); padded keys do not count.
 
-    A row with no real token gives 0.
+    A row with no real token gives 0. The form that is not causal has first derivatives only.
     """
     if causal and torch.compiler.is_exporting():  # a graph for every length has no number of blocks
         return linear_attention_loop(query, key, value, mask, causal=True)
     if causal:
         return _causal(feature_map(query), _real(feature_map(key), mask), value)
+    if torch.compiler.is_compiling():  # a graph for all lengths cannot hold a backward pass of our own
+        query, key = feature_map(query), _real(feature_map(key), mask)
+        return (query @ (key.mT @ value)) / (query @ key.sum(dim=-2, keepdim=True).mT + EPSILON)
     with without_autocast(query):
         return _Bidirectional.apply(query, key, value, mask)  # type: ignore[no-untyped-call]
 
@@ -105,7 +108,7 @@ def _real(key: Tensor, mask: Tensor | None) -> Tensor:
 def _causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The causal form of mapped queries and keys: inside a block by its weights, before it by the sums so far."""
     length = value.shape[-2]
-    block = min(BLOCK, length)
+    block = BLOCK if torch.compiler.is_compiling() else min(BLOCK, length)  # one graph serves all lengths
     missing = -length % block
     query, key, value = (
         F.pad(x, (0, 0, 0, missing)).reshape(*x.shape[:-2], -1, block, x.shape[-1]) for x in (query, key, value)

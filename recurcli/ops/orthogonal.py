@@ -25,7 +25,8 @@ def orthogonal(raw: Tensor, kind: OrthogonalMap = "cayley", *, gradient_dtype: t
     determinant (-1)^D. The reflections are multiplied at once in the compact WY form I - V T V^T, where T^-1 is the
     strictly upper part of V^T V plus half its diagonal (Schreiber & Van Loan, 1989; Joffrain et al., 2006). Both
     compute in float32 or a wider dtype, also under autocast, and return the dtype of `raw`. The matrix products in the
-    backward pass of cayley take `gradient_dtype`, so that mixed precision covers them; None: the dtype of the map.
+    backward pass of cayley take `gradient_dtype`, so that mixed precision covers them; None means the dtype of the map.
+    householder does not use `gradient_dtype`.
     """
     with without_autocast(raw):
         wide = at_least_float32(raw)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recurcli.ops.seeded import scrambled
+from recurcli.ops.softmax import real_or_all
 
 POWERS = [math.floor(math.exp(power)) for power in range(40)]
 """⌊e^k⌋; ⌈ln n⌉ of an integer n is the number of those below n."""
@@ -62,7 +63,7 @@ def prob_sparse_attention(
         above = (query @ sample.mT).amax(dim=-1) - (query * mean).sum(dim=-1)  # M_i sqrt(K): (B, H, T)
         chosen = above.masked_fill(~real[:, None], -torch.inf).topk(most, dim=-1).indices  # (B, H, u)
 
-    kept = (real | ~real.any(dim=-1, keepdim=True))[:, None, None]  # a row with no real token keeps all, to stay finite
+    kept = real_or_all(real)[:, None, None]
     attended = F.scaled_dot_product_attention(query.gather(2, _index(chosen, size)), key, value, attn_mask=kept)
     total = value.masked_fill(~real[:, None, :, None], 0.0).sum(dim=2, keepdim=True)
     average = total / lengths.clamp(min=1)[:, None, None, None]  # (B, H, 1, V)

@@ -30,14 +30,14 @@ def attention_weights(
     """G = softmax over i of query_n · key_i / sqrt(D): (B, …, N, D), (B, …, T, D) -> (B, …, N, T); padded keys weigh exactly 0.
 
     Causal: i < n + `diagonal` only, so i <= n. A row with no real token, or without any i, spreads its weights over the
-    excluded positions: finite, and of no use.
+    excluded positions: finite, and of no use. Scores have the dtype of the keys; bf16 rounds a score near 100 by up to 0.25.
     """
     queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
     excluded = None
     if mask is not None:
         excluded = ~mask[:, None].repeat_interleave(keys.shape[0] // mask.shape[0], dim=0)  # (…, 1, T)
     if causal:
-        future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(diagonal)
+        future = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(diagonal)
         excluded = future if excluded is None else excluded | future
     bias = key.new_zeros(())
     if excluded is not None:
@@ -51,14 +51,15 @@ def attention_weights(
 def blockwise_attention(query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None) -> Tensor:
     """As `recurcli.ops.directional_attention`, without a (T, T) tensor: (B, T, D) x 2 and (B, T, E) x 2 -> (B, T, E).
 
-    All four have one dtype. Plain attention has one tensor of values as both `past` and `future`.
+    All four have one dtype. Plain attention has one tensor of values as both `past` and `future`. There are first derivatives
+    only.
     """
     with without_autocast(query):
         return _Blockwise.apply(query, key, past, future, mask)  # type: ignore[no-untyped-call]
 
 
 class _Blockwise(torch.autograd.Function):
-    """Sums over blocks are in float32 or a wider dtype."""
+    """Computes a block of queries at a time, and adds the gradients of the blocks in float32 or a wider dtype."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None) -> Tensor:
@@ -104,14 +105,14 @@ class _Blockwise(torch.autograd.Function):
 
 
 def _blocks(query: Tensor) -> list[slice]:
-    """The positions of each block of queries."""
+    """Return the positions of each block of queries."""
     batch, length, _ = query.shape
-    size = min(MOST_QUERIES, max(LEAST_QUERIES, MOST_WEIGHTS // (batch * length)))
+    size = min(MOST_QUERIES, max(LEAST_QUERIES, MOST_WEIGHTS // max(1, batch * length)))
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]
 
 
 def _values(past: Tensor, future: Tensor, block: slice) -> Tensor:
-    """The values (B, T, E) that a block sees: those of the past before it, else those of the future."""
+    """Return the values (B, T, E) that a block sees: those of the past before it, else those of the future."""
     if past is future:
         return future
     return torch.cat([past[:, : block.start], future[:, block.start :]], dim=1)

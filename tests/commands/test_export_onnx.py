@@ -313,6 +313,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("nystromformer", {"num_landmarks": 8, "convolution_size": 3}),
     ("skyformer", {"num_landmarks": 8}),
     ("linformer", {"max_length": 70}),
+    ("transformer-xl", {"segment": 8, "memory": 12, "rsa": True}),
+    ("transformer-xl", {"segment": 16, "memory": 0, "causal": True, "norm": "pre"}),
 ]
 
 

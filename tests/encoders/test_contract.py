@@ -19,8 +19,9 @@ GARBAGE = 1e4
 SMALL: dict[str, dict[str, Any]] = {
     "transformer": {"num_heads": 2},
     "rezero": {"num_heads": 2},
+    "transformer-xl": {"num_heads": 2, "segment": 4, "memory": 3},
 }
-"""Keys that a small encoder needs besides hidden_size and num_layers."""
+"""Keys that a small encoder has besides hidden_size and num_layers."""
 
 ENCODER = pytest.mark.parametrize("name", sorted(ENCODERS))
 

@@ -264,14 +264,15 @@ def test_tokens_learn_of_each_other_through_eigenvalues_and_expert_weights_alone
     assert (free > 0).all()
 
 
-def test_the_auxiliary_loss_is_the_distance_to_the_eigendecomposition() -> None:
+@pytest.mark.parametrize("lengths", [(5, 3), (9, 7)], ids=["fewer tokens than dimensions", "more"])
+def test_the_auxiliary_loss_is_the_distance_to_the_eigendecomposition(lengths: tuple[int, int]) -> None:
     encoder = build("transject", auxiliary_weight=0.3)
-    x, mask = batch(5, 3)
+    x, mask = batch(*lengths)
     losses = encoder.auxiliary_losses(x, mask)
     assert list(losses) == ["reconstruction"]
     vectors = orthogonal_loop(encoder.eigenvectors)
     distances = []
-    for row, length in zip(x, (5, 3), strict=True):
+    for row, length in zip(x, lengths, strict=True):
         tokens = row[:length]
         q = torch.diagonal(vectors.T @ tokens.T @ tokens @ vectors)
         difference = vectors.T @ (tokens.T @ tokens / q.max()) @ vectors - torch.diag(q / q.max())

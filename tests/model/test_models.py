@@ -100,7 +100,7 @@ def test_dropout_acts_on_embeddings_and_sublayers_alone_by_default(name: str) ->
 
 
 @pytest.mark.parametrize("key", ["attention_dropout", "feed_forward_dropout"])
-@pytest.mark.parametrize("name", ["transformer", "rezero", "orthogonal-transformer"])
+@pytest.mark.parametrize("name", ["transformer", "rezero", "orthogonal-transformer", "transformer-xl"])
 def test_inner_dropouts_are_keys_of_their_own(name: str, key: str) -> None:
     torch.manual_seed(0)
     keys = {"name": name, "hidden_size": 8, "num_layers": 1, "num_heads": 2, "dropout": 0.0, key: 0.5}

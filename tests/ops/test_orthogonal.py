@@ -122,3 +122,12 @@ def test_orthonormal_in_float32_also_where_columns_are_nearly_dependent() -> Non
     assert error(orthonormal(raw)) < 1e-4
     raw[:, 1] = 0
     assert orthonormal(raw).isfinite().all()
+
+
+def test_bf16_covers_the_backward_pass_of_cayley() -> None:
+    raw = torch.randn(3, 40, 40, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    gradient = torch.randn(3, 40, 40, generator=torch.Generator().manual_seed(2))
+    exact, rounded = (
+        torch.autograd.grad(orthogonal(raw, gradient_dtype=dtype), raw, gradient)[0] for dtype in (None, torch.bfloat16)
+    )
+    assert 1e-4 < (rounded - exact).norm() / exact.norm() < 0.01

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recurcli.layers.attention import softmax_attention
 from recurcli.ops import directional_attention, directional_attention_loop, softmax
 from recurcli.ops.softmax import blockwise_attention
 
@@ -60,15 +61,40 @@ def test_no_mask_means_that_all_are_real() -> None:
     assert torch.equal(blockwise_attention(*tensors), blockwise_attention(*tensors, mask))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_is_as_exact_as_its_type(dtype: torch.dtype) -> None:
+def relative(found: Tensor, exact: Tensor) -> float:
+    return ((found.double() - exact).norm() / exact.norm()).item()
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 0.015)])
+def test_is_as_exact_as_its_type(dtype: torch.dtype, bound: float) -> None:
     tensors, mask = inputs(300, masked=True)  # two blocks
-    exact = directional_attention(*tensors, mask)
-    query, key, past, future = (tensor.to(dtype) for tensor in tensors)
-    fast = blockwise_attention(query, key, past, future, mask)
+    narrow = [(2 * tensor.detach()).to(dtype).requires_grad_() for tensor in tensors]  # scores up to 15
+    wide = [tensor.detach().double().requires_grad_() for tensor in narrow]
+    gradient = torch.randn(narrow[0].shape, generator=torch.Generator().manual_seed(9)).double() * mask[..., None]
+    exact = directional_attention(*wide, mask=mask)
+    fast = blockwise_attention(*narrow, mask=mask)
     assert fast.dtype == dtype
-    tolerance = 1e-5 if dtype == torch.float32 else 0.03
-    torch.testing.assert_close(fast[mask].double(), exact[mask], atol=tolerance, rtol=0)
+    assert relative(fast[mask], exact[mask]) < bound
+    expected = torch.autograd.grad(exact, wide, gradient)
+    for found, wanted in zip(torch.autograd.grad(fast, narrow, gradient.to(dtype)), expected, strict=True):
+        assert relative(found, wanted) < 2 * bound
+
+
+@pytest.mark.parametrize(("length", "causal"), [(513, False), (20, False), (20, True)], ids=["long", "short", "causal"])
+def test_training_in_bf16_is_attention_head_by_head(length: int, causal: bool) -> None:
+    drawn = torch.randn(4, 2, 3, length, 8, generator=torch.Generator().manual_seed(5)).bfloat16()
+    query, key, value = (part.clone().requires_grad_() for part in drawn[:3])
+    mask = torch.arange(length) < torch.tensor([length, length // 3])[:, None]
+    gradient = drawn[3] * mask[:, None, :, None]
+    exact = [part.detach().double().requires_grad_() for part in (query, key, value)]
+    seen = mask[:, None, None] & (torch.ones(length, length).tril() if causal else torch.ones(length, length)).bool()
+    expected = F.scaled_dot_product_attention(*exact, attn_mask=seen)
+    found = softmax_attention(query, key, value, mask, causal=causal)
+    real = mask[:, None].expand(2, 3, length)
+    assert relative(found[real], expected[real]) < 0.015
+    gradients = torch.autograd.grad(found, (query, key, value), gradient)
+    for one, other in zip(gradients, torch.autograd.grad(expected, exact, gradient.double()), strict=True):
+        assert relative(one, other) < 0.015
 
 
 def test_a_row_without_a_real_token_is_finite() -> None:

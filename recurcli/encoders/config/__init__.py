@@ -20,6 +20,7 @@ from recurcli.encoders.config.low_rank import (
     SynthesizerConfig,
 )
 from recurcli.encoders.config.recurrent import BiLSTMConfig, TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
+from recurcli.encoders.config.segments import TransformerXLConfig
 from recurcli.encoders.config.sparse import BigBirdConfig, InformerConfig, ReformerConfig
 from recurcli.encoders.config.starsaber import Gate, GatedStarSaberConfig, StarSaberConfig
 from recurcli.encoders.config.transject import RandomTransJectConfig, TransJectConfig
@@ -46,6 +47,7 @@ __all__ = [
     "SynthesizerConfig",
     "TransJectConfig",
     "TransformerConfig",
+    "TransformerXLConfig",
     "TruncatedConfig",
     "TruncatedLSTMConfig",
     "TruncatedRNNConfig",

@@ -20,6 +20,7 @@ from recurcli.encoders.config import ReformerConfig
 from recurcli.layers.attention import SelfAttention
 from recurcli.layers.initial import normal_
 from recurcli.ops.lsh_attention import angular_buckets, bucket_counts, lsh_attention, shared_attention
+from recurcli.ops.precision import without_autocast
 
 
 class LSHAttention(SelfAttention):
@@ -55,7 +56,7 @@ class LSHAttention(SelfAttention):
         lengths = torch.full((batch,), length, device=query.device) if mask is None else mask.sum(dim=-1)
         counts = bucket_counts(lengths, self.chunk_size, self.max_buckets)
         columns = self.max_buckets // 2 if torch.compiler.is_exporting() else max(1, length // self.chunk_size)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             return angular_buckets(query.to(self.rotations.dtype), self.rotations[..., :columns], counts)
 
 

@@ -1,0 +1,225 @@
+"""Transformer-XL (Dai et al., Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context, 2019), as an encoder.
+
+A text is cut into segments of S tokens. A segment attends to itself and to the M tokens before it:
+
+    c   = [SG(h of the M tokens before the segment); h of the segment]      section 3.2; SG: no gradient
+    a_i = sum_j softmax_j(A_ij) v_j,      k, v from c and q from h           section 3.3
+    A_ij = (q_i^T k_j + q_i^T W_R R_{i-j} + u^T k_j + v^T W_R R_{i-j}) / sqrt(K),      R sinusoidal, lags i - j over all of c
+
+With `rsa` the softmax is gated with P over all of c (Huang et al., 2023; `recurcli.encoders.rsa`); its place here is ours. Ours
+too: both directions inside a segment unless `causal`, u and v for each layer, biases of q, k and v, and `norm: pre`, where
+the states of c are normalised ones.
+
+With gradients, a layer computes all segments at once; without, all layers compute a segment after the other, and what they hold
+beside input and output does not grow with the number of segments. Shapes: B batch, T positions, D hidden size, H heads, K head
+size, N segments of S tokens, M tokens of memory, C = M + S.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.config import TransformerXLConfig
+from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.rsa import Recurrence
+from recurcli.layers.attention import SelfAttention
+from recurcli.layers.dropout import dropout
+from recurcli.layers.initial import normal_
+from recurcli.layers.positions import sinusoids
+from recurcli.ops.chunks import before_pieces, joined, split, split_rows
+from recurcli.ops.relative import relative_attention_weights
+
+
+class Tables(NamedTuple):
+    """What depends on lags alone."""
+
+    lags: Tensor
+    """W_R R of the lags C - 1 … -S: (H, C + S, K)."""
+    matrices: Tensor | None
+    """The last S rows of P of every head (H, S, C); None without RSA."""
+
+
+class Segments(NamedTuple):
+    """The segments of B texts: R = B N rows, or R = B where N is 1."""
+
+    query: Tensor
+    """(H, R, S, K)"""
+    key: Tensor
+    """(H, R, C, K), as `value`"""
+    value: Tensor
+    real: Tensor | None
+    """True at keys to attend to: (R, C). None: all."""
+
+
+@dataclass
+class SegmentCache:
+    """What one layer keeps from segment to segment: its tables for whole segments, and the memory's keys and values."""
+
+    tables: Tables
+    memory: tuple[Tensor, Tensor] | None = None
+    """(B, H, up to M, K) each; None before the first segment."""
+
+
+class SegmentAttention(Recurrence, SelfAttention):
+    """The equations above: (B, T, D) -> (B, T, D)."""
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
+        self.segment, self.memory, self.causal = config.segment, config.memory, config.causal
+        self.dropout = config.attention_dropout
+        inner = config.num_heads * config.size_of_head
+        self.position = nn.Linear(config.hidden_size, inner, bias=False)  # W_R
+        nn.init.xavier_uniform_(self.position.weight)
+        self.u = nn.Parameter(normal_(torch.empty(inner), std=0.02))  # as in the released code
+        self.v = nn.Parameter(normal_(torch.empty(inner), std=0.02))
+        self.rsa = config.rsa
+        if config.rsa:
+            self.add_recurrence(config)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: SegmentCache | None = None) -> Tensor:
+        """Attend in a whole text x; with a `cache`, in its next segment x, which the cache then holds."""
+        if cache is None:
+            segments, tables = self.segments(x, mask), self.tables(x)
+        else:
+            segments, tables = self.next_segment(x, mask, cache)
+        weights = self.weights(segments, tables)
+        if tables.matrices is not None:
+            weights = self.gated(weights, tables.matrices.unsqueeze(1))
+        weights = dropout(weights, self.dropout, self.training)
+        mixed = torch.bmm(weights.flatten(0, 1), segments.value.flatten(0, 1)).view(segments.query.shape)
+        return self.output(_texts(mixed, x).transpose(1, 2).flatten(-2))
+
+    def weights(self, segments: Segments, tables: Tables) -> Tensor:
+        """softmax(A): (H, R, S, C)."""
+        query, key, _, real = segments
+        u, v = (bias.to(query.dtype).view(self.num_heads, -1) for bias in (self.u, self.v))
+        return relative_attention_weights(query, key, tables.lags, u, v, real, causal=self.causal)
+
+    def sizes(self, length: int) -> tuple[int, int]:
+        """S and M for a text of `length` tokens: no larger than it needs, but in a graph, which serves many lengths."""
+        if torch.compiler.is_exporting():
+            return self.segment, self.memory
+        if length <= self.segment:
+            return length, 0
+        if torch.compiler.is_compiling():
+            return self.segment, self.memory
+        return self.segment, min(self.memory, (length - 1) // self.segment * self.segment)
+
+    def tables(self, x: Tensor) -> Tables:
+        """The tables for a text x (B, T, D)."""
+        size, memory = self.sizes(x.shape[1])
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        lags = torch.arange(memory + size - 1, -size - 1, -1, device=x.device, dtype=dtype)
+        by_lag = self.position(sinusoids(lags, x.shape[-1]).to(x.dtype))
+        matrices = self.matrices(memory + size)[:, memory:] if self.rsa else None
+        return Tables(by_lag.view(len(lags), self.num_heads, -1).transpose(0, 1), matrices)
+
+    def segments(self, x: Tensor, mask: Tensor | None) -> Segments:
+        """All segments of a text x (B, T, D), each with the memory before it."""
+        batch, length, _ = x.shape
+        size, memory = self.sizes(length)
+        query, key, value = self.project_real(x, mask)
+        if mask is None and size == length:
+            return Segments(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1), None)
+        if mask is None:
+            mask = torch.ones(batch, length, dtype=torch.bool, device=x.device)
+        queries, keys, values = (split(part, size) for part in (query, key, value))  # (B, H, N, S, K)
+        real = split_rows(mask, size)  # (B, N, S)
+        if memory:
+            past = self.project_memory(x) if x.requires_grad else (key, value)
+            old_keys, old_values = (before_pieces(part, size, memory) for part in past)
+            keys, values = torch.cat([old_keys, keys], dim=-2), torch.cat([old_values, values], dim=-2)
+            start = size * torch.arange(real.shape[1], device=x.device)[:, None]
+            in_text = start + torch.arange(memory, device=x.device) >= memory  # (N, M)
+            real = torch.cat([in_text.expand(batch, -1, -1), real], dim=-1)
+        return Segments(_rows(queries), _rows(keys), _rows(values), real.flatten(0, 1))
+
+    def next_segment(self, x: Tensor, mask: Tensor | None, cache: SegmentCache) -> tuple[Segments, Tables]:
+        """The segment x (B, S or fewer, D) with the memory of `cache`, and the tables for their sizes."""
+        query, key, value = self.project_real(x, mask)
+        size, memory = x.shape[1], 0
+        if cache.memory is not None:
+            old_key, old_value = cache.memory
+            key, value = torch.cat([old_key, key], dim=2), torch.cat([old_value, value], dim=2)
+            memory = old_key.shape[2]
+            mask = None if mask is None else F.pad(mask, (memory, 0), value=True)
+        if self.memory:
+            cache.memory = key[:, :, -self.memory :], value[:, :, -self.memory :]
+        lags, matrices = cache.tables
+        total = lags.shape[1]  # M + 2 S, of which the lags memory + size - 1 … -size are taken
+        lags = lags[:, total - self.segment - memory - size : total - self.segment + size]
+        if matrices is not None:
+            most = matrices.shape[2] - self.segment
+            matrices = matrices[:, :size, most - memory : most + size]
+        segment = Segments(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1), mask)
+        return segment, Tables(lags, matrices)
+
+    def project_real(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """As `project`, with values of 0 at padding for P, which has no mask."""
+        query, key, value = self.project(x)
+        if self.rsa and mask is not None:
+            value = value.masked_fill(~mask[:, None, :, None], 0.0)
+        return query, key, value
+
+    def project_memory(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, T, K) of x (B, T, D), which gets no gradient."""
+        inner = len(self.u)
+        weight, bias = self.query_key_value.weight[inner:], self.query_key_value.bias[inner:]
+        key, value = F.linear(x.detach(), weight, bias).view(*x.shape[:2], 2, self.num_heads, -1).unbind(2)
+        return key.transpose(1, 2), value.transpose(1, 2)
+
+    def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
+        """Return the softmax weights (B, H, T, C) before gating, and with RSA what its `stats` has."""
+        weights = _texts(self.weights(self.segments(x, mask), self.tables(x)), x)
+        return {**(self.recurrence_stats() if self.rsa else {}), "attention": weights}
+
+
+def _rows(pieces: Tensor) -> Tensor:
+    """Pieces (B, H, N, S, E) as rows (H, R, S, E)."""
+    return pieces.transpose(0, 1).flatten(1, 2)
+
+
+def _texts(rows: Tensor, like: Tensor) -> Tensor:
+    """Rows (H, R, S, E) of texts `like` (B, T, D) as (B, H, T, E)."""
+    batch, length, _ = like.shape  # not len(), which fixes B in a graph
+    return joined(rows.view(rows.shape[0], batch, -1, *rows.shape[2:]).transpose(0, 1), length)
+
+
+class TransformerXL(BlockEncoder):
+    """L layers (post-norm in the paper); 13 D² + 15 D parameters per layer at the default sizes, plus those of P and mu."""
+
+    Config = TransformerXLConfig
+    scalar_names = ("eta", "nu", "theta")
+    scratch_learning_rate = 3e-4
+    """Ours: the Transformer's."""
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__(config, lambda: BlockLayer(config, SegmentAttention(config)))
+        self.segment = config.segment
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.shape[1] <= self.segment:
+            h = self.dropout(x)
+            for layer in self.layers:
+                h = layer(h, mask)
+            return self.final_norm(h)
+        return self.by_segment(x, mask)
+
+    def by_segment(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """As `forward`, a segment after the other."""
+        caches = [SegmentCache(layer.attention.tables(x)) for layer in self.layers]  # type: ignore[operator, union-attr]
+        states: Tensor | None = None
+        for start in range(0, x.shape[1], self.segment):
+            here = slice(start, start + self.segment)
+            h = self.dropout(x[:, here])
+            for layer, cache in zip(self.layers, caches, strict=True):
+                h = layer(h, None if mask is None else mask[:, here], cache)
+            if states is None:
+                states = h.new_empty(x.shape)
+            states[:, here] = self.final_norm(h)
+        assert states is not None
+        return states

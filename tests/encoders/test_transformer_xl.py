@@ -1,0 +1,255 @@
+"""Transformer-XL is its equations, segment by segment, in both of its forms, with and without RSA."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+from allocations import Allocations
+from torch import Tensor
+
+from recurcli.encoders import build_encoder
+from recurcli.encoders.transformer_xl import SegmentAttention, TransformerXL
+from recurcli.errors import UsageError
+from recurcli.layers.positions import sinusoids
+from recurcli.ops.recurrence import recurrence_matrix_loop
+from recurcli.ops.relative import relative_attention_weights_loop
+
+SIZE, HEADS, K, LENGTH = 12, 3, 4, 14
+RSA = {"rsa": True, "rem_heads": [1, 0, 0, 0, 1, 1], "dilations": [2]}
+FORM = pytest.mark.parametrize("more", [{}, RSA], ids=["softmax", "rsa"])
+
+
+def encoder_of(**more: Any) -> TransformerXL:
+    torch.manual_seed(0)
+    keys = {"num_heads": HEADS, "num_layers": 2, "segment": 5, "memory": 5, "feed_forward_size": 8}
+    config = {"name": "transformer-xl", "hidden_size": SIZE, **keys, **more}
+    encoder = cast(TransformerXL, build_encoder(config).double().eval())
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return encoder
+
+
+def text(*shape: int) -> Tensor:
+    return torch.randn(*shape, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def recurrence(layer: SegmentAttention, length: int, head: int) -> Tensor:
+    kind, dilation, place = layer.heads[head]
+    scalars = {"regular": layer.eta.tanh() if layer.eta is not None else None}.get(kind, layer.nu.sigmoid())  # type: ignore[union-attr]
+    angle = 0.0 if kind == "regular" else layer.theta[place].item()  # type: ignore[index]
+    rate = scalars[place].item()  # type: ignore[index]
+    return recurrence_matrix_loop(kind, length, rate=rate, angle=angle, dilation=dilation, causal=layer.causal)
+
+
+def attention_loop(layer: SegmentAttention, x: Tensor, memory: Tensor) -> Tensor:
+    """Section 3.3 for one segment x (S, D) and its memory (M, D), a head and a score at a time."""
+    context = torch.cat([memory, x])
+    matrices, biases = layer.query_key_value.weight.chunk(3), layer.query_key_value.bias.chunk(3)
+    query, key, value = ((x if n == 0 else context) @ matrices[n].T + biases[n] for n in range(3))
+    positions = torch.arange(-len(x), len(context), dtype=x.dtype)
+    lags = dict(zip(positions.int().tolist(), sinusoids(positions, SIZE) @ layer.position.weight.T, strict=True))
+    mixed = []
+    for head in range(HEADS):
+        one = slice(head * K, (head + 1) * K)
+        of_head = {lag: r[one] for lag, r in lags.items()}
+        parts = query[:, one], key[:, one], of_head, layer.u[one], layer.v[one]
+        weights = relative_attention_weights_loop(*parts, causal=layer.causal)
+        if layer.rsa and head < len(layer.heads):
+            gate = layer.mu.sigmoid()
+            weights = (1 - gate) * weights + gate * recurrence(layer, len(context), head)[len(memory) :]
+        mixed.append(weights @ value[:, one])
+    return layer.output(torch.cat(mixed, dim=-1))
+
+
+def loop(encoder: TransformerXL, x: Tensor, segment: int, memory: int) -> Tensor:
+    """Section 3.2 for one text (T, D): segments in order, the memory concatenated and without gradient."""
+    past = [x[:0] for _ in encoder.layers]
+    outputs = []
+    for start in range(0, len(x), segment):
+        h = x[start : start + segment]
+        for n, layer in enumerate(encoder.layers):
+            given = layer.attention_norm(h) if layer.pre_norm else h  # type: ignore[operator]
+            attended = h + attention_loop(cast(SegmentAttention, layer.attention), given, past[n])
+            past[n] = torch.cat([past[n], given.detach()])[max(0, len(past[n]) + len(h) - memory) :]
+            if layer.pre_norm:
+                h = attended + layer.feed_forward(layer.feed_forward_norm(attended))  # type: ignore[operator]
+            else:
+                h = layer.attention_norm(attended)  # type: ignore[operator]
+                h = layer.feed_forward_norm(h + layer.feed_forward(h))  # type: ignore[operator]
+        outputs.append(encoder.final_norm(h))
+    return torch.cat(outputs)
+
+
+def both_forms(encoder: TransformerXL, x: Tensor, mask: Tensor | None = None) -> list[Tensor]:
+    """All segments at once, as in training, and one after the other, as in inference."""
+    with torch.no_grad():
+        return [encoder(x, mask), torch.enable_grad()(encoder)(x, mask).detach()]
+
+
+@pytest.mark.parametrize(
+    ("segment", "memory", "more"),
+    [
+        (5, 5, {}),
+        (5, 5, {"causal": True}),
+        (5, 5, RSA),
+        (5, 7, {**RSA, "causal": True}),
+        (4, 2, {}),
+        (3, 8, {"norm": "pre"}),
+        (5, 0, {}),
+        (1, 3, RSA),
+    ],
+    ids=str,
+)
+def test_states_and_gradients_are_those_of_the_loop_over_segments(
+    segment: int, memory: int, more: dict[str, Any]
+) -> None:
+    encoder = encoder_of(segment=segment, memory=memory, **more)
+    x = text(LENGTH).requires_grad_()
+    expected = loop(encoder, x, segment, memory)
+    found = encoder(x[None])[0]
+    torch.testing.assert_close(found, expected)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(x[None])[0], expected)
+    recurrent = ("eta", "nu", "theta")  # the loop has numbers in their place
+    variables = [x, *(p for name, p in encoder.named_parameters() if name.rpartition(".")[2] not in recurrent)]
+    slopes = torch.randn(expected.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(2))
+    wanted = torch.autograd.grad(expected, variables, slopes)
+    for one, other in zip(torch.autograd.grad(found, variables, slopes), wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@FORM
+def test_one_segment_without_memory_is_the_transformer_with_relative_positions(more: dict[str, Any]) -> None:
+    x = text(2, LENGTH)
+    encoder = encoder_of(segment=LENGTH, memory=0, **more)
+    plain = torch.stack([loop(encoder, row, LENGTH, 0) for row in x])
+    for longer in (LENGTH, LENGTH + 1, 500):
+        for memory in (0, 3, 600):
+            other = encoder_of(segment=longer, memory=memory, **more)
+            for states in both_forms(other, x):
+                torch.testing.assert_close(states, plain)
+
+
+@FORM
+@pytest.mark.parametrize("causal", [False, True])
+def test_rows_of_several_segments_are_the_same_alone_and_whatever_the_padding_is(
+    causal: bool, more: dict[str, Any]
+) -> None:
+    encoder = encoder_of(causal=causal, **more)
+    lengths = [13, 11, 10, 6, 5, 1, 0]
+    mask = torch.arange(23) < torch.tensor(lengths)[:, None]
+    x = text(len(lengths), 23)
+    first, *others = [
+        states
+        for filler in (1e4, -3.0)
+        for states in both_forms(encoder, x.masked_fill(~mask[..., None], filler), mask)
+    ]
+    assert torch.isfinite(first).all()
+    for other in others:
+        torch.testing.assert_close(other[mask], first[mask])
+    for row, length in enumerate(lengths[:-1]):
+        for alone in both_forms(encoder, x[row : row + 1, :length]):
+            torch.testing.assert_close(alone[0], first[row, :length])
+
+
+@FORM
+def test_no_causal_position_sees_its_future(more: dict[str, Any]) -> None:
+    encoder = encoder_of(causal=True, **more)
+    x = text(1, LENGTH)
+    before = both_forms(encoder, x)
+    for t in range(LENGTH):
+        changed = x.clone()
+        changed[:, t] += text(1)
+        for one, other in zip(both_forms(encoder, changed), before, strict=True):
+            assert torch.equal(one[:, :t], other[:, :t])
+            assert not torch.equal(one[:, t], other[:, t])
+
+
+@FORM
+def test_states_reach_back_a_memory_for_each_layer_and_gradients_stay_in_the_segment(more: dict[str, Any]) -> None:
+    encoder = encoder_of(segment=3, memory=2, **more)
+    x = text(1, LENGTH).requires_grad_()
+    (slope,) = torch.autograd.grad(encoder(x)[0, 9:12].square().sum(), x)
+    assert (slope[0].abs().sum(dim=-1) > 0).tolist() == [9 <= t < 12 for t in range(LENGTH)]
+    sees = []
+    for t in range(LENGTH):
+        changed = x.detach().clone()
+        changed[0, t] += text(1)[0]
+        sees.append(not torch.equal(both_forms(encoder, changed)[0][0, 11], both_forms(encoder, x.detach())[0][0, 11]))
+    # Layer 2 reads positions 7 and 8; in layer 1 the segment of those, 6 to 8, read 4 and 5.
+    assert sees == [4 <= t < 12 for t in range(LENGTH)]
+
+
+@FORM
+def test_inference_holds_no_more_for_more_segments(more: dict[str, Any]) -> None:
+    encoder = encoder_of(**more)
+
+    def held(segments: int) -> int:
+        x, mask = text(2, 5 * segments), torch.ones(2, 5 * segments, dtype=torch.bool)
+        mask[1, 1:] = False
+        with torch.no_grad(), Allocations() as allocations:
+            states = encoder(x, mask)
+        return allocations.peak_bytes - states.nbytes
+
+    assert held(4) == held(40)
+    assert held(4) > 2 * 5 * 10 * HEADS * 8, "the weights of a segment at least"
+
+
+@FORM
+def test_inference_in_bf16_is_close_to_fp32(more: dict[str, Any]) -> None:
+    encoder, x = encoder_of(**more).float(), text(2, LENGTH).float()
+    mask = torch.arange(LENGTH) < torch.tensor([LENGTH, 7])[:, None]
+    with torch.inference_mode():
+        exact = encoder(x, mask)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            fast = encoder(x, mask).float()
+    assert (fast - exact)[mask].norm() < 0.05 * exact[mask].norm()
+
+
+@FORM
+def test_a_text_twice_as_long_makes_twice_the_elements(more: dict[str, Any]) -> None:
+    encoder = encoder_of(**more)
+    made = []
+    for length in (200, 400):
+        with Allocations() as allocations:
+            encoder(text(1, length)).sum().backward()
+        made.append(sum(shape.numel() for shape, _ in allocations.made))
+    assert made[1] < 2.1 * made[0]
+
+
+def test_stats_are_the_weights_on_memory_and_segment_and_with_rsa_its_numbers() -> None:
+    x = text(2, LENGTH)
+    plain, gated = (encoder_of(**keys).layers[0].stats(x, None) for keys in ({}, RSA))  # type: ignore[operator]
+    assert plain.keys() == {"attention"}
+    assert gated.keys() == {"attention", "gate", "rates", "angles"}
+    assert plain["attention"].shape == (2, HEADS, LENGTH, 10)
+    torch.testing.assert_close(plain["attention"].sum(dim=-1), torch.ones(2, HEADS, LENGTH, dtype=x.dtype))
+    assert (plain["attention"][:, :, :5, :5] == 0).all(), "the first segment has no memory"
+
+
+def test_adds_a_matrix_two_vectors_and_with_rsa_what_rsa_adds() -> None:
+    def size(name: str, **keys: bool) -> int:
+        encoder = build_encoder({"name": name, "hidden_size": 16, "num_layers": 1, **keys})
+        return sum(parameter.numel() for parameter in encoder.parameters())
+
+    assert size("transformer-xl") - size("transformer") == 16 * 16 + 2 * 16
+    assert size("transformer-xl", rsa=True) - size("transformer-xl") == size("rsa") - size("transformer") > 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"segment": 0}, "segment must be at least 1, not 0"),
+        ({"memory": -1}, "memory must be at least 0, not -1"),
+        ({"rem_heads": [3, 0, 0, 0, 0, 0]}, "rem_heads must be null without rsa, not [3, 0, 0, 0, 0, 0]"),
+        ({"dilations": [2]}, "dilations must be null without rsa, not [2]"),
+        ({"gate_init": 1.0}, "gate_init must be 0 without rsa, not 1.0"),
+        ({"rsa": True, "rem_heads": [9, 0, 0, 0, 0, 0]}, "rem_heads must sum to 1 to 8"),
+        ({"attention_dropout": 1.0}, "attention_dropout must be at least 0 and below 1"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        build_encoder({"name": "transformer-xl", "hidden_size": 16, "num_layers": 1, **keys})
+    assert message in str(refusal.value).replace(": ", " ", 1)
