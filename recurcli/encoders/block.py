@@ -51,7 +51,8 @@ class BlockLayer(nn.Module):
 class BlockEncoder(Encoder):
     """Sinusoidal positions, then L layers.
 
-    TokenEmbedding scales the embeddings, because `adds_positions` is True (Vaswani et al., section 3.4).
+    TokenEmbedding scales the embeddings, because `adds_positions` is True (Vaswani et al., section 3.4). If the Config has a
+    key `max_length`, `forward` raises ValueError for a longer input.
     """
 
     adds_positions = True
@@ -62,8 +63,11 @@ class BlockEncoder(Encoder):
         self.layers = nn.ModuleList(layer() for _ in range(config.num_layers))
         pre_norm = isinstance(config, NormConfig) and config.norm == "pre"
         self.final_norm = nn.LayerNorm(config.hidden_size) if pre_norm else nn.Identity()
+        self.max_length: int | None = getattr(config, "max_length", None)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.max_length is not None and x.shape[1] > self.max_length:
+            raise ValueError(f"the input has {x.shape[1]} positions, and the encoder's max_length is {self.max_length}")
         h = self.dropout(x + sinusoidal_positions(x))
         for layer in self.layers:
             h = layer(h, mask)

@@ -26,8 +26,8 @@ from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.orthogonal import orthogonal_matrices
-from recurcli.ops.autocast import without_autocast
 from recurcli.ops.orthogonal import orthogonal
+from recurcli.ops.precision import without_autocast
 
 CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
 

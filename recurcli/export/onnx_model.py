@@ -49,7 +49,7 @@ def onnx_model(model: Classifier) -> tuple[bytes, float]:
     name = escaped(model.config.encoder["name"])
     with _silence():
         try:
-            content = trace(logits, batches[0])
+            content = trace(logits, batches[0], max_length=getattr(model.encoder, "max_length", None))
         except Exception as error:  # torch raises errors of many kinds
             raise ModelError(f"the encoder {name} cannot be exported to ONNX: {escaped(error, limit=300)}") from error
         difference = _largest_difference(content, batches, expected)
@@ -64,9 +64,10 @@ def onnx_model(model: Classifier) -> tuple[bytes, float]:
 def check_batches(model: Classifier) -> Iterator[Tensor]:
     """Yield random ids (B, T): 3 x 17, 1 x 1, 8 x max_length, padded rows of 0 to 40 tokens, and a row of padding alone.
 
-    Longer rows have a separator. Rows of more than 1,024 tokens are fewer (MOST_CELLS).
+    No row is longer than max_length. Longer rows have a separator. Rows of more than 1,024 tokens are fewer (MOST_CELLS).
     """
     config, draw = model.config, torch.Generator().manual_seed(0)
+    most = config.max_length
 
     def rows(count: int, length: int) -> Tensor:
         ids = torch.randint(config.vocab_size - 1, (count, length), generator=draw)
@@ -75,17 +76,20 @@ def check_batches(model: Classifier) -> Iterator[Tensor]:
             ids[:, length // 3] = config.separator_id
         return ids
 
-    yield rows(3, 17)
+    yield rows(3, min(17, most))
     yield rows(1, 1)
-    yield rows(max(1, min(8, MOST_CELLS // config.max_length**2)), config.max_length)
+    yield rows(max(1, min(8, MOST_CELLS // most**2)), most)
     lengths = torch.arange(0, 48, 8)[:, None]
-    yield rows(len(lengths), 40).masked_fill(torch.arange(40) >= lengths, config.pad_id)
-    yield torch.full((1, 8), config.pad_id)
+    yield rows(len(lengths), min(40, most)).masked_fill(torch.arange(min(40, most)) >= lengths, config.pad_id)
+    yield torch.full((1, min(8, most)), config.pad_id)
 
 
-def trace(logits: nn.Module, example: Tensor) -> bytes:
-    """Return the ONNX file of a module that maps `example` (B, T), or ids of any other size, to logits (B, C)."""
-    shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+def trace(logits: nn.Module, example: Tensor, max_length: int | None = None) -> bytes:
+    """Return the ONNX file of a module that maps `example` (B, T), or ids of any other size, to logits (B, C).
+
+    `max_length` is the largest T; None: no limit.
+    """
+    shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=max_length)}
     program = torch.export.export(logits, (example,), dynamic_shapes=(shape,), strict=False)
     exported = torch.onnx.export(
         program, dynamo=True, input_names=["input_ids"], output_names=["logits"], verbose=False

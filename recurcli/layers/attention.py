@@ -3,21 +3,21 @@
 Shapes: B batch, T positions, D hidden size, H heads, K head size. `mask` (B, T) is bool, True at real tokens.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.layers.dropout import dropout
-from recurcli.ops.softmax import attention_weights, blockwise_attention
+from recurcli.ops.softmax import attention_weights, blockwise_attention, real_or_all
 
 
 def key_mask(mask: Tensor | None) -> Tensor | None:
     """`mask` (B, T) as SDPA's `attn_mask` (B, 1, 1, T); a row with no real token keeps all, to stay finite."""
     if mask is None:
         return None
-    return (mask | ~mask.any(dim=-1, keepdim=True))[:, None, None, :]
+    return real_or_all(mask)[:, None, None, :]
 
 
 def trains_short_texts(query: Tensor) -> bool:
@@ -65,16 +65,15 @@ def softmax_attention(
 class SelfAttention(nn.Module):
     """Projections to queries, keys and values and from the mixed values, with biases; a subclass says how it mixes.
 
-    (B, T, D) -> (B, T, D); H x K may differ from D.
+    (B, T, D) -> (B, T, D); H x K may differ from D. With two `projections` the keys are the queries; with one all three are
+    the same.
     """
 
-    num_projections: ClassVar[int] = 3
-    """How many projections of x to H x K `query_key_value` has. A subclass with another number has its own `project`."""
-
-    def __init__(self, hidden_size: int, num_heads: int, head_size: int) -> None:
+    def __init__(self, hidden_size: int, num_heads: int, head_size: int, *, projections: int = 3) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.query_key_value = nn.Linear(hidden_size, self.num_projections * num_heads * head_size)
+        self.projections = projections
+        self.query_key_value = nn.Linear(hidden_size, projections * num_heads * head_size)
         self.output = nn.Linear(num_heads * head_size, hidden_size)
         nn.init.xavier_uniform_(self.query_key_value.weight)
         nn.init.zeros_(self.query_key_value.bias)
@@ -86,7 +85,8 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (B, H, T, K) of x (B, T, D)."""
-        query, key, value = self.query_key_value(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+        parts = self.query_key_value(x).unflatten(-1, (self.projections, self.num_heads, -1)).unbind(2)
+        query, key, value = parts[0], parts[max(0, self.projections - 2)], parts[-1]
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

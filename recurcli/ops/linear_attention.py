@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from recurcli.ops.autocast import without_autocast
+from recurcli.ops.precision import without_autocast
 
 EPSILON = 1e-6
 BLOCK = 64

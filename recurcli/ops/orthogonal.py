@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from recurcli.ops.autocast import without_autocast
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 OrthogonalMap = Literal["cayley", "householder"]
 BLOCK = 32  # up to this size LAPACK's inverse is as fast as products of its halves
@@ -28,7 +28,7 @@ def orthogonal(raw: Tensor, kind: OrthogonalMap = "cayley", *, gradient_dtype: t
     backward pass of cayley take `gradient_dtype`, so that mixed precision covers them; None: the dtype of the map.
     """
     with without_autocast(raw):
-        wide = _at_least_float32(raw)
+        wide = at_least_float32(raw)
         made = _householder(wide) if kind == "householder" else _cayley(wide, gradient_dtype or wide.dtype)
     return made.to(raw.dtype)
 
@@ -46,12 +46,8 @@ def orthonormal(raw: Tensor) -> Tensor:
         least = torch.finfo(products.dtype).eps * products.trace()  # a column that depends on others leaves no hole
         factor = torch.linalg.cholesky_ex(products + least * _identity(products)).L
         inverse = torch.linalg.solve_triangular(factor, _identity(products), upper=False).mT  # R^-1
-        made = _at_least_float32(raw) @ inverse.to(_at_least_float32(raw).dtype)
+        made = at_least_float32(raw) @ inverse.to(at_least_float32(raw).dtype)
     return made.to(raw.dtype)
-
-
-def _at_least_float32(raw: Tensor) -> Tensor:
-    return raw.to(torch.promote_types(raw.dtype, torch.float32))
 
 
 def _cayley(raw: Tensor, gradient_dtype: torch.dtype) -> Tensor:

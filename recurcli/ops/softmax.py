@@ -12,20 +12,27 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recurcli.ops.autocast import without_autocast
+from recurcli.ops.precision import without_autocast
 
 LEAST_QUERIES, MOST_QUERIES, MOST_WEIGHTS = 64, 256, 2**23
 """Queries of a block: MOST_QUERIES, or as few as MOST_WEIGHTS allows, but not below LEAST_QUERIES. Measured on a CPU with 2 MB
 of L2 cache."""
 
 
+def real_or_all(mask: Tensor) -> Tensor:
+    """Return `mask` (B, T), with all tokens of a row without a real one, so that its attention stays finite."""
+    return mask | ~mask.any(dim=-1, keepdim=True)
+
+
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
-    """G = softmax over i of query_n · key_i / sqrt(D): (B, …, T, D) x 2 -> (B, …, T, T); padded keys weigh exactly 0.
+    """G = softmax over i of query_n · key_i / sqrt(D): (B, …, N, D), (B, …, T, D) -> (B, …, N, T); padded keys weigh exactly 0.
 
     Causal: i <= n only. A row with no real token spreads its weights over the padding: finite, and of no use.
     """
     queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
-    excluded = None if mask is None else ~mask[:, None].repeat_interleave(len(keys) // len(mask), dim=0)  # (…, 1, T)
+    excluded = None
+    if mask is not None:
+        excluded = ~mask[:, None].repeat_interleave(keys.shape[0] // mask.shape[0], dim=0)  # (…, 1, T)
     if causal:
         future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(1)
         excluded = future if excluded is None else excluded | future

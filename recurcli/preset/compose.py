@@ -16,7 +16,7 @@ from recurcli.encoders import ENCODERS, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.layers import Layer, Origin, merge
 from recurcli.preset.names import preset_folder, preset_meant, preset_names
-from recurcli.preset.schema import Preset, preset_keys
+from recurcli.preset.schema import Preset, preset_keys, require_encoder_length
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, nearest_key, parse_config
 
@@ -81,6 +81,8 @@ def compose(
         preset = parse_config(Preset, merged, known)
     except InvalidConfig as fault:
         raise _located(fault, origins) from None
+    if preset.data.max_length != "auto":  # else the training checks it, when it knows the lengths of the rows
+        require_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
     return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
 

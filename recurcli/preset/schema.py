@@ -7,6 +7,7 @@ from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.encoders import ENCODERS
+from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.linear.config import PriorConfig
 from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
@@ -48,6 +49,16 @@ class Preset:
     def to_dict(self) -> dict[str, Any]:
         """Return all keys and values, as in preset.yaml."""
         return dataclasses.asdict(self)
+
+
+def require_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
+    """Raise UsageError if the key `max_length` of `encoder`, where it has one, is below `max_length` of the data."""
+    most = encoder.get("max_length")
+    if isinstance(most, int) and most < max_length:
+        raise UsageError(
+            f"encoder.max_length {most} is below data.max_length {max_length}: {escaped(encoder['name'])} cannot read longer "
+            f"rows; set encoder.max_length to {max_length} or more, or data.max_length to {most} or less",
+        )
 
 
 def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

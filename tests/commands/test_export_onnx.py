@@ -116,7 +116,7 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exports in the test take the graph of `exported`, which is of the same run."""
     content = (exported / "model.onnx").read_bytes()
-    monkeypatch.setattr(onnx_model, "trace", lambda logits, example: content)
+    monkeypatch.setattr(onnx_model, "trace", lambda logits, example, max_length: content)
 
 
 @pytest.mark.slow
@@ -308,6 +308,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("rsa", {"causal": True}),
     ("linear-transformer", {"causal": True}),
     ("transject", {"orthogonal_map": "householder"}),
+    ("synthesizer", {"kind": "random"}),
+    ("synthesizer", {"kind": "factorised"}),
+    ("nystromformer", {"num_landmarks": 8, "convolution_size": 3}),
+    ("skyformer", {"num_landmarks": 8}),
+    ("linformer", {"max_length": 70}),
 ]
 
 

@@ -1,6 +1,7 @@
 """`recur finetune` and `recur pretrain` from the command line: what they write, and what bad input does."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -377,3 +378,14 @@ def test_a_score_below_a_floor_is_told(recur: Recur, tiny_tnews: Path, tmp_path:
     result = json.loads(out)
     assert result["dev"]["accuracy"] < result["floors"]["linear"]
     assert f"the accuracy, {result['dev']['accuracy']:.4f}, is below the floor" in err
+
+
+@pytest.mark.parametrize("command", ["pretrain", "finetune"])
+def test_rows_longer_than_the_encoder_reads_end_the_command_before_the_training(
+    command: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    settings = ["--set", "data.max_length=auto", "--set", "encoder.max_length=3"]
+    line = ["--preset", "linformer-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", "--quiet", *settings]
+    code, _, err = recur(command, *line)
+    assert code == 2
+    assert re.search(r"encoder\.max_length 3 is below data\.max_length \d+: linformer cannot", err), err

@@ -102,7 +102,18 @@ def test_causal_attention_has_the_entropy_of_the_past_alone(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["starsaber", "gated-starsaber", "transformer", "rezero", "rsa", "linear-transformer", "orthogonal-transformer"],
+    [
+        *(
+            "starsaber",
+            "gated-starsaber",
+            "transformer",
+            "rezero",
+            "rsa",
+            "linear-transformer",
+            "orthogonal-transformer",
+        ),
+        *("performer", "nystromformer", "synthesizer", "skyformer"),
+    ],
 )
 def test_every_attention_has_an_entropy_between_zero_and_the_log_of_the_length(name: str) -> None:
     for layer in diagnose(model(name), IDS, MASK).layers:

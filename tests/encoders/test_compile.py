@@ -24,7 +24,17 @@ LENGTHS = (5, 30, 130, 9, 5)
         "starsaber",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("rsa", "transject", "orthogonal-transformer", "truncated-rnn")
+            for name in (
+                "rsa",
+                "transject",
+                "orthogonal-transformer",
+                "truncated-rnn",
+                "linformer",
+                "performer",
+                "nystromformer",
+                "synthesizer",
+                "skyformer",
+            )
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_real_token_matters(name: str) -> None:
     encoder = moved(name)
     x, mask = batch([5, 5])
     changed = x.clone()
-    changed[:, 2, 0] += 1  # a LayerNorm does not see the same sum in all places
+    changed[:, 2, ::2] += 1  # not all coordinates: LayerNorm takes their mean away
     assert (encoder(changed, mask)[:, 2] - encoder(x, mask)[:, 2]).abs().max() > 1e-3
 
 

@@ -182,7 +182,7 @@ def test_the_name_of_a_key_in_other_libraries_is_understood(key: str, suggested:
         ("num_layers", "'encoder.num_layers'"),
         ("finetuning.num_layers", "'encoder.num_layers'"),
         ("encoder.patience", "'finetuning.patience'"),
-        ("max_lenght", "'data.max_length'"),
+        ("max_lenght", "'data.max_length' or 'encoder.max_length'"),
         ("data.maxlength", "'max_length'"),
     ],
 )
@@ -284,3 +284,16 @@ def test_the_option_is_the_origin_of_what_it_replaced(tmp_path: Path) -> None:
     first = write(tmp_path / "x.yaml", "extends: starsaber-custom\ndata:\n  files: {train: /a, dev: /b}\n")
     origins = {key: (value, origin) for key, value, origin in compose(first, data="/e").rows()}
     assert origins["data.files"] == (None, "--data")
+
+
+@pytest.mark.parametrize("encoder", ["linformer", "synthesizer"])
+def test_an_encoder_that_cannot_read_rows_of_max_length_is_refused(encoder: str) -> None:
+    way_out = "set encoder.max_length to 600 or more, or data.max_length to 512 or less"
+    with pytest.raises(
+        UsageError, match=f"^encoder.max_length 512 is below data.max_length 600: {encoder} .*{way_out}"
+    ):
+        compose(f"{encoder}-tnews", settings=["data.max_length=600"])
+    with pytest.raises(UsageError, match=r"^encoder.max_length 63 is below data.max_length 64"):
+        compose(f"{encoder}-tnews", settings=["encoder.max_length=63"])
+    assert compose(f"{encoder}-tnews", settings=["encoder.max_length=64"]).preset.encoder["max_length"] == 64
+    assert compose(f"{encoder}-custom").preset.data.max_length == "auto"

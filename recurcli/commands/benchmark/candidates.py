@@ -90,6 +90,11 @@ def _candidate(
         config["hidden_size"],
         config.get("num_layers"),
         parameters_of(resolved),
-        lambda length: build_encoder(config),
+        lambda length: build_encoder(_with_length(config, length)),
         "attention_dropout" in keys,
     )
+
+
+def _with_length(config: dict[str, Any], length: int) -> dict[str, Any]:
+    """Return `config` for texts of `length` tokens: an encoder with a `max_length` has at least this one."""
+    return {**config, "max_length": max(config["max_length"], length)} if "max_length" in config else config

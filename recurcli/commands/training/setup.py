@@ -18,6 +18,7 @@ from recurcli.model.config import ModelConfig
 from recurcli.model.device import choose_precision
 from recurcli.model.models import Classifier, MaskedTokenModel
 from recurcli.preset import Preset
+from recurcli.preset.schema import require_encoder_length
 from recurcli.runs.run_directory import RunStatus
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, choose_max_length, settled_tokenizer
@@ -98,7 +99,8 @@ def settle_tokens(
     """Return the tokenizer and the largest length in tokens; yields a note on what each `auto` became.
 
     `rows` returns the training rows. A given `tokenizer` is used as it is. Else `build` makes one, or one is trained on the
-    rows if `build` is None. The length is chosen for the rows `measured`, or for all rows if it is None.
+    rows if `build` is None. The length is chosen for the rows `measured`, or for all rows if it is None. Raises UsageError if
+    the encoder cannot read rows of that length.
     """
 
     def texts() -> Iterator[str]:
@@ -113,6 +115,7 @@ def settle_tokens(
     if max_length == "auto":
         max_length = choose_max_length(tokenizer.lengths(_sample(rows() if measured is None else measured)))
         yield Note(f"data.max_length auto: {max_length} tokens")
+        require_encoder_length(preset.encoder, max_length)
     return tokenizer, max_length
 
 

@@ -12,6 +12,13 @@ from recurcli.encoders.config.attention import (
     RSAConfig,
     TransformerConfig,
 )
+from recurcli.encoders.config.low_rank import (
+    LinformerConfig,
+    NystromformerConfig,
+    PerformerConfig,
+    SkyformerConfig,
+    SynthesizerConfig,
+)
 from recurcli.encoders.config.recurrent import BiLSTMConfig, TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
 from recurcli.encoders.config.sparse import BigBirdConfig, InformerConfig, ReformerConfig
 from recurcli.encoders.config.starsaber import Gate, GatedStarSaberConfig, StarSaberConfig
@@ -25,13 +32,18 @@ __all__ = [
     "GatedStarSaberConfig",
     "InformerConfig",
     "LinearTransformerConfig",
+    "LinformerConfig",
     "NormConfig",
+    "NystromformerConfig",
     "OrthogonalTransformerConfig",
+    "PerformerConfig",
     "RSAConfig",
     "RandomTransJectConfig",
     "ReZeroConfig",
     "ReformerConfig",
+    "SkyformerConfig",
     "StarSaberConfig",
+    "SynthesizerConfig",
     "TransJectConfig",
     "TransformerConfig",
     "TruncatedConfig",

@@ -29,12 +29,11 @@ class LSHAttention(SelfAttention):
     they need no hash. A query that lies between two buckets can change its bucket with the rounding of its projection.
     """
 
-    num_projections = 2
     rotations: Tensor
     """R of each head and round, for the largest number of buckets: (H, rounds, K, max_buckets / 2)."""
 
     def __init__(self, config: ReformerConfig) -> None:
-        super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
+        super().__init__(config.hidden_size, config.num_heads, config.size_of_head, projections=2)
         self.chunk_size = config.chunk_size
         self.max_buckets = config.max_buckets
         shape = config.num_heads, config.num_hashes, config.size_of_head, config.max_buckets // 2
@@ -42,8 +41,8 @@ class LSHAttention(SelfAttention):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys of length 1 and values (B, H, T, K) of x (B, T, D)."""
-        query, value = self.query_key_value(x).unflatten(-1, (2, self.num_heads, -1)).transpose(1, 3).unbind(2)
-        return query, F.normalize(query, dim=-1), value
+        query, key, value = super().project(x)
+        return query, F.normalize(key, dim=-1), value
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         if not torch.compiler.is_exporting() and query.shape[2] <= self.chunk_size:
