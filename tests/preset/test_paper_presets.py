@@ -48,6 +48,8 @@ TABLE_1: Rows = {
     "transformer-512-{}": ({"name": "transformer", **SIX, **HEADS, "norm": "post"}, TRANSJECT),
     "rezero-512-{}": ({"name": "rezero", **SIX, **HEADS}, TRANSJECT),
     "orthogonal-transformer-512-{}": ({"name": "orthogonal-transformer", **SIX, **HEADS}, TRANSJECT),
+    "linformer-512-{}": ({"name": "linformer", **SIX, **HEADS, "max_length": 512}, TRANSJECT),
+    "synthesizer-512-{}": ({"name": "synthesizer", **SIX, **HEADS, "max_length": 512}, TRANSJECT),
 }
 PAPERS = {
     **{name.format(task): row for name, row in CLUE.items() for task in ("cmnli", "tnews", "afqmc")},
@@ -63,6 +65,11 @@ TABLE_2: dict[str, dict[str, Any]] = {
     "reformer": {**ATTENTION, "chunk_size": 64, "num_hashes": 2},
     "bigbird": {**ATTENTION, "block_size": 64, "num_random_blocks": 3},
     "informer": ATTENTION,
+    "linformer": {**ATTENTION, "projected_length": 128},
+    "synthesizer": ATTENTION,
+    "nystromformer": {**ATTENTION, "num_landmarks": 128},
+    "performer": {**ATTENTION, "num_features": 128},
+    "skyformer": {**ATTENTION, "num_landmarks": 128},
 }
 
 
