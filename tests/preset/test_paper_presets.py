@@ -1,4 +1,4 @@
-"""Presets named after a paper have its values: no default of ours reaches them unnoticed, and table rows compare like with like."""
+"""Presets of the papers' tables have the papers' values, and no default of ours reaches them unnoticed."""
 
 from typing import Any
 
