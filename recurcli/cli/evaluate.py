@@ -69,13 +69,14 @@ def evaluate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Score a trained classifier on labelled rows.
+    """Score a classifier on labelled rows, or a language model.
 
-    Prints accuracy, precision, recall and F1 by class, MCC with 95 % intervals, loss, calibration, and the confusion table.
-    Computes in fp32 unless --precision says otherwise, so that no score depends on a row's neighbours. A file given with
-    --data is scored whole, and the numbers of training and dev rows among its rows are reported; with --split dev or train,
-    the file that the run was trained on is divided as in training. The columns and the encoding of --data are those of the
-    training, unless --text, --pair, --label or --encoding name others.
+    Of a classifier, prints accuracy, precision, recall and F1 by class, MCC with 95 % intervals, loss, calibration, and the
+    confusion table; of a language model (`recur pretrain` with the causal objective) the perplexity, in windows as long as in
+    training. Computes in fp32 unless --precision says otherwise, so that no score depends on a row's neighbours. A file given
+    with --data is scored whole, and the numbers of training and dev rows among its rows are reported; with --split dev or
+    train, the file that the run was trained on is divided as in training. The columns and the encoding of --data are those of
+    the training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import evaluate as command
     from recurcli.display.report.page import require_report
@@ -117,6 +118,8 @@ def evaluate(
         progress.tell_written(report, quiet=quiet)
     if json:
         tables.print_json(result)
+    elif "perplexity" in result:
+        evaluation.print_perplexity(result)
     elif result:
         evaluation.print_evaluation(result)
         if diagnose:

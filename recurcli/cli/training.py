@@ -63,7 +63,8 @@ def pretrain(
 ) -> None:
     """Train an encoder on text without labels.
 
-    The text is that of the task's train, dev and test rows, or a text file (.txt) given as --data.
+    The text is that of the task's train, dev and test rows, or a text file (.txt) given as --data. Masked tokens are predicted,
+    or with pretraining.objective causal the next token: then the model is selected by its perplexity on the dev text.
     """
     request = _request(
         "pretraining",
@@ -84,7 +85,7 @@ def pretrain(
         keep_checkpoints=keep_checkpoints,
         dry_run=dry_run,
     )
-    _show(_events(request, "pretraining"), request, json=json, quiet=quiet)
+    _show(_events(request, "pretraining"), request, "pretraining", json=json, quiet=quiet)
 
 
 @app.command(
@@ -142,7 +143,7 @@ def finetune(
         keep_checkpoints=keep_checkpoints,
         dry_run=dry_run,
     )
-    _show(_events(request, "finetuning"), request, json=json, quiet=quiet)
+    _show(_events(request, "finetuning"), request, "finetuning", json=json, quiet=quiet)
 
 
 def _request(
@@ -204,13 +205,17 @@ def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]"
     return finetune_command(request)
 
 
-def _show(events: "Iterator[Event]", request: "TrainingRequest", *, json: bool, quiet: bool) -> None:
+def _show(
+    events: "Iterator[Event]", request: "TrainingRequest", section: "Section", *, json: bool, quiet: bool
+) -> None:
     """Show the progress of a training as it runs, and print its result."""
     from recurcli.display import progress, tables
+    from recurcli.evaluation.metrics import PERPLEXITY
 
-    preset = request.resolved.preset
-    of = "" if preset.prior is None else " of the encoder"
-    result = progress.follow(events, quiet=quiet, metric=preset.finetuning.metric, of=of)
+    preset, finetunes = request.resolved.preset, section == "finetuning"
+    of = " of the encoder" if finetunes and preset.prior is not None else ""
+    metric = preset.finetuning.metric if finetunes else PERPLEXITY
+    result = progress.follow(events, quiet=quiet, metric=metric, of=of)
     if json:
         tables.print_json(result)
     elif request.dry_run:

@@ -1,4 +1,4 @@
-"""`recur eval`: the scores of a trained classifier on labelled rows."""
+"""`recur eval`: the scores of a trained classifier on labelled rows, or the perplexity of a language model on a text."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -10,6 +10,7 @@ import numpy as np
 
 from recurcli.commands.evaluation.errors_file import write_errors
 from recurcli.commands.evaluation.load import known_rows, load_rows
+from recurcli.commands.evaluation.perplexity import evaluate_language_model, is_language_model
 from recurcli.commands.trained_run import task_of
 from recurcli.data.sources import is_single
 from recurcli.distributed.group import current
@@ -57,6 +58,21 @@ def evaluate(
         raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
     if plots is not None:
         _check_plots(plots, diagnosed)
+    if is_language_model(run):
+        if diagnosed or plots is not None or errors is not None or report is not None:
+            raise UsageError(
+                f"{run}: is a language model; --diagnose, --plots, --errors and --report are for classifiers"
+            )
+        yield from evaluate_language_model(
+            run,
+            split=split,
+            data=data,
+            columns=columns or {},
+            device=device,
+            precision=precision,
+            batch_size=batch_size,
+        )
+        return
     ranks = current()
     predictor = Predictor.load(run, device=device, precision=precision, batch_size=batch_size, ranks=ranks)
     if not ranks.is_main:

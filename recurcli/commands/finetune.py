@@ -40,6 +40,8 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if status == "finished":
             yield from finished_run(request)
             return
+        if task_named(preset.task).plain_text:
+            raise UsageError(f"task {preset.task} is text without labels; `recur pretrain` trains on it")
         init = None if request.init is None else read_init(request.init, preset)
         task, splits = _load_splits(request)
         train = splits["train"]
@@ -102,6 +104,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
                 data=data,
                 stop=stop,
                 dev=dev,
+                linear=linear,
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
             )
         )

@@ -1,11 +1,15 @@
-"""`recur pretrain`: train an encoder by masked-token prediction on text without labels."""
+"""`recur pretrain`: train an encoder on text without labels, by predicting masked tokens or the next token."""
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from recurcli.cache import cache_folder
+from recurcli.commands.training.dev_perplexity import DevPerplexity
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import (
@@ -15,20 +19,24 @@ from recurcli.commands.training.setup import (
     encode_splits,
     note_on_cuts,
     settle_tokens,
+    windows_of_splits,
 )
 from recurcli.data.examples import Split, load_split
-from recurcli.data.formats.fasttext import is_fasttext
-from recurcli.data.sources import has_split, is_label_folder, is_single
+from recurcli.data.sources import find_source, has_split, is_single
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
 from recurcli.errors import counted
+from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
-from recurcli.model.models import MaskedTokenModel
+from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
+from recurcli.runs.run_directory import RunStatus
 from recurcli.tokens.batching import TokenRows
-from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens, text_files
+from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens
+from recurcli.tokens.splits import is_plain_text, load_texts
+from recurcli.tokens.stream import WINDOW
 from recurcli.tokens.tokenizer import Tokenizer, joined
-from recurcli.training.objectives import MaskedTokenObjective
+from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective
 from recurcli.training.stop import StopRequest
 
 Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
@@ -43,39 +51,69 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
         if status == "finished":
             yield from finished_run(request)
             return
-        tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
-        tokens, tokenizer, max_length, data, pairs = yield from tokenise(preset)
-        model = yield from build_model(MaskedTokenModel, preset, tokenizer, max_length, pairs=pairs)
-        objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
-        yield from run_training(
-            TrainingSetup(
-                request=request,
-                section="pretraining",
-                status=status,
-                loop=build_loop(preset, "pretraining", model, objective, device),
-                tokenizer=tokenizer,
-                data=data,
-                stop=StopRequest(current()),
-            )
-        )
+        train = _train_causal if preset.pretraining.objective == "causal" else _train_masked
+        yield from run_training((yield from train(request, status, device)))
+
+
+def _train_masked(
+    request: TrainingRequest, status: RunStatus, device: torch.device
+) -> Generator[Note, None, TrainingSetup]:
+    """Return the setup of a training on masked tokens."""
+    preset = request.resolved.preset
+    tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
+    tokens, tokenizer, max_length, data, pairs = yield from tokenise(preset)
+    model = yield from build_model(LanguageModel, preset, tokenizer, max_length, pairs=pairs)
+    objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
+    return TrainingSetup(
+        request=request,
+        section="pretraining",
+        status=status,
+        loop=build_loop(preset, "pretraining", model, objective, device),
+        tokenizer=tokenizer,
+        data=data,
+        stop=StopRequest(current()),
+    )
+
+
+def _train_causal(
+    request: TrainingRequest, status: RunStatus, device: torch.device
+) -> Generator[Note, None, TrainingSetup]:
+    """Return the setup of a training on next tokens, with the evaluation on the dev text."""
+    preset = request.resolved.preset
+    task = task_named(preset.task)
+    splits = {split: load_texts(task, split, preset.data, divided=True) for split in ("train", "dev")}
+    if preset.data.max_length == "auto":
+        yield Note(f"data.max_length auto: windows of {WINDOW} tokens")
+        preset = replace(preset, data=replace(preset.data, max_length=WINDOW))
+    tokenizer, length = yield from settle_tokens(preset, lambda: splits["train"].texts)
+    windows, data = yield from windows_of_splits(splits, tokenizer, length)
+    model = yield from build_model(LanguageModel, preset, tokenizer, length, pairs=False)
+    stop, config = StopRequest(current()), preset.pretraining
+    micro_batch = -(-config.batch_size // config.gradient_accumulation_steps)
+    inference = InferenceConfig(device, "fp32", batch_size=micro_batch, ranks=current())
+    dev = DevPerplexity(model, windows["dev"], inference, stop)
+    objective = NextTokenObjective(windows["train"], tokenizer)
+    return TrainingSetup(
+        request=request,
+        section="pretraining",
+        status=status,
+        loop=build_loop(preset, "pretraining", model, objective, device, dev),
+        tokenizer=tokenizer,
+        data=data,
+        stop=stop,
+        dev=dev,
+    )
 
 
 def _is_corpus(preset: Preset) -> bool:
-    """Return whether data.path is plain text.
-
-    Plain text is a text file without fastText's labels, or a folder with text files and without rows of the task.
-    """
-    if preset.data.path is None:
-        return False
-    path = Path(preset.data.path)
-    if path.is_dir() and not is_label_folder(path) and has_split(task_named(preset.task), "train", preset.data):
-        return False
-    return bool(text_files(path)) and not is_fasttext(path)
+    """Return whether the data are plain text."""
+    task = task_named(preset.task)
+    return task.plain_text or is_plain_text(task, preset.data)
 
 
 def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
-    path, skip_bad_rows = Path(str(preset.data.path)), preset.data.skip_bad_rows
+    path, skip_bad_rows = _corpus_path(preset), preset.data.skip_bad_rows
     corpus = read_corpus(path, skip_bad_rows=skip_bad_rows, encoding=preset.data.encoding)
     size = f"{counted(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
     yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
@@ -89,6 +127,12 @@ def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
     return tokens, tokenizer, max_length, {"text": {**facts, **counts}}, False
+
+
+def _corpus_path(preset: Preset) -> Path:
+    """Return the folder or file of the plain text: of a task of texts the training file."""
+    task = task_named(preset.task)
+    return find_source(task, "train", preset.data).path if task.plain_text else Path(str(preset.data.path))
 
 
 def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:

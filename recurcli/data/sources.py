@@ -12,7 +12,7 @@ from recurcli.data.formats.readers import FORMATS
 from recurcli.data.tasks import CUSTOM, PLAIN, Layout, Task
 from recurcli.errors import DataError, UsageError, did_you_mean, escaped
 
-_STEMS = {"train": ("train", "training"), "dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
+STEMS = {"train": ("train", "training"), "dev": ("dev", "valid", "validation", "val"), "test": ("test",)}
 """Stems of the names of task `custom`'s files by split."""
 _ENDINGS = [*FORMATS, *(f"{ending}.gz" for ending in FORMATS if ending != ".parquet"), ""]
 
@@ -62,7 +62,7 @@ def _names(columns: Column | tuple[Column, ...] | None) -> tuple[str, ...] | Non
 
 def splits_of(task: Task) -> tuple[str, ...]:
     """Return the splits that a task may have."""
-    return tuple(dict.fromkeys([*(split for layout in task.layouts for split in layout.files), *_STEMS]))
+    return tuple(dict.fromkeys([*(split for layout in task.layouts for split in layout.files), *STEMS]))
 
 
 def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> Source:
@@ -125,7 +125,7 @@ def is_label_folder(path: Path) -> bool:
     except OSError:
         return False
     inside = [entry for entries in folders for entry in entries if not entry.name.startswith(".")]
-    splits = {stem for stems in _STEMS.values() for stem in stems}
+    splits = {stem for stems in STEMS.values() for stem in stems}
     return (
         sum(map(bool, folders)) > 1
         and not any(entry.is_dir() for entry in inside)
@@ -153,7 +153,7 @@ def split_named(task: Task, path: Path) -> str | None:
     name = path.name.removesuffix(".gz")
     known = next((split for layout in task.layouts for split, file in layout.files.items() if file == name), None)
     stem = name.partition(".")[0].casefold()
-    return known or next((split for split, stems in _STEMS.items() if stem in stems), None)
+    return known or next((split for split, stems in STEMS.items() if stem in stems), None)
 
 
 def _layout_of(task: Task, path: Path) -> Layout:
@@ -192,7 +192,7 @@ def _candidates(task: Task, split: str, path: Path) -> Iterator[Source]:
 
 def _custom_files(folder: Path, split: str) -> Iterator[Path]:
     """Yield the files of task `custom` that exist for a split."""
-    for stem in _STEMS[split]:
+    for stem in STEMS[split]:
         for ending in _ENDINGS:
             if (file := folder / f"{stem}{ending}").exists():
                 yield file

@@ -33,7 +33,7 @@ PLAIN = Layout(files={})
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A classification task: the names of its files, columns and labels."""
+    """A classification task, or a text to pre-train on: the names of its files, columns and labels."""
 
     name: str
     labels: tuple[str, ...] = ()
@@ -42,6 +42,8 @@ class Task:
     """Sets of files in which the task is distributed, the usual one first."""
     folder: str | None = None
     """Name of its folder in a parent of task folders; None: the task's name."""
+    plain_text: bool = False
+    """Whether its files are lines of text without labels, for `recur pretrain`."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Maps a split to the official number of rows in its file, without those with `dropped_label`."""
     text: tuple[str, ...] = ()
@@ -243,6 +245,14 @@ _ROWS = (
         text=("sentence",),
         id="idx",
         hub=("stanfordnlp/sst2", "default"),
+    ),
+    Task(
+        name="ptb",  # Penn Treebank's Wall Street Journal (Marcus et al., 1993), as prepared by Mikolov et al., 2010
+        plain_text=True,
+        layouts=(Layout(files={"train": "ptb.train.txt", "dev": "ptb.valid.txt", "test": "ptb.test.txt"}),),
+        rows={"train": 42_068, "dev": 3_370, "test": 3_761},
+        label=None,
+        id=None,
     ),
     Task(name=CUSTOM, label=None, id=None),
 )

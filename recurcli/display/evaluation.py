@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from recurcli.display.tables import add_floors, cell, heading, show, table, width_to_fill
+from recurcli.display.tables import add_floors, add_perplexity, cell, heading, show, table, width_to_fill
 from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS
 
@@ -35,6 +35,14 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
         classes.add_row(cell(name), *row, f"{scores['support']:,}")
     title = heading(result["run"], result["split"], f"{result['rows']:,} rows")
     show(title, summary, classes, *_confusions(report["names"], report["confusion"], width_to_fill()))
+
+
+def print_perplexity(result: Mapping[str, Any]) -> None:
+    """Print the perplexity of a language model on a text."""
+    listed = table("", "")
+    add_perplexity(listed, {**result["metrics"], "tokens": result["tokens"]})
+    listed.add_row("not in the vocabulary", f"{result['unknown']:,} tokens")
+    show(heading(result["run"], result["split"], f"{result['rows']:,} lines", f"{result['windows']:,} windows"), listed)
 
 
 def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> tuple[Text, Table]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from recurcli.allocator import begin_collection
 from recurcli.errors import counted, escaped
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import words_of
 from recurcli.events import Finished, Note, Progress, RowsDone
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -30,10 +30,10 @@ def follow(
     """Show the notes and the progress of a command as they come; returns the result that it ends with.
 
     Without `bar` a terminal gets lines too; with `count` the last line says how many rows were done, and how fast.
-    `metric` is the name of the dev metric in METRICS; `of` says in words of what it is.
+    `metric` is the name of the dev metric; `of` says in words of what it is.
     """
     begin_collection()  # all that is imported at start is here
-    progress = _Progress(quiet=quiet, bar=bar, metric=METRICS[metric].words + of)
+    progress = _Progress(quiet=quiet, bar=bar, metric=words_of(metric) + of)
     result: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         if isinstance(events, Generator):

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recurcli.errors import StorageError, counted, escaped
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import METRICS, PERPLEXITY, words_of
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
@@ -218,7 +218,9 @@ def _wanted(result: Mapping[str, Any]) -> str:
 def print_training(result: Mapping[str, Any], output: Any) -> None:
     """Print the result of a training."""
     listed = table("", "")
-    if "dev" in result:
+    if result.get("metric") == PERPLEXITY:
+        add_perplexity(listed, result["dev"], of="dev ")
+    elif "dev" in result:
         for name, metric in METRICS.items():
             listed.add_row(f"dev {metric.words}", f"{result['dev'][name]:.4f}")
         add_floors(listed, result)
@@ -231,15 +233,22 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
         listed.add_row("encoder parameters", cell(f"{matched['parameters']:,}{_wanted(result)}"))
     steps = f"{result['steps']:,}"
     if "metric" in result:
-        steps += f" (best dev {METRICS[result['metric']].words} at step {result['best_step']:,})"
+        steps += f" (best dev {words_of(result['metric'])} at step {result['best_step']:,})"
     listed.add_row("steps", steps)
     if stopped := result.get("early_stopping"):
-        words, count = METRICS[stopped["metric"]].words, stopped["evaluations"]
-        reason = f"dev {words} did not rise in {counted(count, 'evaluation')}"
+        words, count = words_of(stopped["metric"]), stopped["evaluations"]
+        change = "fall" if stopped["metric"] == PERPLEXITY else "rise"
+        reason = f"dev {words} did not {change} in {counted(count, 'evaluation')}"
         listed.add_row("stopped early", f"{reason}, before step {stopped['steps']:,}")
     listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")
     listed.add_row("run directory", cell(output))
     show(heading(result["preset"], f"seed {result['seed']}"), listed)
+
+
+def add_perplexity(listed: Table, score: Mapping[str, Any], of: str = "") -> None:
+    """Add the perplexity of a text and its loss to a table."""
+    listed.add_row(f"{of}perplexity", f"{score['perplexity']:.2f} (of {score['tokens']:,} tokens, <eos> included)")
+    listed.add_row(f"{of}loss", f"{score['loss']:.4f} nats a token")
 
 
 def print_export(result: Mapping[str, Any]) -> None:

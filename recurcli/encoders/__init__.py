@@ -5,6 +5,7 @@ Other packages register encoders as entry points of the group `recurcli.encoders
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -77,6 +78,16 @@ def encoder_class(name: str) -> type[Encoder]:
     if not (isinstance(found, type) and issubclass(found, import_module("recurcli.encoders.encoder").Encoder)):
         raise UsageError(f"encoder '{name}': {offered[name].value} is not a subclass of recurcli.encoders.Encoder")
     return found
+
+
+def causal_key(name: str) -> tuple[str, bool] | None:
+    """Return the key, and its value, with which no position of the encoder `name` sees a later one; None: there is none.
+
+    It is `causal` or, for a recurrent network that can be `bidirectional`, one direction. Raises UsageError as `encoder_class`.
+    """
+    config = ENCODERS[name].config if name in ENCODERS else encoder_class(name).Config
+    known = {field.name for field in dataclasses.fields(config)}
+    return next((pair for pair in (("causal", True), ("bidirectional", False)) if pair[0] in known), None)
 
 
 def build_encoder(config: Mapping[str, Any]) -> Encoder:

@@ -21,9 +21,8 @@ class ReZeroLayer(nn.Module):
 
     def __init__(self, config: ReZeroConfig) -> None:
         super().__init__()
-        self.attention = MultiheadAttention(
-            config.hidden_size, config.num_heads, config.size_of_head, config.attention_dropout
-        )
+        sizes = config.hidden_size, config.num_heads, config.size_of_head
+        self.attention = MultiheadAttention(*sizes, config.attention_dropout, causal=config.causal)
         self.feed_forward = FeedForward(
             config.hidden_size, config.inner_size, config.activation, config.feed_forward_dropout
         )

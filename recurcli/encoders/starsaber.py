@@ -4,6 +4,9 @@
     A_n  = sum_{i<n} G_ni U h_i + sum_{i>=n} G_ni Q h_i
     h'_n = h_n + alpha tanh(A_n + V x_n)                         eq. 5;  h^0 = x
 
+One-sided (`causal`; ours): the softmax is over i < n alone and there is no Q, so A_n = sum_{i<n} G_ni U h_i, and A_1 = 0. An
+average of all earlier states stands where an RNN has the last one.
+
 Shapes: B batch, T positions, D hidden size, L layers. Matrix products: 8 D² + 6 T D FLOPs per token and layer.
 """
 
@@ -20,23 +23,23 @@ from recurcli.layers.cached import compute_dtype
 from recurcli.layers.dropout import Dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoidal_positions
-from recurcli.ops.attention import directional_attention_
+from recurcli.ops.attention import directional_attention_, past_attention_, past_weights
 from recurcli.ops.softmax import attention_weights
 
 
 class StarSaberLayer(nn.Module):
     """One layer of eq. 5. W, U, Q and V are `relation`, `past`, `future` and `input`, each (D, D); U h_i is past @ h_i.
 
-    `input` is None without the direct path. With sinusoidal positions, `future` is an alias of `past`. `alpha` is None in
-    the tied form.
+    `input` is None without the direct path. With sinusoidal positions, `future` is an alias of `past`. If one-sided, `future`
+    is None. `alpha` is None in the tied form.
     """
 
     def __init__(self, config: StarSaberConfig) -> None:
         super().__init__()
         size = config.hidden_size
         self.relation = nn.Parameter(torch.empty(size, size))
-        self.one_side = config.position == "sinusoidal"
-        if not self.one_side:
+        self.causal, self.one_side = config.causal, config.position == "sinusoidal"
+        if not self.one_side and not self.causal:
             self.future = nn.Parameter(torch.empty(size, size))
         self.past = nn.Parameter(torch.empty(size, size))
         self.input = nn.Parameter(torch.empty(size, size)) if config.direct_path else None
@@ -45,6 +48,8 @@ class StarSaberLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "future" and self.__dict__.get("causal"):
+            return None
         # The parameter is registered once, because safetensors refuses two names for one tensor.
         return super().__getattr__("past" if name == "future" and self.__dict__.get("one_side") else name)
 
@@ -57,17 +62,29 @@ class StarSaberLayer(nn.Module):
         """Return tanh(A + V x + b): (B, T, D) -> (B, T, D), in the dtype of autocast."""
         h = h.to(compute_dtype(h))
         key, past = F.linear(h, self.relation), F.linear(h, self.past)
-        future = past if self.one_side else F.linear(h, self.future)
-        direct = None if self.input is None else F.linear(x, self.input)
-        update = directional_attention_(direct, h, key, past, future, mask)
+        if self.causal:
+            direct = None if self.input is None else F.linear(x, self.input)
+            update = past_attention_(direct, h, key, past)
+        else:
+            future = past if self.one_side else F.linear(h, self.future)
+            direct = None if self.input is None else F.linear(x, self.input)
+            update = directional_attention_(direct, h, key, past, future, mask)
         if self.bias is not None:
             update += self.bias
         return update.tanh_()
 
     def stats(self, h: Tensor, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return `attention`, the softmax G (B, T, T), and alpha if there is one."""
+        """Return `attention`, the softmax G (B, T, T), and alpha if there is one.
+
+        If one-sided, the first position, which attends to none, counts as attending to itself.
+        """
         stats: LayerStats = {} if self.alpha is None else {"alpha": self.alpha.item()}
-        return {**stats, "attention": attention_weights(h, F.linear(h, self.relation), mask)}
+        key = F.linear(h, self.relation)
+        if not self.causal:
+            return {**stats, "attention": attention_weights(h, key, mask)}
+        weights = past_weights(h, key)
+        weights[:, 0, 0] = 1.0
+        return {**stats, "attention": weights}
 
 
 class StarSaber(Encoder):
@@ -105,7 +122,7 @@ class StarSaber(Encoder):
         for layer in cast(Iterable[StarSaberLayer], self.layers):
             normal_(layer.relation, std=relation)
             normal_(layer.past, std=side)
-            if not layer.one_side:
+            if not layer.one_side and not layer.causal:
                 normal_(layer.future, std=side)
             if layer.input is not None:
                 normal_(layer.input, std=direct)

@@ -23,5 +23,6 @@ class Transformer(BlockEncoder):
 
 def transformer_layer(config: TransformerConfig) -> BlockLayer:
     """Return a layer with softmax attention."""
-    attention = MultiheadAttention(config.hidden_size, config.num_heads, config.size_of_head, config.attention_dropout)
+    sizes = config.hidden_size, config.num_heads, config.size_of_head
+    attention = MultiheadAttention(*sizes, config.attention_dropout, causal=config.causal)
     return BlockLayer(config, attention)

@@ -41,6 +41,15 @@ Macro averages are over the classes that occur among the labels or the predictio
 """
 
 
+PERPLEXITY = "perplexity"
+"""The dev metric of a language model, exp of the mean cross-entropy of its tokens in nats; lower is better."""
+
+
+def words_of(metric: str) -> str:
+    """Return the name of a metric in tables and messages."""
+    return metric if metric == PERPLEXITY else METRICS[metric].words
+
+
 class ClassScores(TypedDict):
     """Precision, recall and F1 of one class; `support` is the number of rows with this label."""
 

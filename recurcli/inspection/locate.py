@@ -18,7 +18,8 @@ _FOLDERS: dict[str, str] = {}
 """Folder name to task."""
 _TYPICAL: dict[str, str | None] = {}
 """Uncommon file name to its task; None if several tasks have it."""
-for _task in TASKS.values():
+_LABELLED = {name: task for name, task in TASKS.items() if not task.plain_text}
+for _task in _LABELLED.values():
     _FOLDERS.setdefault(_task.folder or _task.name, _task.name)
     _FOLDERS.setdefault(_task.name, _task.name)
     for _file in (_file for _layout in _task.layouts for _file in _layout.files.values()):
@@ -84,7 +85,7 @@ def _named_file(path: Path) -> Dataset:
     if (named := _task_of(path.absolute().parent)) is not None:
         return Dataset(path, named, "from the folder's name")
     stem = path.name.partition(".")[0].casefold()
-    for name in sorted(TASKS, key=len, reverse=True):
+    for name in sorted(_LABELLED, key=len, reverse=True):
         if re.fullmatch(rf"{re.escape(name)}([-_].*)?", stem):
             return Dataset(path, name, "from the file's name")
     return Dataset(path, CUSTOM, "your own rows")

@@ -101,13 +101,17 @@ class SelfAttention(nn.Module):
 class MultiheadAttention(SelfAttention):
     """Softmax attention with dropout on the attention weights."""
 
-    def __init__(self, hidden_size: int, num_heads: int, head_size: int, dropout: float) -> None:
+    def __init__(
+        self, hidden_size: int, num_heads: int, head_size: int, dropout: float, *, causal: bool = False
+    ) -> None:
         super().__init__(hidden_size, num_heads, head_size)
         self.dropout = dropout
+        self.causal = causal
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        return softmax_attention(query, key, value, mask, self.dropout if self.training else 0.0)
+        p = self.dropout if self.training else 0.0
+        return softmax_attention(query, key, value, mask, p, causal=self.causal)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
         query, key, _ = self.project(x)
-        return {"attention": attention_weights(query, key, mask)}
+        return {"attention": attention_weights(query, key, mask, causal=self.causal)}

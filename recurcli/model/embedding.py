@@ -40,8 +40,8 @@ class TokenEmbedding(nn.Module):
     """Looks up one row of `table()` (V, W) per token and applies dropout.
 
     - W is D. With `concatenate_positions` W is D/2, and sinusoidal positions are the other half (TransJect, section 3).
-    - `weight` (V, W) is initialised as N(0, 1/W) [ours]. A row then has a norm near 1, and a masked-token head that uses
-      the rows as output weights has small initial logits.
+    - `weight` (V, W) is initialised as N(0, 1/W) [ours]. A row then has a norm near 1, and a head that predicts tokens with the
+      rows as output weights has small initial logits.
     - If the encoder adds or concatenates sinusoidal positions, rows are scaled by sqrt(W/2), the norm of a position vector.
       Otherwise the positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.)
     - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens after the first `separator_id`, and to
@@ -111,7 +111,7 @@ class TokenEmbedding(nn.Module):
         return self.weight * self.scale if self.orthonormal_table is None else self.orthonormal_table([self.weight])[0]
 
     def output_weight(self) -> Tensor:
-        """Return the output weights (V, W) of a masked-token head: the table with rows of norm near 1 [ours]."""
+        """Return the output weights (V, W) of a head that predicts tokens: the table with rows of norm near 1 [ours]."""
         return self.weight if self.orthonormal_table is None else self.table() * (self.weight.shape[1] / 2) ** -0.5
 
     def use_vectors(self, vectors: Tensor, known: Tensor, *, freeze: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The two models: a classifier, and a masked-token model for pre-training.
+"""The two models: a classifier, and a language model for pre-training.
 
 Shapes: B batch, T positions, D hidden, C classes, V vocabulary, N chosen positions.
 """
@@ -64,8 +64,10 @@ class Classifier(Backbone):
         return self.head(states, mask, ids == self.config.separator_id), losses
 
 
-class MaskedTokenModel(Backbone):
-    """A backbone with a masked-token head, whose output weights are tied to the embedding.
+class LanguageModel(Backbone):
+    """A backbone with a head that predicts tokens: masked ones, or the next ones if the encoder is causal.
+
+    The head's output weights are tied to the embedding.
 
     If positions are concatenated, an embedding has W < D columns. The head then uses the first W units of a state [ours].
     """
@@ -83,5 +85,8 @@ class MaskedTokenModel(Backbone):
             x, states = self.encode(ids, mask)
             weight = self.embedding.output_weight()
             losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
-        chosen = states.flatten(0, 1)[positions]  # (N, D)
-        return F.linear(chosen[:, : weight.shape[1]], weight, self.token_bias), losses
+        return self.token_logits(states.flatten(0, 1)[positions], weight), losses
+
+    def token_logits(self, states: Tensor, weight: Tensor) -> Tensor:
+        """Return the logits of all tokens: states (N, D), output weights (V, W) -> (N, V)."""
+        return F.linear(states[:, : weight.shape[1]], weight, self.token_bias)

@@ -24,17 +24,20 @@ def real_or_all(mask: Tensor) -> Tensor:
     return mask | ~mask.any(dim=-1, keepdim=True)
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False, diagonal: int = 1
+) -> Tensor:
     """G = softmax over i of query_n · key_i / sqrt(D): (B, …, N, D), (B, …, T, D) -> (B, …, N, T); padded keys weigh exactly 0.
 
-    Causal: i <= n only. A row with no real token spreads its weights over the padding: finite, and of no use.
+    Causal: i < n + `diagonal` only, so i <= n. A row with no real token, or without any i, spreads its weights over the
+    excluded positions: finite, and of no use.
     """
     queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
     excluded = None
     if mask is not None:
         excluded = ~mask[:, None].repeat_interleave(keys.shape[0] // mask.shape[0], dim=0)  # (…, 1, T)
     if causal:
-        future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(1)
+        future = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(diagonal)
         excluded = future if excluded is None else excluded | future
     bias = key.new_zeros(())
     if excluded is not None:

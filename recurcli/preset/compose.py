@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from recurcli.encoders import ENCODERS, encoder_class
+from recurcli.encoders import ENCODERS, causal_key, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset.layers import Layer, Origin, merge
 from recurcli.preset.names import preset_folder, preset_meant, preset_names
@@ -74,6 +74,7 @@ def compose(
         *chain,
     ]
     merged, origins = merge(layers, options)
+    _make_causal(merged, origins, encoder)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
         reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, known)
         raise _located(InvalidConfig(("encoder", key), reason), origins)
@@ -85,6 +86,28 @@ def compose(
         require_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
     return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
+
+
+def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, Origin], encoder: str) -> None:
+    """Set the key that makes the encoder causal if the objective of pre-training is causal.
+
+    It is set for fine-tuning too, so that `--init` fits. Raises UsageError for an encoder that cannot be causal, and if the key
+    was given another value.
+    """
+    section, objective = merged.get("pretraining"), ("pretraining", "objective")
+    if not isinstance(section, dict) or section.get("objective") != "causal":
+        return
+    found = causal_key(encoder)
+    if found is None:
+        able = ", ".join(name for name in sorted(ENCODERS) if causal_key(name))
+        raise _located(InvalidConfig(objective, f"the encoder {encoder} cannot be causal; these can: {able}"), origins)
+    key, value = found
+    if ("encoder", key) in origins and merged["encoder"].get(key) is not value:
+        given = str(merged["encoder"].get(key)).lower()
+        reason = f"is {given}, but pretraining.objective causal needs {str(value).lower()}; leave one of them out"
+        raise _located(InvalidConfig(("encoder", key), reason), origins)
+    merged["encoder"][key] = value
+    origins.setdefault(("encoder", key), Origin("pretraining.objective causal"))
 
 
 def _plain_name(name: str, default: str) -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,11 +23,12 @@ from recurcli.files import (
 from recurcli.linear.model import LinearModel
 from recurcli.linear.prior import Prior
 from recurcli.model.config import ModelConfig
-from recurcli.model.models import Classifier
+from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
 from recurcli.runs.run_directory import CALIBRATION, LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
 from recurcli.tokens.tokenizer import Tokenizer
 
+Model = TypeVar("Model", Classifier, LanguageModel)
 LARGEST_WEIGHT = 1e6
 """Largest weight of a prior that is read."""
 LAYERS_WITHOUT_TENSORS = 100
@@ -185,6 +186,15 @@ def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Class
         raise ModelError(
             f"{files.path}: is a pretrained run without classes; `recur finetune --init` trains a classifier from it"
         )
+    return _build_trained(Classifier, files, device)
+
+
+def build_trained_language_model(files: TrainedFiles, device: torch.device) -> LanguageModel:
+    """Return the language model of `files` on `device`, in evaluation mode; raises ModelError as the classifier's does."""
+    return _build_trained(LanguageModel, files, device)
+
+
+def _build_trained(kind: type[Model], files: TrainedFiles, device: torch.device) -> Model:
     config_path, weights_path = files.path / "config.json", files.path / "model.safetensors"
     layers = files.config.encoder.get("num_layers")
     if isinstance(layers, int) and layers > max(len(files.tensors), LAYERS_WITHOUT_TENSORS):
@@ -193,7 +203,7 @@ def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Class
             f"but {weights_path.name} holds {len(files.tensors):,} tensors"
         )
     try:
-        model = build_from_weights(partial(Classifier, files.config), files.tensors, weights_path)
+        model = build_from_weights(partial(kind, files.config), files.tensors, weights_path)
     except (UsageError, ArithmeticError, RuntimeError, TypeError, MemoryError) as error:  # sizes that torch rejects
         raise ModelError(f"{config_path}: encoder: {escaped(error, limit=1000)}") from None
     return model.to(device).eval()

@@ -44,8 +44,8 @@ class Corpus:
         """Size of all files in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
-    def texts(self) -> Iterator[str]:
-        """Yield the lines that hold text. Blank lines are skipped.
+    def texts(self, *, blank: bool = False) -> Iterator[str]:
+        """Yield the lines that hold text, and with `blank` the blank lines too.
 
         Raises DataError at the end if lines could not be read, or if no line holds text; `skip_bad_rows` allows 1 % of
         unreadable lines. Raises DataError at once if the file is not text in its encoding.
@@ -61,8 +61,8 @@ class Corpus:
                     self.bad_rows += 1
                     if len(self.bad) <= BAD_ROWS_SHOWN:
                         self.bad.append(f"{path}:{number}: {fault}")
-                elif text.strip():
-                    has_text = True
+                elif text.strip() or blank:
+                    has_text = has_text or bool(text.strip())
                     yield text
             hint = hint or decoder.hint
         counts = {"count": self.bad_rows, "rows": self.rows}

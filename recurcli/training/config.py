@@ -89,17 +89,30 @@ class OptimizationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingConfig(OptimizationConfig):
-    """Masked-token prediction on text without labels."""
+    """Token prediction on text without labels."""
 
+    objective: Literal["masked", "causal"] = "masked"
+    """masked: predict masked tokens from both sides; causal: predict each token from the tokens before it. causal makes the
+    encoder causal, and selects the model by its perplexity on the dev text."""
     mlm_probability: float = 0.3
     """Probability that a token is masked (StarSaber, section 4: 0.3)."""
     masking: Literal["random", "bert"] = "random"
     """random: a masked token becomes a random word (StarSaber, section 4); bert: 80 % [MASK], 10 % random, 10 % unchanged."""
     loss_on: Literal["all", "masked"] = "all"
     """Positions that enter the loss: all (StarSaber, section 4), or only the masked ones (BERT)."""
+    evaluate_every: int | None = None
+    """causal: optimiser steps between evaluations on the dev text; null = at the end of each epoch."""
+    patience: int | None = None
+    """causal: number of consecutive evaluations without a smaller dev perplexity after which training stops; null = never."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("evaluate_every", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1 or null, not {value}")
+            if value is not None and self.objective == "masked":
+                raise ValueError(f"{name} must be null with objective masked, which evaluates nothing, not {value}")
         if not 0 < self.mlm_probability < 1:
             raise ValueError(f"mlm_probability must lie in (0, 1), not {self.mlm_probability}")
 

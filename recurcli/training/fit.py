@@ -46,11 +46,14 @@ def seed_weights(seed: int) -> None:
 
 
 class DevScore(NamedTuple):
-    """The dev metric and dev loss of a model. A larger metric is better; between equal metrics the smaller loss is."""
+    """The dev metric and dev loss of a model. A larger metric is better; between equal metrics the smaller loss is.
+
+    Of perplexities the smaller one is better (`TrainingLoop.minimize`).
+    """
 
     metric: float
     loss: float
-    """Mean cross-entropy of the dev rows, in nats."""
+    """Mean cross-entropy of the dev rows, or of the tokens of the dev text, in nats."""
 
 
 @dataclass
@@ -62,15 +65,15 @@ class TrainingState:
     evaluated_step: int = 0
     """The step of the last evaluation."""
     best_dev_metric: float | None = None
-    """The largest dev metric so far; None before the first evaluation."""
+    """The best dev metric so far; None before the first evaluation."""
     second_dev_metric: float | None = None
-    """The largest dev metric before the step of the best one; None if the first evaluation was the best."""
+    """The best dev metric before the step of the best one; None if the first evaluation was the best."""
     best_dev_loss: float | None = None
     """The smallest dev loss of a model with that metric."""
     best_step: int | None = None
     """The step of `best_dev_metric`."""
     stale_evaluations: int = 0
-    """Evaluations since the last improvement: a larger dev metric, or an equal one with a smaller dev loss."""
+    """Evaluations since the last improvement: a better dev metric, or an equal one with a smaller dev loss."""
     loss_sum: float = 0.0
     """Sum of the losses of the steps since the last line of metrics.jsonl."""
     loss_steps: int = 0
@@ -100,6 +103,8 @@ class TrainingLoop:
     """Evaluates the model on the dev rows; None where nothing is evaluated."""
     evaluate_every: int | None = None
     """Optimiser steps between evaluations; None: the steps of one epoch."""
+    minimize: bool = False
+    """Whether a smaller dev metric is better."""
     patience: int | None = None
     """Evaluations without a better model after which training stops; None: never."""
     ranks: Ranks = SINGLE_PROCESS
@@ -263,10 +268,11 @@ def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:
     except NumericError as error:
         raise NumericError(f"step {state.step}: evaluation: {error}; try a smaller learning rate") from None
     state.evaluated_step = state.step
+    sign = -1 if loop.minimize else 1
     improved = (
         state.best_dev_metric is None
         or state.best_dev_loss is None
-        or (score.metric, -score.loss) > (state.best_dev_metric, -state.best_dev_loss)
+        or (sign * score.metric, -score.loss) > (sign * state.best_dev_metric, -state.best_dev_loss)
     )
     if improved:
         state.second_dev_metric = state.best_dev_metric

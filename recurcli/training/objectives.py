@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.model.models import Classifier, LanguageModel
 from recurcli.tokens.batching import TokenRows, collate
 from recurcli.tokens.masking import drop_words, mask_tokens
+from recurcli.tokens.stream import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 
@@ -183,8 +184,37 @@ class MaskedTokenObjective:
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of the losses over the predicted positions, and the auxiliary losses."""
-        assert isinstance(model, MaskedTokenModel)
-        assert batch.positions is not None
-        logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), batch.positions.to(device))
-        targets = batch.targets.to(device)
-        return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum"), auxiliary
+        return token_loss(model, batch, device)
+
+
+class NextTokenObjective:
+    """Cross-entropy of every token of a stream, given those before it in its window; the encoder must be causal."""
+
+    def __init__(self, windows: Windows, tokenizer: Tokenizer) -> None:
+        self.windows = windows
+        self.lengths = windows.targets.lengths
+        self.tokenizer = tokenizer
+
+    def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
+        """Split the batch of windows `rows` into at most `count` micro-batches; nothing is drawn."""
+        batches = []
+        for some in np.array_split(rows, min(count, len(rows))):
+            ids, mask = collate(self.windows.inputs, some, pad_id=self.tokenizer.pad_id)
+            targets, _ = collate(self.windows.targets, some, pad_id=self.tokenizer.pad_id)
+            positions = mask.flatten().nonzero().squeeze(1)
+            weight = float(len(positions))
+            batches.append(MicroBatch(ids, mask, *_filled(targets.flatten()[positions], positions), weight))
+        return batches
+
+    def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the sum of the losses over all tokens, and the auxiliary losses."""
+        return token_loss(model, batch, device)
+
+
+def token_loss(model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the summed cross-entropy of the predicted tokens of `batch`, and the auxiliary losses."""
+    assert isinstance(model, LanguageModel)
+    assert batch.positions is not None
+    logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), batch.positions.to(device))
+    targets = batch.targets.to(device)
+    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum"), auxiliary

@@ -189,7 +189,7 @@ def test_what_is_no_finished_run_is_listed_or_left_out(recur: Recur, runs: Path,
     ]
     assert [(Path(entry["path"]).name, entry["reason"]) for entry in found["left_out"]] == [
         ("notes", "is no run and holds none"),
-        ("pre", "is a pretrained run, which has no dev metric"),
+        ("pre", "is a pretrained run, which has no dev predictions"),
         ("twin", f"has the preset and the seed of {runs / 'good-10'}"),
     ]
     assert [group["n"] for group in found["groups"]] == [2, 3]

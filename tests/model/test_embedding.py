@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recurcli.model.config import ModelConfig
 from recurcli.model.embedding import TokenEmbedding
-from recurcli.model.models import Backbone, MaskedTokenModel
+from recurcli.model.models import Backbone, LanguageModel
 from recurcli.runs.model_files import build_trained_classifier, read_model
 from recurcli.training.config import FinetuningConfig
 from recurcli.training.optimizer import build_optimizer
@@ -153,7 +153,7 @@ def test_an_orthonormal_table_starts_from_the_vectors() -> None:
 def test_a_masked_token_is_scored_with_the_first_columns_of_its_state() -> None:
     torch.manual_seed(0)
     encoder = {"name": "random-transject", "hidden_size": 8, "num_layers": 1}
-    model = MaskedTokenModel(
+    model = LanguageModel(
         ModelConfig(encoder=encoder, vocab_size=50, pad_id=0, max_length=9, embedding_orthonormal=True)
     ).eval()
     with torch.no_grad():

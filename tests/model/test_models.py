@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from recurcli.encoders import build_encoder
 from recurcli.layers.cached import CachedMap, computed_once
 from recurcli.model.config import ModelConfig
-from recurcli.model.models import MaskedTokenModel
+from recurcli.model.models import LanguageModel
 
 IDS = torch.randint(1, 30, (3, 7), generator=torch.Generator().manual_seed(0))
 MASK = torch.arange(7) < torch.tensor([7, 4, 2])[:, None]
@@ -28,10 +28,10 @@ class Factorisations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def build() -> MaskedTokenModel:
+def build() -> LanguageModel:
     torch.manual_seed(0)
     encoder = {"name": "transject", "hidden_size": 8, "num_layers": 2, "dropout": 0.0, "auxiliary_weight": 0.7}
-    model = MaskedTokenModel(
+    model = LanguageModel(
         ModelConfig(encoder=encoder, vocab_size=30, pad_id=0, max_length=9, embedding_orthonormal=True)
     ).double()
     with torch.no_grad():
@@ -40,7 +40,7 @@ def build() -> MaskedTokenModel:
     return model.train()
 
 
-def loss_of(model: MaskedTokenModel) -> torch.Tensor:
+def loss_of(model: LanguageModel) -> torch.Tensor:
     logits, losses = model(IDS, MASK, torch.tensor([0, 3, 8]))
     return logits.sin().sum() + sum(losses.values())
 

@@ -181,7 +181,7 @@ def test_the_name_of_a_key_in_other_libraries_is_understood(key: str, suggested:
         ("lr", "'finetuning.learning_rate' or 'pretraining.learning_rate'"),
         ("num_layers", "'encoder.num_layers'"),
         ("finetuning.num_layers", "'encoder.num_layers'"),
-        ("encoder.patience", "'finetuning.patience'"),
+        ("encoder.patience", "'finetuning.patience' or 'pretraining.patience'"),
         ("max_lenght", "'data.max_length' or 'encoder.max_length'"),
         ("data.maxlength", "'max_length'"),
     ],

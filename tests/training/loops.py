@@ -6,7 +6,7 @@ import torch
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.model.config import ModelConfig
-from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.model.models import Classifier, LanguageModel
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig
@@ -32,6 +32,7 @@ def training_loop(
     evaluate: Any = None,
     evaluate_every: int | None = None,
     patience: int | None = None,
+    minimize: bool = False,
     **settings: Any,
 ) -> TrainingLoop:
     """A loop over TEXTS with fresh weights of one seed: plain gradient descent in double precision, if not said otherwise."""
@@ -49,7 +50,7 @@ def training_loop(
         labels=labels,
     )
     seed_weights(0)
-    model: Classifier | MaskedTokenModel
+    model: Classifier | LanguageModel
     objective: Objective
     optimization: OptimizationConfig
     if kind == "classification":
@@ -59,7 +60,7 @@ def training_loop(
     else:
         optimization = pretraining = PretrainingConfig(**{"loss_on": "masked", "mlm_probability": 0.5, **settings})
         objective = MaskedTokenObjective(tokens, words, pretraining)
-        model = MaskedTokenModel(config)
+        model = LanguageModel(config)
     model.double()
     return TrainingLoop(
         model=model,
@@ -70,6 +71,7 @@ def training_loop(
         evaluate=evaluate,
         evaluate_every=evaluate_every,
         patience=patience,
+        minimize=minimize,
         ranks=ranks,
     )
 

@@ -133,6 +133,14 @@ def test_equal_metrics_are_ranked_by_their_loss() -> None:
     assert (state.step, state.best_step, state.best_dev_metric, state.best_dev_loss) == (8, 4, 0.3, 0.8)
 
 
+def test_of_perplexities_the_smallest_is_the_best() -> None:
+    scores = iter(DevScore(metric, 1.0) for metric in (900.0, 300.0, 400.0, 300.0, 1.0))
+    loop = training_loop(max_steps=50, evaluate=lambda: next(scores), evaluate_every=2, patience=2, minimize=True)
+    state = TrainingState()
+    assert [p.improved for p in fit(loop, state) if p.dev_metric is not None] == [True, True, False, False]
+    assert (state.best_step, state.best_dev_metric, state.second_dev_metric) == (4, 300.0, 900.0)
+
+
 def test_an_evaluation_that_a_stop_prevented_comes_first_in_the_resume() -> None:
     loop = training_loop(batch_size=len(LABELS), max_steps=2, evaluate=lambda: DevScore(0.5, 1.0), evaluate_every=1)
     state = TrainingState(step=1)

@@ -8,7 +8,7 @@ import torch
 
 from recurcli.errors import UsageError
 from recurcli.model.config import ModelConfig
-from recurcli.model.models import MaskedTokenModel
+from recurcli.model.models import LanguageModel
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
@@ -92,7 +92,7 @@ def test_masked_token_loss_is_the_mean_over_the_predicted_positions(loss_on: str
     assert batch.weight == predicted
     if loss_on == "all":
         assert predicted == tokens.lengths.sum()
-    model = MaskedTokenModel(model_config(words)).eval()
+    model = LanguageModel(model_config(words)).eval()
     total, _ = objective.loss(model, batch, torch.device("cpu"))
     logits, _ = model(batch.ids, batch.mask, batch.positions)
     expected = 0.0
@@ -109,5 +109,5 @@ def test_a_batch_with_nothing_masked_has_the_loss_zero() -> None:
     objective = MaskedTokenObjective(tokens, words, config)
     (batch,) = objective.micro_batches(np.arange(1), 1, torch.Generator())
     assert batch.weight == 0
-    total, _ = objective.loss(MaskedTokenModel(model_config(words)), batch, torch.device("cpu"))
+    total, _ = objective.loss(LanguageModel(model_config(words)), batch, torch.device("cpu"))
     assert total.item() == 0

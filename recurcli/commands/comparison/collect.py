@@ -61,7 +61,7 @@ def collect(paths: Sequence[Path], part: Part) -> Collected:
             continue
         run = RunDirectory(path)
         if run.read_command() == "pretrain":
-            left_out.append({"path": str(path), "reason": "is a pretrained run, which has no dev metric"})
+            left_out.append({"path": str(path), "reason": "is a pretrained run, which has no dev predictions"})
         elif not run.is_finished:
             unfinished.append({"run": str(path), **_progress(run)})
         else:

@@ -31,14 +31,14 @@ def load_rows(
         raise DataError(f"{config.path}: holds train and dev rows; name the {split} rows with --data")
     if split == "file":
         return load_split(task, "dev", config, way_out=way_out)
-    divided = data is None or (alone and _is_training_file(run, task, data))
+    divided = data is None or (alone and is_training_file(run, task, data))
     rows = load_split(task, split, config, divided=divided, way_out=way_out)
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     return rows
 
 
-def _is_training_file(run: Path, task: Task, data: Path) -> bool:
+def is_training_file(run: Path, task: Task, data: Path) -> bool:
     """Return whether `data` is the file from which the run drew train and dev rows, or a copy of it."""
     config = RunDirectory(run).read_data_config()
     try:

@@ -103,6 +103,24 @@ class DevEvaluation:
         score = self._score(logits) if self.inference.ranks.is_main else None
         return DevScore(*self.inference.ranks.broadcast(score))
 
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of the dev rows."""
+        return int(self.dev.tokens.lengths.sum())
+
+    @property
+    def last_tokens(self) -> int:
+        """The number of tokens of the dev rows and of the test rows."""
+        return self.tokens + (0 if self.test is None else int(self.test.tokens.lengths.sum()))
+
+    def score_some(self, batches: int) -> int:
+        """Evaluate the encoder on evenly spaced dev rows, `batches` batches of them, and return the number of their tokens."""
+        labels = self.dev.labels
+        rows = np.unique(np.linspace(0, len(labels) - 1, batches * self.inference.batch_size).astype(np.int64))
+        tokens, labels = self.dev.tokens.take(rows), [labels[row] for row in rows]
+        report_of(predict_logits(self.model, tokens, self.inference), labels, self.task)
+        return int(tokens.lengths.sum())
+
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Write predictions.dev.jsonl, and prior.json or calibration.json, in `folder` (rank 0). Returns facts for result.json.
 

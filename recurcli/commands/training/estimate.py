@@ -3,13 +3,10 @@
 import time
 from typing import Any
 
-import numpy as np
 import torch
 
-from recurcli.commands.training.dev_evaluation import DevEvaluation, ScoredRows
-from recurcli.commands.training.setup import TrainingSetup
+from recurcli.commands.training.setup import Evaluation, TrainingSetup
 from recurcli.errors import NumericError
-from recurcli.evaluation.inference import predict_logits, report_of
 from recurcli.training.fit import TrainingLoop, TrainingState, take_step
 
 UNTIMED_STEPS, TIMED_STEPS, LONGEST = 2, 20, 5.0
@@ -37,11 +34,10 @@ def estimate(setup: TrainingSetup) -> dict[str, Any] | None:
     found: dict[str, Any] = {"steps": loop.total_steps, "seconds_per_step": step, "warm_up_seconds": warm_up + more}
     seconds = step * loop.total_steps + warm_up + more
     if dev is not None:
-        evaluation = token * _tokens(dev.dev)
+        evaluation = token * dev.tokens
         evaluations = -(-loop.total_steps // (loop.evaluate_every or loop.steps_per_epoch))
         found |= {"evaluations": evaluations, "seconds_per_evaluation": evaluation, "patience": loop.patience}
-        last = evaluation + (0.0 if dev.test is None else token * _tokens(dev.test))
-        seconds += evaluation * evaluations + last  # the chosen model is evaluated once more
+        seconds += evaluation * evaluations + token * dev.last_tokens  # the chosen model is evaluated once more
     return {"seconds": seconds, **found}
 
 
@@ -63,7 +59,7 @@ def _seconds_per_step(loop: TrainingLoop) -> tuple[float, float]:
     return step, max(0.0, untimed - first * step)
 
 
-def _seconds_per_token(dev: DevEvaluation) -> tuple[float, float]:
+def _seconds_per_token(dev: Evaluation) -> tuple[float, float]:
     """Return the seconds of an evaluation for each token, and the seconds that the first one takes in addition.
 
     The rows are evaluated twice, and the second time counts. The first evaluation imports scikit-learn, and torch prepares
@@ -76,17 +72,10 @@ def _seconds_per_token(dev: DevEvaluation) -> tuple[float, float]:
     return second / tokens, more
 
 
-def _evaluation_times(dev: DevEvaluation, batches: int) -> tuple[float, float, int]:
+def _evaluation_times(dev: Evaluation, batches: int) -> tuple[float, float, int]:
     """Return the seconds of two evaluations of the same evenly spaced dev rows, and the number of tokens of these rows."""
-    labels = dev.dev.labels
-    rows = np.unique(np.linspace(0, len(labels) - 1, batches * dev.inference.batch_size).astype(np.int64))
-    tokens, labels = dev.dev.tokens.take(rows), [labels[row] for row in rows]
-    ended = [time.perf_counter()]
+    ended, tokens = [time.perf_counter()], 0
     for _ in range(2):
-        report_of(predict_logits(dev.model, tokens, dev.inference), labels, dev.task)
+        tokens = dev.score_some(batches)
         ended.append(time.perf_counter())
-    return ended[1] - ended[0], ended[2] - ended[1], int(tokens.lengths.sum())
-
-
-def _tokens(rows: ScoredRows) -> int:
-    return int(rows.tokens.lengths.sum())
+    return ended[1] - ended[0], ended[2] - ended[1], tokens

@@ -9,6 +9,7 @@ from recurcli.facts import find_difference
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
+from recurcli.preset.schema import with_defaults
 from recurcli.runs.model_files import TrainedFiles, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
@@ -19,12 +20,14 @@ _NGRAMS = "embedding.ngrams"
 def read_init(path: Path, preset: Preset) -> TrainedFiles:
     """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
-    before, now = (_architecture(values) for values in (RunDirectory(path).read_preset(), preset.to_dict()))
+    stored = with_defaults(RunDirectory(path).read_preset())
+    before, now = (_architecture(values) for values in (stored, preset.to_dict()))
     if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
         now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := find_difference(before, now):
         key, its, ours = difference
-        raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same")
+        way_out = f"; --set {key}={its.lower()} does" if key == "encoder.causal" else ""
+        raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same{way_out}")
     return files
 
 

@@ -4,12 +4,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from recurcli.commands.training.request import Section
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.errors import counted, escaped
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import words_of
 from recurcli.events import Note
-from recurcli.model.models import Backbone
 from recurcli.model.saved import total_bytes
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.fit import TrainingState
@@ -20,15 +18,16 @@ OFF_TARGET = 0.02
 """The relative difference from the target number of parameters above which a warning says so."""
 
 
-def checkpoint_bytes(model: Backbone, section: Section) -> int:
+def checkpoint_bytes(setup: TrainingSetup) -> int:
     """Return the approximate size of a checkpoint in bytes.
 
-    A checkpoint has the weights, the optimizer's state and, in fine-tuning, the best weights. The optimizer stores two
-    numbers for a weight, and one for a row of the n-gram table.
+    A checkpoint has the weights, the optimizer's state and, if the model is selected, the best weights. The optimizer stores
+    two numbers for a weight, and one for a row of the n-gram table.
     """
+    model = setup.loop.model
     weights, table = total_bytes(model.state_dict()), ngram_table(model)
     numbers = sum(len(p) if p is table else 2 * p.numel() for p in model.parameters() if p.requires_grad)
-    return weights + 4 * numbers + (weights if section == "finetuning" else 0)
+    return weights + 4 * numbers + (0 if setup.dev is None else weights)
 
 
 def notes_on_matching(matched: Mapping[str, Any] | None) -> Iterator[Note]:
@@ -76,7 +75,7 @@ def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
     They need space for one more than `keep_checkpoints`, because the newest is written before the oldest is deleted.
     """
     run, count = RunDirectory(setup.request.output), setup.loop.config.keep_checkpoints + 1
-    needed = count * checkpoint_bytes(setup.loop.model, setup.section)
+    needed = count * checkpoint_bytes(setup)
     held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
     free = shutil.disk_usage(run.path).free
     if free + held < needed:
@@ -95,21 +94,21 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
         assert config.learning_rate is not None, "settle_schedule replaces null"
         rate = learning_rate(steps - 1, total, config) / config.learning_rate
         hint = f"; the learning rate was still {rate:.0%} of its peak; it falls to 0 with fewer epochs and no patience"
-        metric = METRICS[stopped["metric"]].words
+        metric, change = words_of(stopped["metric"]), "fall" if setup.loop.minimize else "rise"
         since = f"in {counted(stopped['evaluations'], 'evaluation')} since step"
         yield Note(
-            f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not rise {since} "
-            f"{result['best_step']:,}, where it was {stopped['best']:.4f} (finetuning.patience {setup.loop.patience})"
+            f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not {change} {since} "
+            f"{result['best_step']:,}, where it was {stopped['best']:.4f} ({setup.section}.patience {setup.loop.patience})"
             + (hint if config.lr_scheduler != "constant" and rate > 0.1 else "")
         )
     elif (
         state.best_step == steps
         and state.best_dev_metric is not None
         and state.second_dev_metric is not None
-        and state.best_dev_metric > state.second_dev_metric
+        and state.best_dev_metric != state.second_dev_metric
     ):
-        yield Note(f"the last {whose} is the best: more finetuning.epochs may give a better one")
-    if "dev" not in result:
+        yield Note(f"the last {whose} is the best: more {setup.section}.epochs may give a better one")
+    if "dev" not in result or setup.section == "pretraining":
         return
     if prior := result.get("prior"):
         yield Note(prior_in_words(prior))

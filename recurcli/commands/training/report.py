@@ -17,7 +17,7 @@ from recurcli.commands.training.request import COMMANDS
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.errors import escaped
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import METRICS, PERPLEXITY
 from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
 from recurcli.training.fit import TrainingLoop, TrainingState
@@ -40,7 +40,7 @@ def plan_of(setup: TrainingSetup) -> dict[str, Any]:
         "forward_flops_per_token": _flops(loop),
         "steps_per_epoch": loop.steps_per_epoch,
         "steps": loop.total_steps,
-        "checkpoint_bytes": checkpoint_bytes(loop.model, setup.section),
+        "checkpoint_bytes": checkpoint_bytes(setup),
         "machine": machine_facts(loop, preset),
         "estimate": estimate(setup),
     }
@@ -104,11 +104,13 @@ def _early_stopping(setup: TrainingSetup, state: TrainingState) -> dict[str, Any
 def model_card(result: Mapping[str, Any]) -> str:
     """Return the README.md of a run with the content `result` of result.json: Markdown with Hugging Face's front matter."""
     pretrained = result["command"] == "pretrain"
-    kind = "masked-token model" if pretrained else "text classifier"
+    causal = result.get("metric") == PERPLEXITY
+    kind = "causal language model" if causal else "masked-token model" if pretrained else "text classifier"
+    pipeline = "text-generation" if causal else "fill-mask" if pretrained else "text-classification"
     lines = [
         "---",
         "library_name: recurcli",
-        f"pipeline_tag: {'fill-mask' if pretrained else 'text-classification'}",
+        f"pipeline_tag: {pipeline}",
         f"tags: [{result['encoder']}, {result['task']}]",
         "---",
         "",
@@ -129,8 +131,13 @@ def model_card(result: Mapping[str, Any]) -> str:
         f"| {split} rows | {facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`) |"
         for split, facts in result["data"].items()
     ]
+    if causal:
+        dev = result["dev"]
+        lines += [f"| dev perplexity | {dev['perplexity']:.2f} (of {dev['tokens']:,} tokens, `<eos>` included) |"]
+        lines += ["", "The model was selected on the dev text, so its dev perplexity is slightly too low."]
     if pretrained:
         lines += ["", "## Use", "", "    recur finetune --preset PRESET --init THIS_FOLDER"]
+        lines += ["    recur eval THIS_FOLDER"] if causal else []
     else:
         parts = result.get("parts")
         lines += [f"| dev {metric.words} | {result['dev'][name]:.4f} |" for name, metric in METRICS.items()]

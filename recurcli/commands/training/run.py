@@ -159,7 +159,7 @@ def _session(setup: TrainingSetup) -> Session:
         "learning_rate": setup.loop.config.learning_rate,
         "word_dropout": getattr(setup.loop.config, "word_dropout", None),
     }
-    unwritten = [] if setup.dev is None or setup.dev.linear is None else [setup.dev.linear]
+    unwritten = [] if setup.linear is None else [setup.linear]
 
     def publish(tensors: Mapping[str, Tensor]) -> None:
         linear = unwritten.pop() if unwritten else None  # it never changes, so the first model brings it

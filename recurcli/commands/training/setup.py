@@ -4,33 +4,68 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 
-from recurcli.commands.training.dev_evaluation import DevEvaluation
 from recurcli.commands.training.request import Section, TrainingRequest
 from recurcli.data.examples import Split
 from recurcli.distributed.group import current
 from recurcli.errors import UsageError, counted
+from recurcli.evaluation.metrics import PERPLEXITY
 from recurcli.events import Note
+from recurcli.linear.model import LinearModel
 from recurcli.model.config import ModelConfig
 from recurcli.model.device import choose_precision
-from recurcli.model.models import Classifier, MaskedTokenModel
+from recurcli.model.models import Classifier, LanguageModel
 from recurcli.preset import Preset
 from recurcli.preset.schema import require_encoder_length
 from recurcli.runs.run_directory import RunStatus
 from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.splits import TextSplit
+from recurcli.tokens.stream import Windows, cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer, Tokens, choose_max_length, settled_tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
-from recurcli.training.fit import TrainingLoop, seed_weights
+from recurcli.training.fit import DevScore, TrainingLoop, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.optimizer import build_optimizer
 from recurcli.training.schedule import settle_schedule
 from recurcli.training.stop import StopRequest
 
-Model = TypeVar("Model", Classifier, MaskedTokenModel)
+Model = TypeVar("Model", Classifier, LanguageModel)
+
+
+class Evaluation(Protocol):
+    """The evaluation on dev rows, or on dev text, that selects the model."""
+
+    @property
+    def metric_name(self) -> str:
+        """The name of the dev metric."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that an evaluation reads."""
+        ...
+
+    @property
+    def last_tokens(self) -> int:
+        """The number of tokens that the report on the chosen model reads."""
+        ...
+
+    def score(self) -> DevScore:
+        """Evaluate the model. Raises StopTraining if a rank received a signal to stop."""
+        ...
+
+    def score_some(self, batches: int) -> int:
+        """Evaluate the model on evenly spaced rows, `batches` batches of them, and return the number of their tokens."""
+        ...
+
+    def write_report(self, folder: Path) -> dict[str, Any]:
+        """Write what belongs to the chosen model in `folder` (rank 0), and return facts for result.json."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +80,10 @@ class TrainingSetup:
     data: dict[str, dict[str, Any]]
     """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
     stop: StopRequest
-    dev: DevEvaluation | None = None
-    """The evaluation on the dev rows; None in pre-training."""
+    dev: Evaluation | None = None
+    """The evaluation that selects the model; None in pre-training on masked tokens."""
+    linear: LinearModel | None = None
+    """The linear model that is kept beside the encoder; None: there is none."""
     init_sha256: str | None = None
     """sha256 of the initial weights of --init; None: random initial weights."""
 
@@ -54,10 +91,10 @@ class TrainingSetup:
 def build_loop(
     preset: Preset,
     section: Section,
-    model: Classifier | MaskedTokenModel,
+    model: Classifier | LanguageModel,
     objective: Objective,
     device: torch.device,
-    dev: DevEvaluation | None = None,
+    dev: Evaluation | None = None,
     *,
     pretrained: bool = False,
     pairs: bool = False,
@@ -78,6 +115,7 @@ def build_loop(
         precision=choose_precision(preset.runtime.precision, device),
         evaluate=None if dev is None else dev.score,
         evaluate_every=getattr(config, "evaluate_every", None),
+        minimize=dev is not None and dev.metric_name == PERPLEXITY,
         patience=getattr(config, "patience", None),
         ranks=current(),
     )
@@ -156,6 +194,37 @@ def encode_splits(
                 f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]", "warning"
             )
     return tokens, data
+
+
+def windows_of_splits(
+    splits: Mapping[str, TextSplit], tokenizer: Tokenizer, length: int
+) -> Generator[Note, None, tuple[dict[str, Windows], dict[str, dict[str, Any]]]]:
+    """Return each split's text in windows of `length` tokens, and the facts about it for result.json; yields notes."""
+    windows, data = {}, {}
+    for name, split in splits.items():
+        stream = encode_stream(split.texts, tokenizer)
+        windows[name] = cut_windows(stream, tokenizer.separator_id, length)
+        unknown = int(np.count_nonzero(stream == tokenizer.unknown_id))
+        data[name] = {
+            "path": None if split.path is None else str(split.path),
+            "rows": len(split.texts),
+            "sha256": split.sha256,
+            "dropped": split.dropped,
+            "bad": split.bad,
+            "truncated": 0,
+            "tokens": len(stream),
+            "unknown": unknown,
+        }
+        if split.bad:
+            yield Note(f"{name}: {counted(split.bad, 'bad row')} skipped, the first: {split.first_bad}", "warning")
+        of = (
+            f"{unknown / len(stream):.1%} of them not in the vocabulary, so [UNK]"
+            if unknown
+            else "all in the vocabulary"
+        )
+        size = f"{counted(len(stream), 'token')} with an <eos> after each of {counted(len(split.texts), 'line')}"
+        yield Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info")
+    return windows, data
 
 
 def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:

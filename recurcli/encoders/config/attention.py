@@ -68,6 +68,9 @@ class SoftmaxConfig(BlockConfig):
 class TransformerConfig(SoftmaxConfig, NormConfig):
     """Keys of the Transformer."""
 
+    causal: bool = False
+    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReZeroConfig(SoftmaxConfig):
@@ -75,6 +78,8 @@ class ReZeroConfig(SoftmaxConfig):
 
     alpha_init: float = 0.0
     """Initial alpha, the weight of every sublayer's output in the residual sum; 0 in the paper."""
+    causal: bool = False
+    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,9 @@ class StarSaberConfig:
     """Tied form: a row has converged when no state changes by more than this in one iteration (2-norm)."""
     max_iterations: int = 100
     """Tied form: maximal number of iterations per row."""
+    causal: bool = False
+    """Whether a position attends to earlier positions alone, with the past matrices (one-sided; ours), and reads itself through
+    its state and the direct path (true), or attends to all positions (false)."""
     initial: Literal["input", "zero", "linear"] = "input"
     """The first hidden states: the embeddings (eq. 5), zeros, or a linear map of the embeddings."""
 

@@ -1,0 +1,82 @@
+"""`recur eval` of a causal language model: its perplexity on a text."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from recurcli.commands.evaluation.load import is_training_file
+from recurcli.commands.trained_run import data_config
+from recurcli.commands.training.setup import windows_of_splits
+from recurcli.data.sources import is_single
+from recurcli.data.tasks import Task, task_named
+from recurcli.distributed.group import current
+from recurcli.errors import DataError, ModelError, UsageError
+from recurcli.evaluation.inference import InferenceConfig
+from recurcli.evaluation.perplexity import iter_score
+from recurcli.events import Finished, Note, RowsDone
+from recurcli.model.device import Precision, choose_device
+from recurcli.runs.model_files import build_trained_language_model, read_model
+from recurcli.runs.run_directory import RunDirectory
+from recurcli.tokens.splits import TextSplit, load_texts
+
+
+def is_language_model(run: Path) -> bool:
+    """Return whether `run` is a pretrained run with the causal objective; False if its preset cannot be read."""
+    directory = RunDirectory(run)
+    try:
+        if directory.read_command() != "pretrain":
+            return False
+        section = directory.read_preset().get("pretraining")
+    except ModelError:  # what loads the model names its file
+        return False
+    return isinstance(section, dict) and section.get("objective") == "causal"
+
+
+def evaluate_language_model(
+    run: Path,
+    *,
+    split: str | None,
+    data: Path | None,
+    columns: Mapping[str, object],
+    device: str,
+    precision: Precision,
+    batch_size: int,
+) -> Iterator[Note | RowsDone | Finished]:
+    """Compute the perplexity of the model in `run`; yields notes, the number of windows done, and the result.
+
+    The arguments are those of `recur eval`. Every token counts once, in windows of the length of the training.
+    """
+    files, place = read_model(run), choose_device(device, current())
+    current().connect(place)
+    model = build_trained_language_model(files, place)
+    yield from RunDirectory(run).note_if_unfinished()
+    try:
+        task = task_named(files.config.task)
+    except UsageError as error:
+        raise ModelError(f"{run / 'config.json'}: {error}") from None
+    name = split or ("file" if data is not None and is_single(data) else "dev")
+    text = _load(run, task, name, data, columns)
+    windows, facts = yield from windows_of_splits({name: text}, files.tokenizer, files.config.max_length)
+    config = InferenceConfig(place, precision, batch_size, current())
+    score = yield from iter_score(model, windows[name], config)
+    result: dict[str, Any] = {
+        "run": str(run),
+        "task": task.name,
+        "split": name,
+        **facts[name],
+        "windows": len(windows[name].targets),
+        "perplexity": score.perplexity,
+        "metrics": {"perplexity": score.perplexity, "loss": score.loss},
+    }
+    if current().is_main:
+        yield Finished(result)
+
+
+def _load(run: Path, task: Task, split: str, data: Path | None, columns: Mapping[str, object]) -> TextSplit:
+    """Return the text to score. The split "file" means all of the file `data`."""
+    config = data_config(run, data, columns)
+    alone = config.path is not None and is_single(Path(config.path))
+    if data is None and alone and split == "test" and config.named_file(split) is None:
+        raise DataError(f"{config.path}: holds train and dev text; name the test text with --data")
+    divided = split != "file" and (data is None or not alone or is_training_file(run, task, data))
+    return load_texts(task, split, config, divided=divided and split != "test")

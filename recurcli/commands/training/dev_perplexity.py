@@ -1,0 +1,53 @@
+"""Evaluation in causal pre-training: the perplexity on the dev text, which selects the model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recurcli.evaluation.inference import InferenceConfig
+from recurcli.evaluation.metrics import PERPLEXITY
+from recurcli.evaluation.perplexity import score_text
+from recurcli.model.models import LanguageModel
+from recurcli.tokens.stream import Windows
+from recurcli.training.fit import DevScore
+from recurcli.training.stop import StopRequest
+
+
+@dataclass(frozen=True)
+class DevPerplexity:
+    """Evaluates `model` on the windows of the dev text. The ranks share the batches."""
+
+    model: LanguageModel
+    windows: Windows
+    inference: InferenceConfig
+    stop: StopRequest
+    metric_name: str = PERPLEXITY
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of the dev text."""
+        return len(self.windows.targets.ids)
+
+    @property
+    def last_tokens(self) -> int:
+        """The number of tokens of the dev text, which the chosen model reads once more."""
+        return self.tokens
+
+    def score(self) -> DevScore:
+        """Return the perplexity and the loss. Raises StopTraining if a rank received a signal to stop."""
+        score = score_text(self.model, self.windows, self.inference, between=self.stop.raise_if_agreed)
+        return DevScore(score.perplexity, score.loss)
+
+    def score_some(self, batches: int) -> int:
+        """Evaluate the model on evenly spaced windows, `batches` batches of them, and return the number of their tokens."""
+        count = min(len(self.windows.targets), batches * self.inference.batch_size)
+        rows = np.linspace(0, len(self.windows.targets) - 1, count).astype(np.int64)
+        some = Windows(self.windows.inputs.take(rows), self.windows.targets.take(rows))
+        return score_text(self.model, some, self.inference).tokens
+
+    def write_report(self, folder: Path) -> dict[str, Any]:
+        """Return the metric and the score of the chosen model for result.json; no file is written."""
+        score = score_text(self.model, self.windows, self.inference, between=self.stop.raise_if_agreed)
+        return {"metric": self.metric_name, "dev": score.to_json()}

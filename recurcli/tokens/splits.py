@@ -1,0 +1,107 @@
+"""Finds and reads the train, dev and test texts of a language model: files of plain text, or the texts of a task's rows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import load_split
+from recurcli.data.formats.fasttext import is_fasttext
+from recurcli.data.sources import STEMS, adapted, has_split, is_label_folder
+from recurcli.data.tasks import Task
+from recurcli.errors import DataError
+from recurcli.tokens.corpus import is_text_file, read_corpus, text_files
+
+
+@dataclass(frozen=True)
+class TextSplit:
+    """The texts of one split, in their order."""
+
+    texts: list[tuple[str, str | None]]
+    """A line of plain text each (blank ones included), or a row's text and its second text."""
+    path: Path | None
+    sha256: str
+    dropped: int = 0
+    """Number of rows left out because they have no majority label."""
+    bad: int = 0
+    """Number of lines or rows that were skipped because they cannot be read."""
+    first_bad: str = ""
+
+
+def is_plain_text(task: Task, config: DataConfig) -> bool:
+    """Return whether the data of the task are plain text.
+
+    Plain text is a text file without fastText's labels, or a folder with text files and without rows of the task.
+    """
+    if config.path is None:
+        return False
+    path = Path(config.path)
+    if path.is_dir() and not is_label_folder(path) and has_split(task, "train", config):
+        return False
+    return bool(text_files(path)) and not is_fasttext(path)
+
+
+def load_texts(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> TextSplit:
+    """Read the texts of a `split`: those of its file, or of the task's rows without their labels.
+
+    With `divided`, text without a dev file holds train and dev text. The last lines are then the dev text, one in
+    `data.dev_every` (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
+    """
+    named = config.named_file(split)
+    if named is not None and (task.plain_text or (is_text_file(named) and not is_fasttext(named))):
+        return _read(named, config, split, task, divided=divided and split != "test" and not config.has_own_dev_file)
+    if named is None and (task.plain_text or is_plain_text(task, config)):
+        return _plain_split(task, split, config, divided=divided)
+    rows = load_split(task, split, config, labelled=False, divided=divided)
+    return TextSplit(rows.texts, rows.path, rows.sha256, rows.dropped, len(rows.bad), "".join(rows.bad[:1]))
+
+
+def _plain_split(task: Task, split: str, config: DataConfig, *, divided: bool) -> TextSplit:
+    if config.path is None:
+        raise DataError(f"task {task.name} has no data; add --data PATH")
+    path = Path(config.path)
+    if not path.exists():
+        raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the text")
+    if path.is_file():
+        return _read(path, config, split, task, divided=divided)
+    found = {name: _file_of(task, name, config) for name in (split, "dev", "train")}
+    if (file := found[split]) is not None:
+        return _read(file, config, split, task, divided=divided and split == "train" and found["dev"] is None)
+    if split == "dev" and divided and found["train"] is not None:
+        return _read(found["train"], config, split, task, divided=True)
+    if found["train"] is None and split != "test" and divided and not task.plain_text:
+        return _read(path, config, split, task, divided=True)  # all text files of the folder
+    names = ", ".join(_names(task, split, config))
+    raise DataError(
+        f"{path}: has no {split} text (looked for {names}); --data (data.path) names a folder with these files"
+    )
+
+
+def _file_of(task: Task, split: str, config: DataConfig) -> Path | None:
+    folder = Path(str(config.path))
+    folders = dict.fromkeys([folder, folder / (task.folder or task.name), folder / task.name])
+    candidates = (
+        place / f"{name}{packed}"
+        for place in folders
+        for name in _names(task, split, config)
+        for packed in ("", ".gz", ".xz")
+    )
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _names(task: Task, split: str, config: DataConfig) -> list[str]:
+    """Return the names that the text file of a split may have, without the ending of a compressed one."""
+    layouts = adapted(task, config).layouts
+    return [name for layout in layouts if (name := layout.files.get(split))] or [f"{stem}.txt" for stem in STEMS[split]]
+
+
+def _read(path: Path, config: DataConfig, split: str, task: Task, *, divided: bool) -> TextSplit:
+    """Read the lines of a text file, or of the text files of a folder."""
+    corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding)
+    lines: list[tuple[str, str | None]] = [(text, None) for text in corpus.texts(blank=True)]
+    if divided:
+        every = adapted(task, config).dev_every
+        last = max(1, len(lines) // every)
+        if len(lines) < 2:
+            raise DataError(f"{path}: has one line; a dev text takes a second one, or a file of its own")
+        lines = lines[-last:] if split == "dev" else lines[:-last]
+    return TextSplit(lines, path, corpus.sha256, bad=corpus.bad_rows, first_bad="".join(corpus.bad[:1]))

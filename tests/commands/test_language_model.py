@@ -1,0 +1,233 @@
+"""Causal pre-training from the command line: what it reads, reports, refuses and resumes, and what `eval` makes of its run."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from predicting import Recur
+from tiny_task import tiny
+from torchrun import command, completed
+
+from recurcli.commands.pretrain import pretrain
+from recurcli.commands.training.request import TrainingRequest
+from recurcli.data.config import DataConfig
+from recurcli.data.tasks import task_named
+from recurcli.encoders import ENCODERS, causal_key
+from recurcli.events import Progress
+from recurcli.files import sha256_of
+from recurcli.preset import compose
+from recurcli.tokens.splits import load_texts
+from recurcli.tokens.stream import encode_stream
+from recurcli.tokens.tokenizer import Tokenizer
+
+CAUSAL = ["pretraining.objective=causal", "tokenizer.kind=whitespace", "pretraining.learning_rate=1e-2"]
+
+
+def write_treebank(folder: Path) -> Path:
+    """Lines in which every word follows from the one before, in files named as the Penn Treebank's."""
+    draw = random.Random(0)
+    folder.mkdir(exist_ok=True)
+    for split, lines in (("train", 60), ("valid", 12), ("test", 8)):
+        starts = [draw.randrange(10) for _ in range(lines)]
+        texts = [" ".join(f"w{(start + step) % 10}" for step in range(2 + start)) for start in starts]
+        (folder / f"ptb.{split}.txt").write_text(" \n ".join(texts) + " \n", encoding="utf-8")
+    return folder
+
+
+def options(data: Path, output: Path, *more: str, preset: str = "rsa-ptb") -> list[object]:
+    settings = ["pretraining.epochs=3", "pretraining.checkpoint_every=4", "encoder.num_heads=2", *CAUSAL, *more]
+    return ["--preset", preset, "--data", data, "--output", output, *tiny(*settings)]
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_treebank(tmp_path_factory.mktemp("ptb"))
+
+
+@pytest.fixture(scope="module")
+def model(treebank: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished causal pre-training, with its checkpoints."""
+    run = tmp_path_factory.mktemp("runs") / "model"
+    asked = [str(part) for part in options(treebank, run)]
+    resolved = compose("rsa-ptb", data=treebank, settings=[part for part in asked[6:] if part != "--set"])
+    list(pretrain(TrainingRequest(resolved, run, keep_checkpoints=True)))
+    return run
+
+
+def test_the_best_dev_perplexity_is_kept_and_stands_in_the_result(model: Path) -> None:
+    result = json.loads((model / "result.json").read_text())
+    lines = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
+    found = [line["dev_metric"] for line in lines if "dev_metric" in line]
+    assert len(found) == 3
+    assert result["metric"] == "perplexity"
+    assert result["dev"]["perplexity"] == pytest.approx(min(found), rel=1e-12)
+    assert result["dev"]["perplexity"] < 10.5, "better than all words alike"
+    assert result["best_step"] == next(line["step"] for line in lines if line.get("dev_metric") == min(found))
+    assert (result["data"]["train"]["rows"], result["data"]["dev"]["rows"]) == (60, 12)
+    assert result["data"]["dev"]["tokens"] == result["dev"]["tokens"]
+    assert f"| dev perplexity | {result['dev']['perplexity']:.2f} " in (model / "README.md").read_text()
+    preset = (model / "preset.yaml").read_text()
+    assert "causal: true" in preset and "objective: causal" in preset
+
+
+def test_eval_gives_the_perplexity_of_the_run_and_of_other_texts(recur: Recur, model: Path, treebank: Path) -> None:
+    stored = json.loads((model / "result.json").read_text())["dev"]
+    code, out, err = recur("eval", model, "--json", "--quiet")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["perplexity"] == found["metrics"]["perplexity"] == pytest.approx(stored["perplexity"], rel=1e-6)
+    assert (found["split"], found["tokens"]) == ("dev", stored["tokens"])
+    test = json.loads(recur("eval", model, "--split", "test", "--json", "--quiet", "--batch-size", "2")[1])
+    words = (treebank / "ptb.test.txt").read_text().split()
+    assert (test["tokens"], test["rows"]) == (len(words) + 8, 8)
+    whole = json.loads(recur("eval", model, "--data", treebank / "ptb.test.txt", "--json", "--quiet")[1])
+    assert whole["perplexity"] == pytest.approx(test["perplexity"], rel=1e-6)
+    code, out, _ = recur("eval", model, "--split", "test")
+    assert (code, f"{test['perplexity']:.2f}" in out) == (0, True)
+    code, _, err = recur("eval", model, "--data", treebank / "nothing.txt")
+    assert (code, "nothing.txt: does not exist" in err) == (3, True)
+    code, _, err = recur("eval", model, "--diagnose")
+    assert (code, "is a language model" in err) == (2, True)
+
+
+def test_a_resume_is_bit_identical(recur: Recur, model: Path, treebank: Path, tmp_path: Path) -> None:
+    asked = [str(part) for part in options(treebank, tmp_path)]
+    resolved = compose("rsa-ptb", data=treebank, settings=[part for part in asked[6:] if part != "--set"])
+    events = pretrain(TrainingRequest(resolved, tmp_path / "stopped"))
+    while not (isinstance(event := next(events), Progress) and event.step == 10):
+        pass
+    events.close()  # type: ignore[attr-defined]
+    code, out, err = recur("pretrain", *options(treebank, tmp_path / "stopped"), "--resume")
+    assert (code, "resumed at step" in err, "dev perplexity" in out) == (0, True, True)
+    assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(model / "model.safetensors")
+    code, out, err = recur("pretrain", *options(treebank, tmp_path / "stopped"), "--resume", "--json")
+    assert (code, "already finished" in err, json.loads(out)["metric"]) == (0, True, "perplexity")
+
+
+def test_early_stopping_waits_for_a_smaller_perplexity(recur: Recur, treebank: Path, tmp_path: Path) -> None:
+    settings = ("pretraining.patience=2", "pretraining.evaluate_every=1", "pretraining.learning_rate=5")
+    code, out, err = recur(
+        "pretrain", *options(treebank, tmp_path / "run", *settings, "pretraining.lr_scheduler=constant")
+    )
+    assert code == 0, err
+    assert "dev perplexity did not fall in 2 evaluations" in err + out
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["steps"] == result["best_step"] + 2
+
+
+def test_an_encoder_that_cannot_be_causal_is_refused_with_those_that_can(
+    recur: Recur, treebank: Path, tmp_path: Path
+) -> None:
+    code, _, err = recur("pretrain", *options(treebank, tmp_path / "x", preset="bilstm-ptb"))
+    assert code == 2
+    assert "the encoder bilstm cannot be causal; these can: linear-transformer, " in err
+    assert "starsaber, transformer, truncated-lstm, truncated-rnn" in err
+    for name, value in (("rsa-ptb", "encoder.causal=false"), ("truncated-rnn-ptb", "encoder.bidirectional=true")):
+        code, _, err = recur("pretrain", *options(treebank, tmp_path / "x", value, preset=name))
+        assert (code, "pretraining.objective causal needs" in err) == (2, True)
+    assert not (tmp_path / "x").exists()
+    code, _, err = recur(
+        "pretrain", *options(treebank, tmp_path / "x", "pretraining.objective=masked", "pretraining.patience=1")
+    )
+    assert (
+        code,
+        "patience must be null with objective masked" in err.replace("pretraining.patience: ", "patience "),
+    ) == (2, True)
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(ENCODERS) if causal_key(name)])
+def test_the_objective_alone_makes_an_encoder_causal(name: str, recur: Recur) -> None:
+    key, value = ("bidirectional", False) if name.startswith("truncated") else ("causal", True)
+    rows = json.loads(recur("presets", f"{name}-ptb", "--json")[1])["keys"]
+    assert rows[f"encoder.{key}"] == {"value": value, "origin": "pretraining.objective causal"}
+    rows = json.loads(recur("presets", f"{name}-tnews", "--json")[1])["keys"]
+    assert rows[f"encoder.{key}"] == {"value": not value, "origin": "default"}
+
+
+def test_a_dry_run_and_matched_parameters_know_the_causal_encoder(recur: Recur, treebank: Path, tmp_path: Path) -> None:
+    asked = [
+        "--preset",
+        "starsaber-ptb",
+        "--data",
+        treebank,
+        "--output",
+        tmp_path / "x",
+        "--set",
+        "encoder.num_layers=2",
+    ]
+    asked += ["--set", "pretraining.max_steps=6", "--set", "pretraining.evaluate_every=3"]
+    code, out, err = recur("pretrain", *asked, "--dry-run", "--json", "--match-parameters", "2k")
+    assert code == 0, err
+    plan = json.loads(out)
+    size = plan["values"]["encoder"]["hidden_size"]
+    assert plan["match_parameters"]["parameters"] == plan["parameters"]["encoder"] == 2 * (3 * size**2 + 1)
+    assert plan["estimate"]["evaluations"] == 2
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_classifier_starts_from_a_causal_model_and_stays_causal(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    encoder = ["encoder.num_heads=2", "finetuning.linear_floor=false", "finetuning.epochs=1", "prior=null"]
+    common = ["--preset", "transformer-tnews", "--data", tiny_tnews]
+    pretraining = [*common, "--output", tmp_path / "p", *tiny(*encoder, "pretraining.objective=causal"), "--quiet"]
+    code, _, err = recur("pretrain", *pretraining)
+    assert code == 0, err
+    result = json.loads((tmp_path / "p" / "result.json").read_text())
+    assert [result["data"][split]["rows"] for split in ("train", "dev")] == [60, 24]
+    finetuning = [*common, "--output", tmp_path / "f", "--init", tmp_path / "p", "--quiet"]
+    code, _, err = recur("finetune", *finetuning, *tiny(*encoder))
+    assert code == 2
+    assert (
+        "its encoder.causal is True, the preset's is False; give both the same; --set encoder.causal=true does" in err
+    )
+    code, _, err = recur("finetune", *finetuning, *tiny(*encoder, "encoder.causal=true"))
+    assert code == 0, err
+    assert "causal: true" in (tmp_path / "f" / "preset.yaml").read_text()
+    assert json.loads((tmp_path / "f" / "config.json").read_text())["encoder"]["causal"] is True
+
+
+def test_text_without_labels_cannot_be_finetuned(recur: Recur, treebank: Path, tmp_path: Path) -> None:
+    code, _, err = recur("finetune", "--preset", "rsa-ptb", "--data", treebank, "--output", tmp_path / "x")
+    assert (code, "task ptb is text without labels" in err) == (2, True)
+    masked = options(treebank, tmp_path / "m", "pretraining.objective=masked", "pretraining.max_steps=1")
+    code, out, err = recur("pretrain", *masked, "--json", "--quiet")
+    assert (code, json.loads(out)["data"]["text"]["rows"]) == (0, 60), err
+
+
+def test_texts_are_found_by_the_names_of_their_files_or_divided(tmp_path: Path) -> None:
+    task, config = task_named("custom"), DataConfig(path=str(tmp_path))
+    (tmp_path / "a.txt").write_text("".join(f"line {n}\n" for n in range(20)))
+    train, dev = (load_texts(task, split, config, divided=True) for split in ("train", "dev"))
+    assert [len(train.texts), [text for text, _ in dev.texts]] == [18, ["line 18", "line 19"]]
+    (tmp_path / "train.txt").write_text("one\n\ntwo\n")
+    (tmp_path / "valid.txt").write_text("three\n")
+    train, dev = (load_texts(task, split, config, divided=True) for split in ("train", "dev"))
+    assert [text for text, _ in train.texts] == ["one", "", "two"], "a blank line is an <eos>"
+    assert [text for text, _ in dev.texts] == ["three"]
+
+
+def test_the_treebank_has_its_published_numbers_of_tokens(real_data: Path) -> None:
+    """929k, 73k and 82k tokens with <eos> (Mikolov et al., 2010), and a closed vocabulary of 10,000 with <eos>."""
+    task, config = task_named("ptb"), compose("rsa-ptb", data=real_data).preset
+    texts = {split: load_texts(task, split, config.data).texts for split in ("train", "dev", "test")}
+    assert {split: len(lines) for split, lines in texts.items()} == task.rows
+    words = Tokenizer.train((text for text, _ in texts["train"]), config.tokenizer)
+    assert words.vocab_size - 3 == 10_000  # [SEP] is <eos>; [PAD], [UNK] and [MASK] never occur
+    streams = {split: encode_stream(texts[split], words) for split in ("dev", "test")}
+    assert {split: len(stream) for split, stream in streams.items()} == {"dev": 73_760, "test": 82_430}
+    assert sum(len(text.split()) + 1 for text, _ in texts["train"]) == 929_589
+    assert not any((stream == words.unknown_id).any() for stream in streams.values())
+
+
+@pytest.mark.slow
+def test_two_processes_train_and_score_as_one_does(recur: Recur, treebank: Path, tmp_path: Path) -> None:
+    more = ("encoder.dropout=0", "encoder.norm=pre")
+    assert recur("pretrain", *options(treebank, tmp_path / "one", *more), "--quiet")[0] == 0
+    done = completed(command("pretrain", *options(treebank, tmp_path / "two", *more)))
+    assert done.returncode == 0, done.stderr.decode()
+    one, two = (json.loads((tmp_path / name / "result.json").read_text())["dev"] for name in ("one", "two"))
+    assert two == pytest.approx(one, rel=1e-5)
+    scored = completed(command("eval", tmp_path / "two", "--json", "--quiet"))
+    assert json.loads(scored.stdout)["perplexity"] == pytest.approx(two["perplexity"], rel=1e-6)

@@ -1,0 +1,107 @@
+"""Perplexity is exp of the mean cross-entropy of all tokens, each predicted once from those before it in its window."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from recurcli.errors import NumericError
+from recurcli.evaluation.inference import InferenceConfig
+from recurcli.evaluation.perplexity import TextScore, score_text
+from recurcli.model.config import ModelConfig
+from recurcli.model.models import LanguageModel
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.stream import cut_windows, encode_stream
+from recurcli.tokens.tokenizer import Tokenizer
+from recurcli.training.objectives import NextTokenObjective
+
+TEXTS = ["the cat sat on the mat", "", "a <unk> dog sat", "the end of N cats"]
+CPU = torch.device("cpu")
+
+
+def words() -> Tokenizer:
+    return Tokenizer.train(TEXTS, TokenizerConfig(kind="whitespace", min_frequency=1))
+
+
+def model_of(tokenizer: Tokenizer, dtype: torch.dtype = torch.float64, encoder: str = "rsa") -> LanguageModel:
+    torch.manual_seed(0)
+    keys = {"name": encoder, "hidden_size": 8, "num_heads": 2, "num_layers": 2, "causal": True}
+    config = ModelConfig(encoder=keys, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.pad_id, max_length=4)
+    model = LanguageModel(config).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def test_a_stream_has_an_eos_after_each_line_blank_ones_included() -> None:
+    tokenizer = words()
+    stream = encode_stream([(text, None) for text in TEXTS], tokenizer)
+    eos = tokenizer.separator_id
+    assert [tokenizer.tokens[i] if i != eos else "<eos>" for i in stream] == [
+        word for text in TEXTS for word in [*text.split(), "<eos>"]
+    ]
+    pair = encode_stream([("a dog", "the cat")], tokenizer)
+    assert pair.tolist() == encode_stream([("a dog", None), ("the cat", None)], tokenizer).tolist()
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 100])
+def test_windows_predict_every_token_once_from_the_one_before(length: int) -> None:
+    stream = np.arange(5, 22, dtype=np.int32)
+    inputs, targets = cut_windows(stream, 2, length)
+    assert targets.ids.tolist() == stream.tolist()
+    assert inputs.ids.tolist() == [2, *stream[:-1].tolist()]
+    assert targets.lengths.tolist() == [min(length, 17 - start) for start in range(0, 17, length)]
+    assert inputs.lengths.tolist() == targets.lengths.tolist()
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_is_that_of_a_plain_loop_over_tokens(batch_size: int) -> None:
+    tokenizer = words()
+    model = model_of(tokenizer)
+    stream = encode_stream([(text, None) for text in TEXTS], tokenizer)
+    length, nats = 4, 0.0
+    for n, target in enumerate(stream.tolist()):
+        start = n // length * length
+        before = [tokenizer.separator_id, *stream.tolist()][start : n + 1]  # the window's tokens up to this one
+        ids = torch.tensor([before])
+        model.eval()
+        state = model.encode(ids, torch.ones_like(ids, dtype=torch.bool))[1][0, -1]
+        rows = zip(model.embedding.weight, model.token_bias, strict=True)
+        logits = [float((state @ row + bias).detach()) for row, bias in rows]
+        nats += math.log(sum(math.exp(logit) for logit in logits)) - logits[target]
+    score = score_text(
+        model.train(), cut_windows(stream, tokenizer.separator_id, length), InferenceConfig(CPU, "fp32", batch_size)
+    )
+    assert (score.tokens, model.training) == (len(stream), True)
+    assert score.nats == pytest.approx(nats, rel=1e-12)
+    assert score.perplexity == pytest.approx(math.exp(nats / len(stream)), rel=1e-12)
+
+
+def test_the_loss_of_training_is_the_cross_entropy_of_the_evaluation() -> None:
+    tokenizer = words()
+    model = model_of(tokenizer, torch.float32).eval()
+    windows = cut_windows(encode_stream([(text, None) for text in TEXTS], tokenizer), tokenizer.separator_id, 4)
+    objective = NextTokenObjective(windows, tokenizer)
+    rows, generator = np.arange(len(windows.targets)), torch.Generator()
+    wanted = score_text(model, windows, InferenceConfig(CPU, "fp32"))
+    for count in (1, 3):
+        batches = objective.micro_batches(rows, count, generator)
+        shares = [batch.share(rank, 2) for batch in batches for rank in (0, 1)]
+        assert sum(batch.weight for batch in batches) == wanted.tokens == objective.lengths.sum()
+        for parts in (batches, shares):
+            total = sum(float(objective.loss(model, part, CPU)[0].detach()) for part in parts if len(part.ids))
+            assert total == pytest.approx(wanted.nats, rel=1e-5)
+
+
+def test_an_infinite_perplexity_is_an_error_with_the_loss() -> None:
+    with pytest.raises(NumericError, match="800 nats"):
+        _ = TextScore(8000.0, 10).perplexity
+    tokenizer = words()
+    model = model_of(tokenizer)
+    with torch.no_grad():
+        model.token_bias[0] = math.nan
+    windows = cut_windows(encode_stream([("a dog", None)], tokenizer), tokenizer.separator_id, 4)
+    with pytest.raises(NumericError, match="not finite"):
+        score_text(model, windows, InferenceConfig(CPU, "fp32"))
