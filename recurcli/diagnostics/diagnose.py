@@ -12,6 +12,7 @@ from recurcli.diagnostics.measures import (
     attention_entropy,
     differential_entropy,
     distance_preservation,
+    dot_product_factor,
     gradient_norm_by_distance,
     movement,
 )
@@ -27,10 +28,18 @@ class LayerDiagnosis:
 
     layer: int
     activation_factor: float
+    activation_factor_std: float
+    """Standard deviation over texts, as those below."""
+    dot_product_factor: float
+    dot_product_factor_std: float
     distance_preservation: float
     """Correlation of the pairs' distances after this layer with those of the embeddings."""
     movement: float
     entropy: float
+    entropy_std: float
+    scaled_entropy: float
+    """Entropy of the values in units of their own scale."""
+    scaled_entropy_std: float
     stats: dict[str, Stat] = field(default_factory=dict)
 
 
@@ -40,19 +49,23 @@ class Diagnosis:
 
     rows: int
     embedding_entropy: float
+    embedding_scaled_entropy: float
     layers: list[LayerDiagnosis]
     gradient_norm_by_distance: list[float]
+    encoder_stats: dict[str, Stat] = field(default_factory=dict)
+    """What the encoder says of itself as a whole (`Encoder.stats`)."""
 
 
 @torch.no_grad()
 def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
     """Run `ids`, `mask` (B, T) through a model in fp32 and measure. Rows of a single token have no pairs to measure."""
     model.eval()
-    calls: list[tuple[Tensor | None, Tensor, dict[str, Stat]]] = []  # input, output and stats of each layer
+    calls: dict[nn.Module, tuple[Tensor | None, Tensor, dict[str, Stat]]] = {}  # input, output and stats of each layer
 
     def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         before = given[0].detach() if isinstance(given[0], Tensor) else None
-        calls.append((before, _as_states(output, ids.shape[1]).detach(), _stats(module, given, mask)))
+        first = calls[module][0] if module in calls else before  # a layer that is iterated is one layer
+        calls[module] = first, _as_states(output, ids.shape[1]).detach(), _stats(module, given, mask)
 
     hooks = [layer.register_forward_hook(note) for layer in model.encoder.layers]
     try:
@@ -62,20 +75,33 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
         for hook in hooks:
             hook.remove()
     x = x.detach()
+    encoder_stats = dict(model.encoder.stats())
     layers = []
-    for number, (given, after, stats) in enumerate(calls, 1):
-        before = calls[number - 2][1] if number > 1 else _first_states(given, x)
+    before: Tensor | None = None
+    for number, (given, after, stats) in enumerate(calls.values(), 1):
+        before = _first_states(given, x) if before is None else before
+        distances, products = activation_factor(before, after, mask), dot_product_factor(before, after, mask)
+        entropy, scaled = differential_entropy(after, mask)
         layers.append(
             LayerDiagnosis(
                 layer=number,
-                activation_factor=activation_factor(before, after, mask),
+                activation_factor=distances.mean,
+                activation_factor_std=distances.std,
+                dot_product_factor=products.mean,
+                dot_product_factor_std=products.std,
                 distance_preservation=distance_preservation(x, after, mask),
                 movement=movement(before, after, mask),
-                entropy=differential_entropy(after, mask),
+                entropy=entropy.mean,
+                entropy_std=entropy.std,
+                scaled_entropy=scaled.mean,
+                scaled_entropy_std=scaled.std,
                 stats=stats,
             )
         )
-    return Diagnosis(len(ids), differential_entropy(x, mask), layers, _gradient_norms(model, ids, mask))
+        before = after
+    entropy, scaled = differential_entropy(x, mask)
+    norms = _gradient_norms(model, ids, mask)
+    return Diagnosis(len(ids), entropy.mean, scaled.mean, layers, norms, encoder_stats)
 
 
 def _stats(layer: nn.Module, arguments: tuple[Any, ...], mask: Tensor) -> dict[str, Stat]:

@@ -3,28 +3,73 @@
 Shapes: B batch, T positions, D hidden size, N pairs. `mask` (B, T) is bool, True at real tokens.
 """
 
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from recurcli.encoders.encoder import Encoder
 
-BINS = 256
+
+class Spread(NamedTuple):
+    """The mean and the standard deviation over texts; NaN without a text."""
+
+    mean: float
+    std: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the mean and the standard deviation (of the population) of `values`, one for each text."""
+    if not values:
+        return Spread(math.nan, math.nan)
+    found = torch.tensor(values, dtype=torch.float64)
+    return Spread(found.mean().item(), found.std(correction=0).item())
+
+
+def texts(states: Tensor, mask: Tensor) -> Iterator[Tensor]:
+    """Yield the states of the real tokens of each text in float64: (B, T, D) -> B times (n, D)."""
+    for row, real in zip(states, mask, strict=True):
+        yield row[real].double()
 
 
 def pair_distances(states: Tensor, mask: Tensor) -> Tensor:
     """Euclidean distances (N,) of all pairs of real tokens within a sample; states (B, T, D)."""
-    return torch.cat([torch.pdist(row[real]) for row, real in zip(states.double(), mask, strict=True)])
+    return torch.cat([torch.pdist(text) for text in texts(states, mask)])
 
 
-def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> float:
-    """Mean over samples and token pairs of |h'_i - h'_j| / |h_i - h_j|; before and after (B, T, D).
+def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
+    """Over texts: the mean over token pairs of |h'_i - h'_j| / |h_i - h_j|; before and after (B, T, D).
 
     1 where distances are kept, above 1 where they grow; pairs without a distance before are left out. TransJect (Sengupta
     et al., 2023) reports such a factor in its eq. 5, whose exact form is lost to us: this one is ours.
     """
-    old, new = pair_distances(before, mask), pair_distances(after, mask)
-    apart = old > 1e-9 * old.amax() if old.numel() else old.bool()
-    return (new[apart] / old[apart]).mean().item()
+    factors = []
+    for old_text, new_text in zip(texts(before, mask), texts(after, mask), strict=True):
+        old, new = torch.pdist(old_text), torch.pdist(new_text)
+        apart = old > 1e-9 * old.amax() if old.numel() else old.bool()
+        if apart.any():
+            factors.append((new[apart] / old[apart]).mean().item())
+    return spread(factors)
+
+
+def dot_product_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
+    """Over texts: the sum over token pairs of |h'_i · h'_j|, divided by that of |h_i · h_j|; before and after (B, T, D).
+
+    1 where dot products are kept. TransJect (Sengupta et al., 2023, section 5) reports dot products beside distances, in a
+    form that is lost to us. A quotient of sums is ours, because single dot products may be 0.
+    """
+    factors = []
+    for old, new in zip(texts(before, mask), texts(after, mask), strict=True):
+        total = _dot_products(old)
+        if total > 0:
+            factors.append(_dot_products(new) / total)
+    return spread(factors)
+
+
+def _dot_products(text: Tensor) -> float:
+    return (text @ text.mT).triu(diagonal=1).abs().sum().item()
 
 
 def distance_preservation(before: Tensor, after: Tensor, mask: Tensor) -> float:
@@ -38,17 +83,27 @@ def movement(before: Tensor, after: Tensor, mask: Tensor) -> float:
     return (after - before)[mask].double().norm(dim=-1).mean().item()
 
 
-def differential_entropy(states: Tensor, mask: Tensor) -> float:
-    """Entropy in nats of the density of a layer's values, all coordinates of all real tokens; states (B, T, D).
+def differential_entropy(states: Tensor, mask: Tensor) -> tuple[Spread, Spread]:
+    """Over texts: the entropy in nats of the density of a text's values, and that of the values in units of their own scale.
 
-    TransJect (Sengupta et al., 2023, eq. 6) takes it of the empirical density; a histogram of BINS bins is our choice.
-    Unlike estimators from spacings, it allows values that occur many times, such as those of a repeated token.
+    The values are all coordinates of the real tokens of a text; states (B, T, D). The second entropy does not change with a
+    factor on the values, so it compares layers and encoders of different scale; it is 1.42 for normal values and less for
+    others. TransJect (Sengupta et al., 2023, eq. 6) takes the entropy of the empirical density. Ours: a histogram whose bins
+    are 2 IQR n^(-1/3) wide (Freedman & Diaconis, 1981), which outliers do not stretch and few values do not overfill; the
+    scale IQR / 1.349, which is the standard deviation of normal values. Unlike estimators from spacings, a histogram allows
+    values that occur many times, such as those of a repeated token.
     """
-    import numpy as np
-    from scipy import stats
+    pairs = [_entropy(text.flatten()) for text in texts(states, mask) if len(text)]
+    return spread([entropy for entropy, _ in pairs]), spread([entropy - math.log(scale) for entropy, scale in pairs])
 
-    values = states[mask].double().flatten().cpu().numpy()
-    return float(stats.rv_histogram(np.histogram(values, bins=BINS)).entropy())
+
+def _entropy(values: Tensor) -> tuple[float, float]:
+    """Return the entropy of `values` (n,), and their scale: 1 if all are the same."""
+    quarter, three_quarters = values.quantile(values.new_tensor([0.25, 0.75])).tolist()
+    reach = three_quarters - quarter or (values.amax() - values.amin()).item() or 1.349
+    width = 2 * reach * len(values) ** (-1 / 3)
+    _, counts = ((values - values.amin()) / width).floor().unique(return_counts=True)  # empty bins cost nothing
+    return torch.special.entr(counts.double() / len(values)).sum().item() + math.log(width), reach / 1.349
 
 
 def attention_entropy(weights: Tensor, mask: Tensor) -> float:

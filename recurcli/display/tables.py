@@ -114,11 +114,16 @@ def table(*columns: str, numbers: bool = False, narrow: bool = False) -> Table:
 
 
 def print_preset_names(names: Mapping[str, list[str]]) -> None:
-    """The list of `recur presets`."""
+    """The list of `recur presets`, with a row for the presets of each task."""
     listed = table("", "")
-    for kind in ("encoders", "tasks", "presets"):
-        if names[kind]:
-            listed.add_row(kind, cell("  ".join(names[kind])))
+    for kind in ("encoders", "tasks"):
+        listed.add_row(kind, cell("  ".join(names[kind])))
+    groups: dict[str, list[str]] = {}
+    for name in names["presets"]:
+        task = max((task for task in names["tasks"] if f"-{task}-" in f"-{name}-"), key=len, default="")
+        groups.setdefault(task, []).append(name)
+    for place, task in enumerate(sorted(groups)):
+        listed.add_row("" if place else "presets", cell("  ".join(groups[task])))
     show(
         Text(
             "A preset is ENCODER-TASK, any of the encoders with any of the tasks"

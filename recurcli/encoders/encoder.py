@@ -46,5 +46,10 @@ class Encoder(nn.Module):
         """Return weighted scalars by name. Training adds them to its loss and logs them."""
         return {}
 
+    def stats(self) -> LayerStats:
+        """Return numbers and lists of numbers by name about the whole encoder, after a forward pass; `recur eval --diagnose`
+        shows them."""
+        return {}
+
     def project_(self) -> None:
         """Project the weights onto their constraint set; called without gradients after each optimiser step."""

@@ -45,7 +45,9 @@ class Recurrence(nn.Module):
     """The gate and the matrices P of an attention's heads; a base beside `SelfAttention`, which has the heads.
 
     `eta`, `nu`, `theta` and `mu` are the paper's: 1 + (k1 + k4) + 2 (k2 + k5) parameters in addition to those of attention.
-    Ours: the heads with a P come first, sorted by dilation; the other heads have no gate.
+    Ours: the heads with a P come first, sorted by dilation; the other heads have no gate (figure 1d of the paper has a P in
+    each head: `rem_heads: [2, 1, 1, 2, 1, 1]`); the cosine and the sine head of a pair share nu and theta, which is our reading
+    of Proposition 1; P is never cut off at a largest lag.
     """
 
     num_heads: int

@@ -141,6 +141,12 @@ class StarSaber(Encoder):
             h = layer(h, x, mask)
         return h
 
+    def stats(self) -> LayerStats:
+        """Tied form: return the mean and the largest number of iterations of the last batch's rows."""
+        if self.iterations is None:
+            return {}
+        return {"iterations": self.iterations.double().mean().item(), "most_iterations": self.iterations.amax().item()}
+
     def _first(self, x: Tensor) -> Tensor:
         """Return h^0 (B, T, D). Under autocast h^0 and the residual sum are float32."""
         dtype = torch.promote_types(x.dtype, torch.float32) if compute_dtype(x) != x.dtype else x.dtype

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.encoders.config import TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
-from recurcli.encoders.encoder import Encoder
+from recurcli.encoders.encoder import Encoder, LayerStats
 from recurcli.layers.dropout import Dropout
-from recurcli.ops.stable import clip_singular_values, project_lstm
+from recurcli.ops.stable import clip_singular_values, lstm_contraction, project_lstm, truncation_factor
 from recurcli.ops.windowed import Cell, State, full_recurrence, reversed_sequences, windowed_recurrence
 
 
@@ -92,6 +92,14 @@ def export_obstacle(config: TruncatedConfig) -> str:
     return "" if config.window else "with window null it runs a loop over the positions, and a graph has one length"
 
 
+def stability(config: TruncatedConfig, contraction: float) -> LayerStats:
+    """Return what Lemma 1 guarantees of one layer alone: λ, and the truncation factor of the window; {} if not `stable`."""
+    if not config.stable:
+        return {}
+    factor = {"truncation_factor": truncation_factor(contraction, config.window)} if config.window else {}
+    return {"contraction": contraction, **factor}
+
+
 def whole(cells: Sequence[RNNCell | LSTMCell], x: Tensor, mask: Tensor | None) -> Tensor:
     """Return the last layer's states of one direction without truncation, 0 at padding: (B, T, D) -> (B, T, S).
 
@@ -144,6 +152,9 @@ class TruncatedRNN(Encoder):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.dropout(run(self.layers, self.dropout(x), mask, self.config.window))
 
+    def stats(self) -> LayerStats:
+        return stability(self.config, self.config.spectral_bound)
+
     @torch.no_grad()
     def project_(self) -> None:
         for cell in self.modules():
@@ -169,6 +180,9 @@ class TruncatedLSTM(Encoder):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.dropout(run(self.layers, self.dropout(x), mask, self.config.window))
+
+    def stats(self) -> LayerStats:
+        return stability(self.config, lstm_contraction(self.config.forget_bound))
 
     @torch.no_grad()
     def project_(self) -> None:

@@ -54,7 +54,7 @@ class EmbeddingConfig:
     """Path of pre-trained word vectors in word2vec text format. Their size must be encoder.hidden_size, or half of it if the
     encoder concatenates positions; null = random initial vectors."""
     freeze: bool = False
-    """Do not train the token vectors; needs `vectors`."""
+    """Do not train the rows that the file `vectors` has a vector for. The others are random and are trained."""
     orthonormal: bool = False
     """Make the columns of the embedding orthonormal, scaled by sqrt(V / 2), so that tokens stay distinct (TransJect)."""
     dropout: float = 0.0

@@ -72,6 +72,8 @@ class TokenEmbedding(nn.Module):
         width = hidden_size // 2 if concatenate_positions else hidden_size
         self.weight = nn.Parameter(normal_(torch.empty(vocab_size, width), std=width**-0.5))
         self.scale = math.sqrt(width / 2) if concatenate_positions or beside_positions else 1.0
+        self.frozen = False
+        """Whether some rows of `weight` are never trained. Weight decay must leave `weight` alone then."""
         self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None
         self.separator_id = separator_id
         self.unknown_id = unknown_id
@@ -112,8 +114,16 @@ class TokenEmbedding(nn.Module):
         """Return the output weights (V, W) of a head that predicts tokens: the table with rows of norm near 1 [ours]."""
         return self.weight if self.orthonormal_table is None else self.table() * (self.weight.shape[1] / 2) ** -0.5
 
-    def use_vectors(self, vectors: Tensor, known: Tensor) -> None:
-        """Copy pre-trained `vectors` (V, W) where `known` (V,) is True, scaled to the mean norm of the initial rows."""
+    def use_vectors(self, vectors: Tensor, known: Tensor, *, freeze: bool = False) -> None:
+        """Copy pre-trained `vectors` (V, W) where `known` (V,) is True, scaled to the mean norm of the initial rows.
+
+        With `freeze` these rows have a gradient of 0 from then on. The others, which are random, are trained.
+        """
         with torch.no_grad():
             scale = self.weight.norm(dim=1).mean() / vectors[known].norm(dim=1).mean().clamp_min(1e-12)
             self.weight[known] = vectors[known].to(self.weight) * scale
+        if freeze:
+            self.frozen = True
+            self.weight.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient: gradient.masked_fill(known.to(gradient.device)[:, None], 0.0)
+            )

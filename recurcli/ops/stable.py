@@ -19,7 +19,10 @@ def clip_singular_values(weight: Tensor, bound: float) -> Tensor:
 
 
 def scale_rows(weight: Tensor, bound: float) -> Tensor:
-    """`weight` with each row whose absolute sum exceeds `bound` scaled down to it: the induced ∞-norm is `bound` at most."""
+    """`weight` with each row whose absolute sum exceeds `bound` scaled down to it: the induced ∞-norm is `bound` at most.
+
+    Ours: the nearest such row, as in projected gradient descent, would have its entries reduced by one number instead.
+    """
     sums = weight.abs().sum(dim=-1, keepdim=True)
     return weight * (bound / sums).clamp(max=1)
 
@@ -32,6 +35,20 @@ def lstm_bounds(forget_bound: float) -> tuple[float, float, float, float]:
     """
     rest = 1 - forget_bound
     return rest, rest**2, rest / 4, rest
+
+
+def lstm_contraction(forget_bound: float) -> float:
+    """λ of an LSTM within `lstm_bounds`, on states (c, h) with |c| <= 1 / (1 - f̄), in the ∞-norm: f̄ + (1 - f̄)(3 + f̄) / 4. Ours.
+
+    Of |Δc'| at most f̄ comes from c, f̄ (1 - f̄) / 4 from the forget gate (|c| times a quarter of f̄ times its matrix) and
+    (1 - f̄) / 2 from input gate and candidate; |Δh'| is at most that and the output gate's (1 - f̄) / 4.
+    """
+    return forget_bound + (1 - forget_bound) * (3 + forget_bound) / 4
+
+
+def truncation_factor(contraction: float, window: int) -> float:
+    """λ^k / (1 - λ), by which Lemma 1 bounds what a window of k inputs changes in a state, in units of ‖U‖ max ‖x‖ + ‖b‖."""
+    return contraction**window / (1 - contraction)
 
 
 def project_lstm(weight: Tensor, forget_bound: float) -> Tensor:

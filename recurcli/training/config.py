@@ -126,7 +126,7 @@ class FinetuningConfig(OptimizationConfig):
     """Training on labelled rows."""
 
     loss: Literal["hinge", "cross_entropy"] = "cross_entropy"
-    """hinge: the multi-class hinge loss of the StarSaber paper (section 4); cross_entropy."""
+    """hinge: the hinge loss (StarSaber, section 4) in Crammer and Singer's multi-class form (ours); cross_entropy."""
     metric: str = "accuracy"
     """Dev metric that selects the best model; a name in `recurcli.evaluation.metrics.METRICS`."""
     evaluate_every: int | None = None

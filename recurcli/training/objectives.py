@@ -78,7 +78,7 @@ class Objective(Protocol):
 def multiclass_hinge(logits: Tensor, targets: Tensor) -> Tensor:
     """Crammer and Singer's multi-class hinge loss: max(0, 1 + largest wrong logit - right logit). (B, C), (B,) -> (B,).
 
-    The StarSaber paper (section 4) says only "multi-class hinge loss". Ours: the largest violation, not the sum of all.
+    The StarSaber paper (section 4) names the hinge loss and no form of it. Ours: the largest violation, not the sum of all.
     """
     right = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
     wrong = logits.scatter(1, targets.unsqueeze(1), float("-inf")).amax(dim=1)

@@ -45,7 +45,8 @@ class AdamWWithSparseRows(torch.optim.AdamW):
 
 
 def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSparseRows:
-    """Return the optimizer of the parameters that require gradients. Weight decay applies to matrices but the n-gram table.
+    """Return the optimizer of the parameters that require gradients. Weight decay applies to matrices, but not to the n-gram
+    table and to an embedding with frozen rows.
 
     The `lr_factor` of a parameter group multiplies the learning rate. It is `config.scalar_lr_factor` for scalars, because
     Adam changes a parameter by about one learning rate per step; the n-gram table has a rate of its own.
@@ -53,12 +54,13 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSpa
     assert config.learning_rate is not None
     table = ngram_table(model)
     scalars: list[nn.Parameter] = []
-    vectors: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []  # and what else has no weight decay
     matrices: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter is not table:
             scalar = parameter.ndim == 0 or name.rpartition(".")[2] in model.encoder.scalar_names
-            (scalars if scalar else vectors if parameter.ndim == 1 else matrices).append(parameter)
+            undecayed = parameter.ndim == 1 or (model.embedding.frozen and parameter is model.embedding.weight)
+            (scalars if scalar else vectors if undecayed else matrices).append(parameter)
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay, "lr_factor": 1.0},
         {"params": vectors, "weight_decay": 0.0, "lr_factor": 1.0},

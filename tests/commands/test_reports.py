@@ -166,7 +166,8 @@ def test_names_that_are_html_chinese_or_turned_around(
 
 def test_every_measure_of_every_encoder_has_its_sentence() -> None:
     stats = {"attention_entropy", "alpha", "residual_weight", "expert_weights", "gate", "rates", "angles"}
-    assert MEANINGS.keys() == {*MEASURES, *stats}
+    whole = {"iterations", "most_iterations", "contraction", "truncation_factor"}
+    assert MEANINGS.keys() == {*MEASURES, *stats, *whole}
 
 
 def test_runs_of_which_none_is_finished_are_listed_though_there_is_no_page(

@@ -26,8 +26,8 @@ def test_every_encoder_has_a_diagnosis_of_finite_numbers(name: str) -> None:
     found = diagnose(model(name), IDS, MASK)
     assert [layer.layer for layer in found.layers] == ([] if name.startswith("truncated") else [1, 2])
     for layer in found.layers:
-        for key in ("activation_factor", "distance_preservation", "movement", "entropy"):
-            assert math.isfinite(getattr(layer, key)), (name, key)
+        for key, value in vars(layer).items():
+            assert key == "stats" or math.isfinite(value), (name, key)
     assert len(found.gradient_norm_by_distance) == 7
     assert all(math.isfinite(norm) for norm in found.gradient_norm_by_distance)
 
@@ -70,7 +70,8 @@ def test_attention_that_looks_at_all_alike_has_the_entropy_of_the_length() -> No
 
 def with_encoder(**keys: object) -> Backbone:
     torch.manual_seed(0)
-    encoder = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, **keys}
+    heads = {} if keys["name"] == "starsaber" else {"num_heads": 2}
+    encoder = {"hidden_size": 16, "num_layers": 2, **heads, **keys}
     return Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16))
 
 
@@ -116,6 +117,42 @@ def test_every_attention_has_an_entropy_between_zero_and_the_log_of_the_length(n
     alphas = {"starsaber": 1.0, "rezero": 0.0}
     if name in alphas:
         assert layer.stats["alpha"] == alphas[name]
+
+
+def test_the_tied_starsaber_is_one_layer_with_its_iterations() -> None:
+    backbone = with_encoder(name="starsaber", num_layers=None, tied=True)
+    with torch.no_grad():
+        backbone.embedding.weight[IDS[4]] = 0  # then that row is at its fixed point from the start
+    found = diagnose(backbone, IDS, MASK)
+    x, h = backbone.encode(IDS, MASK)
+    counts = backbone.encoder.iterations
+    assert isinstance(counts, torch.Tensor)
+    assert 1 == counts.amin() < counts.amax() < 100
+    assert found.encoder_stats == {
+        "iterations": pytest.approx(counts.double().mean().item()),
+        "most_iterations": counts.amax().item(),
+    }
+    (layer,) = found.layers
+    assert layer.movement == pytest.approx((h - x)[MASK].norm(dim=-1).mean().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "contraction", "factor"),
+    [
+        ("truncated-rnn", {}, 0.95, 0.95**16 / 0.05),
+        ("truncated-rnn", {"spectral_bound": 0.7, "window": 3}, 0.7, 0.343 / 0.3),
+        ("truncated-lstm", {}, 0.9676, 18.22),
+        ("truncated-rnn", {"window": None}, 0.95, None),
+        ("truncated-rnn", {"stable": False}, None, None),
+    ],
+)
+def test_the_truncated_models_say_what_lemma_1_bounds(
+    name: str, bounds: dict[str, object], contraction: float | None, factor: float | None
+) -> None:
+    encoder = {"name": name, "hidden_size": 16, **bounds}
+    stats = Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16)).encoder.stats()
+    expected = {"contraction": contraction, "truncation_factor": factor}
+    assert stats == {key: pytest.approx(value, rel=1e-3) for key, value in expected.items() if value is not None}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

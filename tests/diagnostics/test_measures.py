@@ -1,6 +1,7 @@
 """The diagnostics, on states whose answers are known."""
 
 import math
+from statistics import fmean, pstdev
 
 import pytest
 import torch
@@ -10,12 +11,15 @@ from recurcli.diagnostics.measures import (
     attention_entropy,
     differential_entropy,
     distance_preservation,
+    dot_product_factor,
     gradient_norm_by_distance,
     movement,
 )
 from recurcli.encoders import Encoder, build_encoder
 
 STATES = torch.randn(3, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+NORMAL = 0.5 * math.log(2 * math.pi * math.e)
+"""The entropy of a normal density of standard deviation 1."""
 MASK = torch.arange(6) < torch.tensor([6, 3, 2])[:, None]
 
 
@@ -24,31 +28,47 @@ def orthogonal() -> torch.Tensor:
 
 
 def test_an_orthogonal_map_has_the_activation_factor_one() -> None:
-    assert activation_factor(STATES, STATES @ orthogonal() + 3, MASK) == pytest.approx(1)
+    assert activation_factor(STATES, STATES @ orthogonal() + 3, MASK) == pytest.approx((1, 0))
+    assert dot_product_factor(STATES, STATES @ orthogonal(), MASK) == pytest.approx((1, 0))
     assert distance_preservation(STATES, STATES @ orthogonal(), MASK) == pytest.approx(1)
 
 
 def test_a_stretch_has_its_own_factor_and_keeps_proportions() -> None:
-    assert activation_factor(STATES, 2.5 * STATES, MASK) == pytest.approx(2.5)
+    assert activation_factor(STATES, 2.5 * STATES, MASK) == pytest.approx((2.5, 0))
+    assert dot_product_factor(STATES, 2.5 * STATES, MASK) == pytest.approx((6.25, 0))
     assert distance_preservation(STATES, 2.5 * STATES, MASK) == pytest.approx(1)
 
 
-def test_the_factor_is_the_mean_over_pairs_of_real_tokens() -> None:
+def test_the_factors_are_means_over_texts_of_those_of_the_pairs_of_real_tokens() -> None:
     after = STATES**3
-    ratios = []
+    factors, products = [], []
     for row, real in enumerate(MASK.sum(dim=1).tolist()):
-        for i in range(real):
-            for j in range(i):
-                before = (STATES[row, i] - STATES[row, j]).norm()
-                ratios.append(((after[row, i] - after[row, j]).norm() / before).item())
+        pairs = [(i, j) for i in range(real) for j in range(i)]
+        ratios = [(after[row, i] - after[row, j]).norm() / (STATES[row, i] - STATES[row, j]).norm() for i, j in pairs]
+        factors.append(sum(ratios).item() / len(pairs))
+        new, old = (sum((h[row, i] @ h[row, j]).abs().item() for i, j in pairs) for h in (after, STATES))
+        products.append(new / old)
     garbage = torch.where(MASK[..., None], after, torch.tensor(1e4, dtype=torch.float64))
-    assert activation_factor(STATES, garbage, MASK) == pytest.approx(sum(ratios) / len(ratios))
+    assert activation_factor(STATES, garbage, MASK) == pytest.approx((fmean(factors), pstdev(factors)))
+    assert dot_product_factor(STATES, garbage, MASK) == pytest.approx((fmean(products), pstdev(products)))
+
+
+def test_a_long_text_counts_as_a_short_one() -> None:
+    scales = torch.tensor([1.0, 3.0, 3.0], dtype=torch.float64)[:, None, None]
+    assert activation_factor(STATES, scales * STATES, MASK) == pytest.approx((7 / 3, math.sqrt(8 / 9)))
+
+
+def test_texts_without_a_pair_have_no_factor() -> None:
+    alone = torch.tensor([[True] + [False] * 5] * 3)
+    assert all(math.isnan(number) for number in activation_factor(STATES, STATES, alone))
+    one_of_three = torch.stack([MASK[0], alone[0], alone[0]])
+    assert activation_factor(STATES, 2 * STATES, one_of_three) == pytest.approx((2, 0))
 
 
 def test_tokens_that_are_the_same_do_not_count() -> None:
     before = torch.zeros(1, 3, 2)
     before[0, 2] = 1
-    assert activation_factor(before, 2 * before, torch.ones(1, 3, dtype=torch.bool)) == pytest.approx(2)
+    assert activation_factor(before, 2 * before, torch.ones(1, 3, dtype=torch.bool)) == pytest.approx((2, 0))
 
 
 def test_movement_is_the_mean_length_of_the_step() -> None:
@@ -60,13 +80,36 @@ def test_movement_is_the_mean_length_of_the_step() -> None:
 def test_the_entropy_of_a_normal_density_is_known() -> None:
     states = 3 * torch.randn(50, 20, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     mask = torch.ones(50, 20, dtype=torch.bool)
-    assert differential_entropy(states, mask) == pytest.approx(0.5 * math.log(2 * math.pi * math.e * 9), abs=0.02)
+    entropy, scaled = differential_entropy(states, mask)
+    assert entropy.mean == pytest.approx(NORMAL + math.log(3), abs=0.03)
+    assert scaled.mean == pytest.approx(NORMAL, abs=0.03)
+    assert 0 < entropy.std < 0.1
+
+
+def test_a_factor_adds_its_logarithm_to_the_entropy_and_leaves_the_scaled_one() -> None:
+    (small, small_scaled), (large, large_scaled) = (differential_entropy(c * STATES, MASK) for c in (1, 16))
+    assert large.mean - small.mean == pytest.approx(math.log(16))
+    assert large_scaled == pytest.approx(small_scaled)
+
+
+def test_neither_a_lone_outlier_nor_short_texts_move_the_entropy() -> None:
+    states = torch.randn(1, 1000, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    whole, _ = differential_entropy(states, torch.ones(1, 1000, dtype=torch.bool))
+    short, _ = differential_entropy(states.view(250, 4, 64), torch.ones(250, 4, dtype=torch.bool))
+    states[0, 0, 0] = 1000
+    with_outlier, _ = differential_entropy(states, torch.ones(1, 1000, dtype=torch.bool))
+    assert whole.mean == pytest.approx(NORMAL, abs=0.01)
+    assert with_outlier.mean == pytest.approx(whole.mean, abs=0.01)
+    assert short.mean == pytest.approx(NORMAL, abs=0.05)
 
 
 def test_values_that_repeat_have_a_finite_entropy() -> None:
     mask = torch.ones(4, 5, dtype=torch.bool)
-    assert math.isfinite(differential_entropy(STATES[:1, :1].expand(4, 5, -1), mask))
-    assert math.isfinite(differential_entropy(torch.zeros(4, 5, 3), mask))
+    spike = torch.zeros(4, 5, 3)
+    spike[:, 0, 0] = 1
+    for states in (STATES[:1, :1].expand(4, 5, -1), torch.zeros(4, 5, 3), spike):
+        for entropy in differential_entropy(states, mask):
+            assert all(math.isfinite(number) for number in entropy)
 
 
 def test_attention_entropy_runs_from_zero_to_log_length() -> None:

@@ -4,14 +4,13 @@ from typing import Any, cast
 
 import pytest
 import torch
-from contraction import lstm_contraction
 from torch import Tensor, nn
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.truncated import LSTMCell, RNNCell, TruncatedLSTM, TruncatedRNN
 from recurcli.errors import UsageError
 from recurcli.ops import full_recurrence, windowed_recurrence
-from recurcli.ops.stable import lstm_bounds
+from recurcli.ops.stable import lstm_bounds, lstm_contraction, truncation_factor
 from recurcli.ops.windowed import State
 
 NAMES = pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm"])
@@ -45,7 +44,7 @@ def test_lemma_1_bounds_what_truncation_changes_for_every_window_of_the_rnn() ->
     push = torch.linalg.matrix_norm(cell.input.weight, 2) * x.norm(dim=-1).max() + cell.input.bias.norm()
     for window in range(1, LENGTH + 1):
         difference = (states - windowed_recurrence(cell, projected, window)).norm(dim=-1)  # (B, T)
-        assert (difference <= BOUND**window * push / (1 - BOUND)).all()
+        assert (difference <= truncation_factor(BOUND, window) * push).all()
         assert difference[:, :window].max() < 1e-14
 
 

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from recurcli.model.config import ModelConfig
 from recurcli.model.embedding import TokenEmbedding
-from recurcli.model.models import LanguageModel
+from recurcli.model.models import Backbone, LanguageModel
 from recurcli.runs.model_files import build_trained_classifier, read_model
+from recurcli.training.config import FinetuningConfig
+from recurcli.training.optimizer import build_optimizer
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -159,6 +161,25 @@ def test_a_masked_token_is_scored_with_the_first_columns_of_its_state() -> None:
         _, states = model.encode(IDS, IDS != 0)
     chosen = torch.stack([states[0, 0, :4], states[1, 1, :4]])
     torch.testing.assert_close(scores, chosen @ model.embedding.table().T / 2**0.5)
+
+
+def test_frozen_vectors_stay_to_the_last_bit_and_the_other_rows_are_trained() -> None:
+    config = ModelConfig(
+        encoder={"name": "starsaber", "hidden_size": 8, "num_layers": 1}, vocab_size=9, pad_id=0, max_length=4
+    )
+    model = Backbone(config)
+    known = torch.arange(9) < 4
+    model.embedding.use_vectors(torch.randn(9, 8), known, freeze=True)
+    before = model.embedding.weight.detach().clone()
+    optimizer = build_optimizer(model, FinetuningConfig(learning_rate=0.1, weight_decay=0.5))
+    ids = torch.arange(1, 9).view(2, 4)
+    for _ in range(3):
+        model.encode(ids, torch.ones_like(ids, dtype=torch.bool))[1].square().sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    after = model.embedding.weight.detach()
+    assert torch.equal(after[known], before[known])
+    assert ((after - before)[~known].abs().amax(dim=1) > 0.01).all()
 
 
 def options(data: Path, output: Path, *more: str) -> list[object]:

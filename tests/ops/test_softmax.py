@@ -71,8 +71,8 @@ def test_is_as_exact_as_its_type(dtype: torch.dtype, bound: float) -> None:
     narrow = [(2 * tensor.detach()).to(dtype).requires_grad_() for tensor in tensors]  # scores up to 15
     wide = [tensor.detach().double().requires_grad_() for tensor in narrow]
     gradient = torch.randn(narrow[0].shape, generator=torch.Generator().manual_seed(9)).double() * mask[..., None]
-    exact = directional_attention(*wide, mask=mask)
-    fast = blockwise_attention(*narrow, mask=mask)
+    (q, k, u, v), (query, key, past, future) = wide, narrow
+    exact, fast = directional_attention(q, k, u, v, mask), blockwise_attention(query, key, past, future, mask)
     assert fast.dtype == dtype
     assert relative(fast[mask], exact[mask]) < bound
     expected = torch.autograd.grad(exact, wide, gradient)
@@ -88,7 +88,8 @@ def test_training_in_bf16_is_attention_head_by_head(length: int, causal: bool) -
     gradient = drawn[3] * mask[:, None, :, None]
     exact = [part.detach().double().requires_grad_() for part in (query, key, value)]
     seen = mask[:, None, None] & (torch.ones(length, length).tril() if causal else torch.ones(length, length)).bool()
-    expected = F.scaled_dot_product_attention(*exact, attn_mask=seen)
+    q, k, v = exact
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
     found = softmax_attention(query, key, value, mask, causal=causal)
     real = mask[:, None].expand(2, 3, length)
     assert relative(found[real], expected[real]) < 0.015

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from contraction import lstm_contraction
 from torch import Tensor
 
 from recurcli.ops import clip_singular_values, project_lstm, scale_rows
-from recurcli.ops.stable import lstm_bounds
+from recurcli.ops.stable import lstm_bounds, lstm_contraction
 
 SIZE = 6
 

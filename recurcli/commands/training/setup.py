@@ -280,7 +280,7 @@ def build_model(
         raise UsageError(
             f"{path}: has vectors of size {width}; the model needs size {wanted}{why}; change encoder.hidden_size"
         )
-    model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known))
+    freeze = preset.embedding.freeze
+    model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known), freeze=freeze)
     yield Note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
-    model.embedding.weight.requires_grad_(not preset.embedding.freeze)
     return model

@@ -3,20 +3,26 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recurcli.display.diagnosis import MEASURES
+from recurcli.display.diagnosis import MEASURES, measured
 from recurcli.display.report.charts import Curve, curve_chart
 
 MEANINGS = {
     "activation_factor": "How a layer changes the distance of two tokens, as a mean factor. At 1 it is kept; above 1 it grows.",
+    "dot_product_factor": "How a layer changes the size of the dot products of tokens, as a factor. At 1 it is kept.",
     "distance_preservation": "The correlation of the tokens' distances after the layer with those of the embeddings.",
     "movement": "How far a layer moves a token's state, on average. A layer near 0 does little.",
-    "entropy": "How spread out the values of a layer are, in nats.",
+    "entropy": "How spread out the values of a layer are in a text, in nats.",
+    "scaled_entropy": "The same after a division by the values' own scale: 1.42 for normal values, less for others.",
     "attention_entropy": "How many tokens a token looks at, as an entropy in nats: 0 for one token, log T for all T alike.",
     "alpha": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
     "residual_weight": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
     "expert_weights": "The mean weight of each expert. One weight near 1 means that the others are not used.",
     "gate": "The share of the recurrence encoding in the attention: 0 is plain self-attention, 1 recurrence alone.",
     "rates": "The factor by which the recurrence of each head fades with every position: 0 forgets at once, 1 never.",
+    "iterations": "How often the layer was applied to a text until no state moved, on average.",
+    "most_iterations": "How often the layer was applied to the text that took longest.",
+    "contraction": "The factor by which a step brings two states together at least, by the bound on the weights.",
+    "truncation_factor": "Lemma 1 of the paper bounds what the window leaves out by this factor, in units of the inputs.",
     "angles": "The angle by which the recurrence of each cyclic head turns with every position.",
 }
 """The meaning of each measure and statistic of a diagnosis."""
@@ -24,19 +30,22 @@ MEANINGS = {
 
 def encoder_values(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the table of the layers, the meaning of its columns, and the plot of the gradient norms."""
-    if diagnosis is None or not diagnosis["layers"]:
-        return {"layers": [], "gradient_plot": _gradient_plot(diagnosis)}
-    layers = diagnosis["layers"]
-    stats = list(dict.fromkeys(name for layer in layers for name in layer["stats"]))
+    if diagnosis is None:
+        return {"layers": [], "gradient_plot": None}
+    layers, whole = diagnosis["layers"], diagnosis["encoder_stats"]
+    stats = list(dict.fromkeys(name for found in (*(layer["stats"] for layer in layers), whole) for name in found))
+    measures = MEASURES if layers else {}
     lines = [
         [
             f"{layer['layer']}",
-            *(f"{layer[key]:.3f}" for key in MEASURES),
+            *(measured(layer, key, 3) for key in measures),
             *(_numbers(layer["stats"].get(name)) for name in stats),
         ]
         for layer in layers
     ]
-    words = {**MEASURES, **{name: name.replace("_", " ") for name in stats}}
+    if whole:
+        lines.append(["all", *("" for _ in measures), *(_numbers(whole.get(name)) for name in stats)])
+    words = {**measures, **{name: name.replace("_", " ") for name in stats}}
     return {
         "diagnosed_rows": diagnosis["rows"],
         "layer_head": ["layer", *words.values()],
