@@ -74,7 +74,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean '{near[0]}'?"
-    if len(names) > 20:
+    if len(names) > 30:
         return ""
     return f"; known: {', '.join(names)}" if names else ""
 

@@ -57,7 +57,7 @@ def past_weights(query: Tensor, key: Tensor) -> Tensor:
 
 def is_long(query: Tensor) -> bool:
     """Return whether blocks take no more time than a (T, T) tensor: measured at D 256 on a CPU with AVX512-BF16."""
-    return query.shape[1] >= 1024 and not torch.compiler.is_compiling()  # one graph serves all T
+    return not torch.compiler.is_compiling() and query.shape[1] >= 1024  # one graph serves all T
 
 
 def _add_product_(total: Tensor | None, weights: Tensor, values: Tensor) -> Tensor:

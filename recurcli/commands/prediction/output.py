@@ -86,11 +86,11 @@ def refuse_output(output: Path, source: Path, *, overwrite: bool, resume: bool) 
     if output.is_dir():
         raise UsageError(f"{output}: is a folder; name a file with --output")
     if not output.parent.is_dir():
-        raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
+        raise UsageError(f"{output.parent}: no such folder; make it first, or name another file")
     if is_stream(output) or not os.path.lexists(output):
         return
     if output.exists() and _is_input(source, output.stat()):
-        raise UsageError(f"{output}: is the input as well; choose another --output")
+        raise UsageError(f"{output}: is the input as well; name another file")
     if not overwrite and not resume:
         raise UsageError(f"{output}: exists already; replace it with --overwrite")
 
