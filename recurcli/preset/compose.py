@@ -76,8 +76,8 @@ def compose(
     merged, origins = merge(layers, options)
     _make_causal(merged, origins, encoder)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
-        others = [path for path in known if not path.startswith("encoder.")]
-        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, others)
+        elsewhere = [path for path in known if not path.startswith("encoder.")]
+        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere)
         raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
         preset = parse_config(Preset, merged, known)
