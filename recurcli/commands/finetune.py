@@ -9,13 +9,8 @@ from recurcli.commands.training.dev_evaluation import DevEvaluation, ScoredRows,
 from recurcli.commands.training.init import load_pretrained, read_init
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.run import enter_run, run_training
-from recurcli.commands.training.setup import (
-    TrainingSetup,
-    build_loop,
-    build_model,
-    encode_splits,
-    settle_tokens,
-)
+from recurcli.commands.training.setup import TrainingSetup, build_loop, build_model
+from recurcli.commands.training.tokenization import encode_splits, settle_tokens
 from recurcli.data.columns import setting
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of

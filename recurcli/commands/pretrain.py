@@ -12,11 +12,11 @@ from recurcli.cache import cache_folder
 from recurcli.commands.training.dev_perplexity import DevPerplexity
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.run import enter_run, run_training
-from recurcli.commands.training.setup import (
-    TrainingSetup,
-    build_loop,
-    build_model,
+from recurcli.commands.training.setup import TrainingSetup, build_loop, build_model
+from recurcli.commands.training.tokenization import (
     encode_splits,
+    facts_of,
+    note_on_bad_rows,
     note_on_cuts,
     settle_tokens,
     windows_of_splits,
@@ -121,10 +121,9 @@ def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
         preset, lambda: ((text, None) for text in corpus.texts()), partial(corpus_tokenizer, corpus)
     )
     tokens = stored_tokens(corpus, tokenizer, max_length)
-    if corpus.bad_rows:
-        yield Note(f"text: {counted(corpus.bad_rows, 'bad row')} skipped, the first: {corpus.bad[0]}", "warning")
+    yield from note_on_bad_rows("text", corpus.bad_rows, "".join(corpus.bad[:1]))
     yield from note_on_cuts("text", tokens.truncated, len(tokens), max_length)
-    facts = {"path": str(corpus.path), "rows": len(tokens), "sha256": corpus.sha256}
+    facts = facts_of(corpus.path, len(tokens), corpus.sha256)
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
     return tokens, tokenizer, max_length, {"text": {**facts, **counts}}, False
 

@@ -67,12 +67,12 @@ class Recurrence(nn.Module):
         self.places = [head.place if head.kind == "regular" else regular + head.place for head in self.heads]
 
     def matrices(self, length: int) -> Tensor:
-        """P of every head (H, T, T), zeros for the heads without one."""
+        """Return P of every head (H, T, T), zeros for the heads without one."""
         parts = [recurrence_matrix(length=length, **keys) for _, keys in self.by_dilation()]
         return F.pad(torch.cat(parts), (0, 0, 0, 0, 0, self.num_heads - len(self.heads)))
 
     def gated(self, softmax: Tensor, matrices: Tensor) -> Tensor:
-        """[1 - σ(mu)] softmax + σ(mu) P: (…, S, C) and P, whose heads are its first dimension."""
+        """Return [1 - σ(mu)] softmax + σ(mu) P. The first dimension of `matrices` is that of the heads."""
         gates = F.pad(torch.sigmoid(self.mu).expand(len(self.heads)), (0, self.num_heads - len(self.heads)))
         gates = gates.view(-1, *[1] * (matrices.ndim - 1))
         return torch.lerp(softmax, matrices.to(softmax.dtype), gates.to(softmax.dtype))
@@ -126,7 +126,7 @@ class RecurrentAttention(Recurrence, SelfAttention):
         return torch.cat([torch.lerp(gated, recurrent.to(gated.dtype), gate), plain], dim=1)
 
     def weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """[1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P, in O(T²) memory: (B, H, T, K) x 2 -> (B, H, T, T)."""
+        """Return [1 - σ(mu)] softmax(Q K^T / sqrt(K)) + σ(mu) P in O(T²) memory: (B, H, T, K) x 2 -> (B, H, T, T)."""
         softmax = attention_weights(query, key, mask, causal=self.causal)
         return self.gated(softmax, self.matrices(query.shape[2]))
 
@@ -136,7 +136,7 @@ class RecurrentAttention(Recurrence, SelfAttention):
         return {**self.recurrence_stats(), "attention": attention_weights(query, key, mask, causal=self.causal)}
 
     def recurrence(self, value: Tensor) -> Tensor:
-        """P V of the heads that have a P: (B, R, T, K) -> (B, R, T, K)."""
+        """Return P V of the heads that have a P: (B, R, T, K) -> (B, R, T, K)."""
         # In a compiled or exported graph T is dynamic, so the number of blocks is unknown.
         product = recurrence_product_dense if torch.compiler.is_compiling() else recurrence_product
         return torch.cat([product(value=value[:, these], **keys) for these, keys in self.by_dilation()], dim=1)

@@ -26,7 +26,7 @@ from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import TransformerXLConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.encoders.rsa import Recurrence
-from recurcli.layers.attention import SelfAttention
+from recurcli.layers.attention import SelfAttention, weighted
 from recurcli.layers.dropout import dropout
 from recurcli.layers.initial import normal_
 from recurcli.layers.positions import sinusoids
@@ -35,7 +35,7 @@ from recurcli.ops.relative import relative_attention_weights
 
 
 class Tables(NamedTuple):
-    """What depends on lags alone."""
+    """The tensors of a layer that depend on lags, and not on the text."""
 
     lags: Tensor
     """W_R R of the lags C - 1 … -S: (H, C + S, K)."""
@@ -90,17 +90,17 @@ class SegmentAttention(Recurrence, SelfAttention):
         if tables.matrices is not None:
             weights = self.gated(weights, tables.matrices.unsqueeze(1))
         weights = dropout(weights, self.dropout, self.training)
-        mixed = torch.bmm(weights.flatten(0, 1), segments.value.flatten(0, 1)).view(segments.query.shape)
+        mixed = weighted(weights, segments.value)  # (H, R, S, K)
         return self.output(_texts(mixed, x).transpose(1, 2).flatten(-2))
 
     def weights(self, segments: Segments, tables: Tables) -> Tensor:
-        """softmax(A): (H, R, S, C)."""
+        """Return softmax(A), the attention weights: (H, R, S, C)."""
         query, key, _, real = segments
         u, v = (bias.to(query.dtype).view(self.num_heads, -1) for bias in (self.u, self.v))
         return relative_attention_weights(query, key, tables.lags, u, v, real, causal=self.causal)
 
     def sizes(self, length: int) -> tuple[int, int]:
-        """S and M for a text of `length` tokens: no larger than it needs, but in a graph, which serves many lengths."""
+        """Return S and M for a text of `length` tokens. Both are no larger than needed, except in a graph for many lengths."""
         if torch.compiler.is_exporting():
             return self.segment, self.memory
         if length <= self.segment:
@@ -110,7 +110,7 @@ class SegmentAttention(Recurrence, SelfAttention):
         return self.segment, min(self.memory, (length - 1) // self.segment * self.segment)
 
     def tables(self, x: Tensor) -> Tables:
-        """The tables for a text x (B, T, D)."""
+        """Return the tables for a text x (B, T, D)."""
         size, memory = self.sizes(x.shape[1])
         dtype = torch.promote_types(x.dtype, torch.float32)
         lags = torch.arange(memory + size - 1, -size - 1, -1, device=x.device, dtype=dtype)
@@ -119,7 +119,7 @@ class SegmentAttention(Recurrence, SelfAttention):
         return Tables(by_lag.view(len(lags), self.num_heads, -1).transpose(0, 1), matrices)
 
     def segments(self, x: Tensor, mask: Tensor | None) -> Segments:
-        """All segments of a text x (B, T, D), each with the memory before it."""
+        """Return all segments of a text x (B, T, D), each with the memory before it."""
         batch, length, _ = x.shape
         size, memory = self.sizes(length)
         query, key, value = self.project_real(x, mask)
@@ -139,7 +139,7 @@ class SegmentAttention(Recurrence, SelfAttention):
         return Segments(_rows(queries), _rows(keys), _rows(values), real.flatten(0, 1))
 
     def next_segment(self, x: Tensor, mask: Tensor | None, cache: SegmentCache) -> tuple[Segments, Tables]:
-        """The segment x (B, S or fewer, D) with the memory of `cache`, and the tables for their sizes."""
+        """Return the segment x (B, S or fewer, D) with the memory of `cache`, and the tables for their sizes."""
         query, key, value = self.project_real(x, mask)
         size, memory = x.shape[1], 0
         if cache.memory is not None:
@@ -159,14 +159,14 @@ class SegmentAttention(Recurrence, SelfAttention):
         return segment, Tables(lags, matrices)
 
     def project_real(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """As `project`, with values of 0 at padding for P, which has no mask."""
+        """Return the result of `project`, with values of 0 at padding if `rsa`, because P has no mask."""
         query, key, value = self.project(x)
         if self.rsa and mask is not None:
             value = value.masked_fill(~mask[:, None, :, None], 0.0)
         return query, key, value
 
     def project_memory(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, H, T, K) of x (B, T, D), which gets no gradient."""
+        """Return keys and values (B, H, T, K) of x (B, T, D), without a gradient to x."""
         inner = len(self.u)
         weight, bias = self.query_key_value.weight[inner:], self.query_key_value.bias[inner:]
         key, value = F.linear(x.detach(), weight, bias).view(*x.shape[:2], 2, self.num_heads, -1).unbind(2)
@@ -179,12 +179,12 @@ class SegmentAttention(Recurrence, SelfAttention):
 
 
 def _rows(pieces: Tensor) -> Tensor:
-    """Pieces (B, H, N, S, E) as rows (H, R, S, E)."""
+    """Return pieces (B, H, N, S, E) as rows (H, R, S, E)."""
     return pieces.transpose(0, 1).flatten(1, 2)
 
 
 def _texts(rows: Tensor, like: Tensor) -> Tensor:
-    """Rows (H, R, S, E) of texts `like` (B, T, D) as (B, H, T, E)."""
+    """Return rows (H, R, S, E) of texts `like` (B, T, D) as (B, H, T, E)."""
     batch, length, _ = like.shape  # not len(), which fixes B in a graph
     return joined(rows.view(rows.shape[0], batch, -1, *rows.shape[2:]).transpose(0, 1), length)
 
@@ -210,7 +210,7 @@ class TransformerXL(BlockEncoder):
         return self.by_segment(x, mask)
 
     def by_segment(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """As `forward`, a segment after the other."""
+        """Return the states of `forward`, computed one segment after the other."""
         caches = [SegmentCache(layer.attention.tables(x)) for layer in self.layers]  # type: ignore[operator, union-attr]
         states: Tensor | None = None
         for start in range(0, x.shape[1], self.segment):

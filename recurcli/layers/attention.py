@@ -14,7 +14,7 @@ from recurcli.ops.softmax import attention_weights, blockwise_attention, real_or
 
 
 def key_mask(mask: Tensor | None) -> Tensor | None:
-    """`mask` (B, T) as SDPA's `attn_mask` (B, 1, 1, T); a row with no real token keeps all, to stay finite."""
+    """Return `mask` (B, T) as SDPA's `attn_mask` (B, 1, 1, T). A row with no real token attends to all, to stay finite."""
     if mask is None:
         return None
     return real_or_all(mask)[:, None, None, :]
@@ -25,14 +25,17 @@ def trains_short_texts(query: Tensor) -> bool:
 
     The limits were measured with 4 heads of 64 on a CPU with AVX512-BF16.
     """
-    if not query.requires_grad or query.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return query.shape[2] <= (512 if query.dtype == torch.bfloat16 else 128)
+    return _trains_on_cpu(query) and query.shape[2] <= (512 if query.dtype == torch.bfloat16 else 128)
+
+
+def _trains_on_cpu(query: Tensor) -> bool:
+    """Return whether gradients of `query` are computed on a CPU, and not by a compiled graph."""
+    return query.requires_grad and query.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def weighted(weights: Tensor, value: Tensor) -> Tensor:
-    """Return the weighted sums of values, per head: (B, H, T, T) and (B, H, T, K) -> (B, H, T, K)."""
-    return torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(value.shape)
+    """Return the weighted sums of C values, per head: (B, H, T, C) and (B, H, C, K) -> (B, H, T, K)."""
+    return torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(*weights.shape[:-1], -1)
 
 
 def softmax_attention(
@@ -54,8 +57,7 @@ def softmax_attention(
     if trains_short_texts(query):
         weights = attention_weights(query, key, mask, causal=causal)
         return weighted(dropout(weights, dropout_probability, dropout_probability > 0), value)
-    trains = query.requires_grad and query.device.type == "cpu" and not torch.compiler.is_compiling()
-    if trains and query.dtype == torch.bfloat16 and not causal and not dropout_probability:
+    if _trains_on_cpu(query) and query.dtype == torch.bfloat16 and not causal and not dropout_probability:
         heads = None if mask is None else mask.repeat_interleave(query.shape[1], dim=0)
         queries, keys, values = (x.flatten(0, 1) for x in (query, key, value))
         return blockwise_attention(queries, keys, values, values, heads).view(value.shape)
@@ -84,7 +86,7 @@ class SelfAttention(nn.Module):
         return self.output(mixed.transpose(1, 2).flatten(-2))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (B, H, T, K) of x (B, T, D)."""
+        """Return queries, keys and values (B, H, T, K) of x (B, T, D)."""
         parts = self.query_key_value(x).unflatten(-1, (self.projections, self.num_heads, -1)).unbind(2)
         query, key, value = parts[0], parts[max(0, self.projections - 2)], parts[-1]
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)

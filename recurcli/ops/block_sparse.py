@@ -46,7 +46,7 @@ def last_blocks(lengths: Tensor, block_size: int) -> Tensor:
 def block_sparse_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, chosen: Tensor, block_size: int
 ) -> Tensor:
-    """Softmax attention over the union of a block's blocks: (B, H, T, K) x 2 and (B, H, T, V) -> (B, H, T, V).
+    """Return softmax attention over the union of a block's blocks: (B, H, T, K) x 2 and (B, H, T, V) -> (B, H, T, V).
 
     `chosen` (B, H, N, r) are the random blocks; a number that is negative, or that is not below the last block of the row,
     is left out. Time O(T (r + 7) m K), memory O(T (r + 5) K).
@@ -81,7 +81,7 @@ def block_sparse_attention(
 
 
 def _rows(x: Tensor, blocks: Tensor) -> Tensor:
-    """The blocks (B, H, M, S) of x (B, H, N, …), block 0 for a negative one: (B, H, M, S, …)."""
+    """Return the rows of x (B, H, N, …) with the numbers `blocks` (B, H, M, S), row 0 for a negative one: (B, H, M, S, …)."""
     batch, heads, total = x.shape[:3]
     start = total * torch.arange(batch * heads, device=x.device).view(batch, heads, 1, 1)
     index = start + blocks.clamp(min=0)

@@ -1,4 +1,4 @@
-"""A text in pieces of equal length. Shapes: T positions, N pieces of m positions."""
+"""Splits sequences into pieces of equal length, and joins them again. Shapes: T positions, N pieces of m positions."""
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def split(x: Tensor, size: int) -> Tensor:
-    """Return x (…, T, K) with zeros behind it, as N = ⌈T / m⌉ pieces (…, N, m, K) of `size` positions.
+    """Return x (…, T, K), padded with zeros, as N = ⌈T / m⌉ pieces (…, N, m, K) of `size` positions.
 
     A graph for every length takes the pieces by index and has two more, because torch.export does not divide T, and fixes
     an N or N - 1 that is 1.
@@ -20,12 +20,12 @@ def split(x: Tensor, size: int) -> Tensor:
 
 
 def split_rows(x: Tensor, size: int) -> Tensor:
-    """Return x (…, T), as `split` does: (…, N, m)."""
+    """Return the pieces of x (…, T): (…, N, m)."""
     return split(x.unsqueeze(-1), size).squeeze(-1)
 
 
 def before_pieces(x: Tensor, size: int, memory: int) -> Tensor:
-    """Return the `memory` positions before each piece of `split(x, size)`: (…, N, memory, K), zeros before the first one."""
+    """Return the `memory` positions before each piece of `split(x, size)`, padded with zeros: (…, N, memory, K)."""
     length = x.shape[-2]
     if torch.compiler.is_exporting():
         first = size * torch.arange(length // size + 3, device=x.device)
@@ -36,7 +36,7 @@ def before_pieces(x: Tensor, size: int, memory: int) -> Tensor:
 
 
 def joined(pieces: Tensor, length: int) -> Tensor:
-    """Return `pieces` (…, N, m, K) as (…, T, K)."""
+    """Return the sequence (…, T, K) of `pieces` (…, N, m, K), without the padding."""
     x = pieces.flatten(-3, -2)
     if torch.compiler.is_exporting():
         return x[..., torch.arange(length, device=x.device), :]

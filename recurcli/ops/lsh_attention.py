@@ -10,14 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recurcli.ops.chunks import joined, split, split_rows
+from recurcli.ops.softmax import lowest_score
 
 SELF = -1e5
-"""What is added to the score of a token for itself, which weighs only where there is no other key (section 2)."""
-
-
-def lowest(dtype: torch.dtype) -> float:
-    """Half the lowest number of `dtype`, in place of the score of a key at padding."""
-    return torch.finfo(dtype).min / 2
+"""The number added to the score of a token for itself. The token attends to itself only if it has no other key (section 2)."""
 
 
 def bucket_counts(lengths: Tensor, chunk_size: int, most: int) -> Tensor:
@@ -46,7 +42,7 @@ def angular_buckets(x: Tensor, rotations: Tensor, counts: Tensor) -> Tensor:
 def lsh_attention(
     query: Tensor, key: Tensor, value: Tensor, buckets: Tensor, mask: Tensor | None, chunk_size: int
 ) -> Tensor:
-    """Attention in sorted chunks, its rounds merged: (B, H, T, K) x 2 and (B, H, T, V) -> (B, H, T, V).
+    """Return the attention in sorted chunks, merged over the rounds: (B, H, T, K) x 2 and (B, H, T, V) -> (B, H, T, V).
 
     Rounds are merged by the softmax of their log-sum-exp, so that a key which two rounds find counts twice; the paper's
     appendix A divides by the count. Padding comes after all buckets. Time and memory O(R T (K + m)).
@@ -62,7 +58,7 @@ def lsh_attention(
     keys, values, reals = (_with_previous(x) for x in (keys, values, reals))
 
     itself = key.new_full((chunk_size,), SELF).diag()
-    bias = F.pad(itself, (chunk_size, 0)).where(reals.unsqueeze(-2), lowest(key.dtype))  # (B, H, R, N, m, 2m)
+    bias = F.pad(itself, (chunk_size, 0)).where(reals.unsqueeze(-2), lowest_score(key.dtype))  # (B, H, R, N, m, 2m)
     scores = torch.baddbmm(*(x.flatten(0, 3) for x in (bias, queries, keys.mT)), alpha=query.shape[-1] ** -0.5)
     scores = scores.view(bias.shape).to(torch.promote_types(scores.dtype, torch.float32))
     largest = scores.detach().amax(dim=-1, keepdim=True)
@@ -77,22 +73,22 @@ def lsh_attention(
 
 
 def _taken(x: Tensor, order: Tensor) -> Tensor:
-    """x (B, H, T, K) in the order of each round (B, H, R, T): (B, H, R, T, K)."""
+    """Return x (B, H, T, K) in the `order` (B, H, R, T) of each round: (B, H, R, T, K)."""
     index = order.flatten(2).unsqueeze(-1).expand(-1, -1, -1, x.shape[-1])
     return x.gather(2, index).view(*order.shape, x.shape[-1])
 
 
 def _with_previous(x: Tensor) -> Tensor:
-    """Each chunk of x (B, H, R, N, m, …) behind the one before it: (B, H, R, N, 2m, …). The first has zeros before it."""
+    """Return each chunk of x (B, H, R, N, m, …) behind the previous chunk, or behind zeros: (B, H, R, N, 2m, …)."""
     before = torch.cat([torch.zeros_like(x[:, :, :, :1]), x[:, :, :, :-1]], dim=3)
     return torch.cat([before, x], dim=4)
 
 
 def shared_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """What `lsh_attention` gives with one chunk: softmax attention with SELF added to the score for the token itself."""
+    """Return the result of `lsh_attention` with one chunk: softmax attention with SELF added to the diagonal of the scores."""
     bias = key.new_full((query.shape[2],), SELF).diag()
     if mask is not None:
-        bias = bias.where(mask[:, None, None], lowest(key.dtype))
+        bias = bias.where(mask[:, None, None], lowest_score(key.dtype))
     scores = query @ key.mT * query.shape[-1] ** -0.5 + bias  # (B, H, T, T)
     return scores.softmax(dim=-1).to(value.dtype) @ value
 

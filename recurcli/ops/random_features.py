@@ -61,12 +61,13 @@ def random_features(
     scale = query.shape[-1] ** -0.25
     features = features.to(at_least_float32(query).dtype)
     queries, keys = (log_features(at_least_float32(x) * scale, features) for x in (query, key))
-    if mask is not None:
-        keys = keys.masked_fill(~real_or_all(mask)[:, None, :, None], -torch.inf)
+    padding = None if mask is None else ~real_or_all(mask)[:, None, :, None]
+    if padding is not None:
+        keys = keys.masked_fill(padding, -torch.inf)
     most = keys.detach().amax(dim=(-2, -1), keepdim=True)
     mapped = (keys - most).exp() + epsilon
-    if mask is not None:
-        mapped = mapped.masked_fill(~real_or_all(mask)[:, None, :, None], 0.0)
+    if padding is not None:
+        mapped = mapped.masked_fill(padding, 0.0)
     return (queries - queries.detach().amax(dim=-1, keepdim=True)).exp() + epsilon, mapped
 
 

@@ -25,10 +25,11 @@ def relative_shift(scores: Tensor) -> Tensor:
 def relative_attention_weights(
     query: Tensor, key: Tensor, lags: Tensor, u: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
-    """softmax(A): (H, R, S, K), (H, R, C, K), (H, C + S, K), (H, K) x 2 -> (H, R, S, C).
+    """Return softmax(A): (H, R, S, K), (H, R, C, K), (H, C + S, K), (H, K) x 2 -> (H, R, S, C).
 
     `lags` are the r of the lags C - 1, C - 2 … -S; the last one is not used. `mask` (R, C) is True at the keys to attend to.
-    Causal: no key after the query. A query without a key has equal weights on all, to stay finite. Time and memory O(R S C).
+    Causal attention excludes keys after the query. A query without a key has equal weights on all, to stay finite. Time and
+    memory are O(R S C).
     """
     content, position = query + u[:, None, None], query + v[:, None, None]
     by_lag = torch.bmm(position.flatten(1, 2), lags.mT).view(len(query), -1, query.shape[2], lags.shape[1])

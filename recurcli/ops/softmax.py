@@ -24,6 +24,11 @@ def real_or_all(mask: Tensor) -> Tensor:
     return mask | ~mask.any(dim=-1, keepdim=True)
 
 
+def lowest_score(dtype: torch.dtype) -> float:
+    """Return the score that excludes a key. It is half the lowest number, so that a score added to it does not overflow."""
+    return torch.finfo(dtype).min / 2
+
+
 def attention_weights(
     query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False, diagonal: int = 1
 ) -> Tensor:
@@ -41,9 +46,7 @@ def attention_weights(
         excluded = future if excluded is None else excluded | future
     bias = key.new_zeros(())
     if excluded is not None:
-        # Half the lowest number: a score added to it does not overflow, and its exponential is 0 beside a real key's.
-        lowest = torch.finfo(key.dtype).min / 2
-        bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest)
+        bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest_score(key.dtype))
     scores = torch.baddbmm(bias, queries, keys.mT, alpha=query.shape[-1] ** -0.5)
     return scores.softmax(dim=-1).view(*query.shape[:-1], -1)
 

@@ -90,7 +90,7 @@ def compose(
 
 
 def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, Origin], encoder: str) -> None:
-    """Set the key that makes the encoder causal if the objective of pre-training is causal.
+    """Set the encoder's key `causal` or `bidirectional` as the causal objective of pre-training needs it.
 
     It is set for fine-tuning too, so that `--init` fits. Raises UsageError for an encoder that cannot be causal, and if the key
     was given another value.

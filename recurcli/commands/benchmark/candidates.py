@@ -17,7 +17,7 @@ class Candidate(NamedTuple):
     name: str
     hidden_size: int
     num_layers: int | None
-    """The number of layers; None for the tied form, which has one layer."""
+    """The number of layers. None for tied StarSaber, which iterates one layer."""
     parameters: int
     """The number of parameters of the layers."""
     build: Callable[[int], Encoder]
@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The width, the depth and the dropout of the candidates of a setting."""
+    """The hidden size, the number of layers and the dropout that all candidates of a comparison share."""
 
     hidden_size: int | None
     """The width; None if each candidate has its own (`--match-parameters`)."""

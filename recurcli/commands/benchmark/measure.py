@@ -104,7 +104,7 @@ def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread within the block, because CPU time includes the waiting of the other threads."""
+    """Limit torch to one thread inside the block. CPU time would also count the waiting of other threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

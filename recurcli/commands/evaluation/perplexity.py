@@ -6,7 +6,7 @@ from typing import Any
 
 from recurcli.commands.evaluation.load import is_training_file
 from recurcli.commands.trained_run import data_config
-from recurcli.commands.training.setup import windows_of_splits
+from recurcli.commands.training.tokenization import windows_of_splits
 from recurcli.data.sources import is_single
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current

@@ -36,12 +36,12 @@ class DevPerplexity:
         return self.tokens
 
     def score(self) -> DevScore:
-        """Return the perplexity and the loss. Raises StopTraining if a rank received a signal to stop."""
+        """Return the perplexity and the loss of the dev text. Raises StopTraining if a rank received a signal to stop."""
         score = score_text(self.model, self.windows, self.inference, between=self.stop.raise_if_agreed)
         return DevScore(score.perplexity, score.loss)
 
     def score_some(self, batches: int) -> int:
-        """Evaluate the model on evenly spaced windows, `batches` batches of them, and return the number of their tokens."""
+        """Evaluate the model on `batches` batches of evenly spaced windows. Return the number of tokens in them."""
         count = min(len(self.windows.targets), batches * self.inference.batch_size)
         rows = np.linspace(0, len(self.windows.targets) - 1, count).astype(np.int64)
         some = Windows(self.windows.inputs.take(rows), self.windows.targets.take(rows))

@@ -62,8 +62,8 @@ def _seconds_per_step(loop: TrainingLoop) -> tuple[float, float]:
 def _seconds_per_token(dev: Evaluation) -> tuple[float, float]:
     """Return the seconds of an evaluation for each token, and the seconds that the first one takes in addition.
 
-    The rows are evaluated twice, and the second time counts. The first evaluation imports scikit-learn, and torch prepares
-    for each length of a batch.
+    The rows are evaluated twice, and the second time counts. The first evaluation takes longer, because torch prepares for
+    each length of a batch.
     """
     first, second, tokens = _evaluation_times(dev, 1)
     more = max(0.0, first - second)

@@ -109,7 +109,7 @@ def time_precisions(loop: TrainingLoop, timed: Timed | None = None) -> Timing | 
 
 
 def step_seconds(loop: TrainingLoop, rows: np.ndarray) -> float:
-    """Return the CPU seconds of a forward and a backward pass on the rows with the numbers `rows`."""
+    """Return the CPU seconds of a forward and a backward pass on one batch. `rows` are the indices of its training rows."""
     started = time.process_time()
     loop.model.train()
     compute_gradients(loop, rows, seed_step(loop.seed, 0))
@@ -119,7 +119,7 @@ def step_seconds(loop: TrainingLoop, rows: np.ndarray) -> float:
 
 
 def _typical_batch(loop: TrainingLoop) -> np.ndarray:
-    """Return the full batch whose longest row is nearest to the mean of the longest rows."""
+    """Return the row indices of the full batch whose longest row is nearest to the mean of the longest rows."""
     batches = list(islice(loop.batches(0), min(BATCHES, loop.steps_per_epoch)))
     full = [rows for rows in batches if len(rows) == max(map(len, batches))]
     longest = np.array([loop.objective.lengths[rows].max() for rows in full])

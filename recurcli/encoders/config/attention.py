@@ -53,6 +53,23 @@ class NormConfig(BlockConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreNormConfig(NormConfig):
+    """Keys of the efficient Transformers of the long-range table of Chen et al., 2021. They have no attention dropout."""
+
+    norm: Literal["post", "pre"] = "pre"
+    """Place of LayerNorm. pre: before each sublayer, and once after the last layer, as in that table; post: after each residual
+    sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalConfig(BlockConfig):
+    """Keys of the encoders with attention that can be causal."""
+
+    causal: bool = False
+    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SoftmaxConfig(BlockConfig):
     """Keys of the encoders with softmax attention."""
 
@@ -65,21 +82,16 @@ class SoftmaxConfig(BlockConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(SoftmaxConfig, NormConfig):
+class TransformerConfig(CausalConfig, SoftmaxConfig, NormConfig):
     """Keys of the Transformer."""
-
-    causal: bool = False
-    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReZeroConfig(SoftmaxConfig):
+class ReZeroConfig(CausalConfig, SoftmaxConfig):
     """Keys of the ReZero Transformer."""
 
     alpha_init: float = 0.0
     """Initial alpha, the weight of every sublayer's output in the residual sum; 0 in the paper."""
-    causal: bool = False
-    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +112,12 @@ class OrthogonalTransformerConfig(TransformerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearTransformerConfig(NormConfig):
+class LinearTransformerConfig(CausalConfig, NormConfig):
     """Keys of the linear Transformer. It has no attention dropout, because it never computes attention weights."""
-
-    causal: bool = False
-    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RSAConfig(NormConfig):
+class RSAConfig(CausalConfig, NormConfig):
     """Keys of RSA. It has no attention dropout, which would need the (T, T) weights in memory."""
 
     rem_heads: tuple[int, int, int, int, int, int] | None = None
@@ -120,8 +129,6 @@ class RSAConfig(NormConfig):
     sine heads may be omitted. null: 2, 4, 8 … for the regular heads, and again for the pairs (ours)."""
     gate_init: float = 0.0
     """Initial gate parameter mu of every layer, from -3 (mostly attention) to 3 (mostly recurrence); 0 is ours."""
-    causal: bool = False
-    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,23 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from recurcli.encoders.config.attention import NormConfig
+from recurcli.encoders.config.attention import PreNormConfig
 from recurcli.encoders.config.base import check_sizes
 
 SynthesizerKind = Literal["dense", "random", "factorised"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowRankConfig(NormConfig):
-    """Keys that these encoders share. They have no attention dropout, because most of them never compute (T, T) weights."""
-
-    norm: Literal["post", "pre"] = "pre"
-    """Place of LayerNorm. pre: before each sublayer, and once after the last layer, as in the long-range table of Chen et al.,
-    2021; post: after each residual sum."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinformerConfig(LowRankConfig):
+class LinformerConfig(PreNormConfig):
     """Keys of Linformer."""
 
     projected_length: int = 128
@@ -33,7 +24,7 @@ class LinformerConfig(LowRankConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerformerConfig(LowRankConfig):
+class PerformerConfig(PreNormConfig):
     """Keys of the Performer."""
 
     num_features: int = 128
@@ -45,7 +36,7 @@ class PerformerConfig(LowRankConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NystromformerConfig(LowRankConfig):
+class NystromformerConfig(PreNormConfig):
     """Keys of Nyströmformer."""
 
     num_landmarks: int = 128
@@ -65,7 +56,7 @@ class NystromformerConfig(LowRankConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SynthesizerConfig(LowRankConfig):
+class SynthesizerConfig(PreNormConfig):
     """Keys of the Synthesizer."""
 
     kind: SynthesizerKind = "dense"
@@ -82,7 +73,7 @@ class SynthesizerConfig(LowRankConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkyformerConfig(LowRankConfig):
+class SkyformerConfig(PreNormConfig):
     """Keys of Skyformer."""
 
     num_landmarks: int = 128

@@ -1,27 +1,16 @@
 """The keys of the encoders in which a query attends to some of the keys, or some of the queries attend.
 
 The defaults are those of the long-range comparison of Skyformer (Chen et al., 2021), where a comment does not say otherwise.
-They have no attention dropout.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
-from recurcli.encoders.config.attention import NormConfig
+from recurcli.encoders.config.attention import PreNormConfig
 from recurcli.encoders.config.base import check_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseConfig(NormConfig):
-    """Keys that these encoders share."""
-
-    norm: Literal["post", "pre"] = "pre"
-    """Place of LayerNorm. post: after each residual sum (Vaswani et al., 2017); pre: before each sublayer, and once after the
-    last layer (Xiong et al., 2020)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReformerConfig(SparseConfig):
+class ReformerConfig(PreNormConfig):
     """Keys of the Reformer."""
 
     chunk_size: int = 64
@@ -40,7 +29,7 @@ class ReformerConfig(SparseConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BigBirdConfig(SparseConfig):
+class BigBirdConfig(PreNormConfig):
     """Keys of BigBird."""
 
     block_size: int = 64
@@ -57,7 +46,7 @@ class BigBirdConfig(SparseConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InformerConfig(SparseConfig):
+class InformerConfig(PreNormConfig):
     """Keys of the Informer."""
 
     sampling_factor: int = 17

@@ -41,7 +41,7 @@ class LSHAttention(SelfAttention):
         self.register_buffer("rotations", normal_(torch.empty(shape), std=1.0))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys of length 1 and values (B, H, T, K) of x (B, T, D)."""
+        """Return queries, keys of length 1 and values (B, H, T, K) of x (B, T, D)."""
         query, key, value = super().project(x)
         return query, F.normalize(key, dim=-1), value
 
@@ -51,7 +51,7 @@ class LSHAttention(SelfAttention):
         return lsh_attention(query, key, value, self.buckets(query, mask), mask, self.chunk_size)
 
     def buckets(self, query: Tensor, mask: Tensor | None) -> Tensor:
-        """The buckets (B, H, rounds, T) of `query` (B, H, T, K). They are computed in full precision."""
+        """Return the buckets (B, H, rounds, T) of `query` (B, H, T, K), computed in full precision."""
         batch, _, length, _ = query.shape
         lengths = torch.full((batch,), length, device=query.device) if mask is None else mask.sum(dim=-1)
         counts = bucket_counts(lengths, self.chunk_size, self.max_buckets)
