@@ -159,5 +159,5 @@ def _diagnosis(predictor: Predictor, texts: Sequence[tuple[str, str | None]]) ->
     rows = np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
     if not len(rows):
         raise DataError("no row has two tokens; there is nothing to diagnose")
-    ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
+    ids, mask = collate(tokens, rows, pad_id=model.config.pad_id, multiple=1)
     return asdict(diagnose(model, ids.to(predictor.config.device), mask.to(predictor.config.device)))

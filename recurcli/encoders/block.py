@@ -12,6 +12,7 @@ Shapes: B batch, T positions, D hidden size, H heads, K head size, L layers.
 
 from collections.abc import Callable
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.encoders.config import BlockConfig, NormConfig
@@ -55,7 +56,8 @@ class BlockEncoder(Encoder):
     """Sinusoidal positions, then L layers.
 
     TokenEmbedding scales the embeddings, because `adds_positions` is True (Vaswani et al., section 3.4). If the Config has a
-    key `max_length`, `forward` raises ValueError for a longer input.
+    key `max_length`, `forward` raises ValueError for a longer text. Positions after `max_length` that are padding in all texts
+    are left out, and their states are 0: a batch may be padded to a length that no text has.
     """
 
     adds_positions = True
@@ -69,9 +71,13 @@ class BlockEncoder(Encoder):
         self.max_length: int | None = getattr(config, "max_length", None)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        if self.max_length is not None and x.shape[1] > self.max_length:
-            raise ValueError(f"the input has {x.shape[1]} positions, and the encoder's max_length is {self.max_length}")
+        length = x.shape[1]
+        if self.max_length is not None and length > self.max_length:
+            if mask is None or mask[:, self.max_length :].any():
+                raise ValueError(f"the input has {length} positions, and the encoder's max_length is {self.max_length}")
+            x, mask = x[:, : self.max_length], mask[:, : self.max_length]
         h = self.dropout(x + sinusoidal_positions(x))
         for layer in self.layers:
             h = layer(h, mask)
-        return self.final_norm(h)
+        h = self.final_norm(h)
+        return h if h.shape[1] == length else F.pad(h, (0, 0, 0, length - h.shape[1]))

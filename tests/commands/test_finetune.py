@@ -389,3 +389,16 @@ def test_rows_longer_than_the_encoder_reads_end_the_command_before_the_training(
     code, _, err = recur(command, *line)
     assert code == 2
     assert re.search(r"encoder\.max_length 3 is below data\.max_length \d+: linformer cannot", err), err
+
+
+@pytest.mark.parametrize("name", ["linformer", "synthesizer"])
+def test_the_encoder_may_read_no_more_than_the_longest_row(
+    name: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    settings = ["--set", "data.max_length=6", "--set", "encoder.max_length=6", "--set", "encoder.hidden_size=16"]
+    line = ["--preset", f"{name}-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", "--quiet", *settings]
+    code, _, err = recur("finetune", *line, "--epochs", "1")
+    assert code == 0, err
+    code, out, err = recur("eval", tmp_path / "x", "--diagnose", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"] > 0

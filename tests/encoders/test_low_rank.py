@@ -271,6 +271,17 @@ def test_an_input_longer_than_max_length_is_refused(name: str) -> None:
     assert encoder(draw(1, 6, SIZE)).shape == (1, 6, SIZE)
     with pytest.raises(ValueError, match="the input has 7 positions, and the encoder's max_length is 6"):
         encoder(draw(1, 7, SIZE))
+    with pytest.raises(ValueError, match="the input has 7 positions, and the encoder's max_length is 6"):
+        encoder(draw(1, 7, SIZE), torch.ones(1, 7, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["linformer", "synthesizer"])
+def test_padding_after_max_length_changes_nothing(name: str) -> None:
+    encoder = encoder_of(name, max_length=6)
+    x, mask = draw(2, 8, SIZE), torch.arange(8) < torch.tensor([[6], [3]])
+    states = encoder(x, mask)
+    torch.testing.assert_close(states[:, :6], encoder(x[:, :6], mask[:, :6]), rtol=0, atol=0)
+    assert not states[:, 6:].any()
 
 
 @pytest.mark.parametrize(
