@@ -19,6 +19,8 @@ class RowsDone:
     done: int
     total: int | None = None
     """The number of all rows; None where it is unknown, as for a pipe."""
+    unit: Literal["row", "window"] = "row"
+    """What is counted: rows, or windows of a stream of tokens."""
 
 
 @dataclass(frozen=True)

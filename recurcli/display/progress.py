@@ -112,22 +112,22 @@ class _Progress:
         """How many rows are scored; the first time tells where it starts, which after a resume is not 0."""
         if self.first is None:
             self.first, self.started, self.told = rows.done, time.monotonic(), time.monotonic()
-        self.done = rows.done
+        self.done, self.unit = rows.done, rows.unit
         seconds = time.monotonic() - self.started
-        rate = f"{(rows.done - self.first) / max(seconds, 1e-9):,.0f} rows/s"
+        rate = f"{(rows.done - self.first) / max(seconds, 1e-9):,.0f} {self.unit}s/s"
         if not self.has_bar:
-            self._line(f"{rows.done:,}{'' if rows.total is None else f' of {rows.total:,}'} rows, {rate}")
+            self._line(f"{rows.done:,}{'' if rows.total is None else f' of {rows.total:,}'} {self.unit}s, {rate}")
         elif seconds >= SECONDS_BEFORE_BAR:
-            self._show(rows.done, rows.total, rate if rows.total else f"{rows.done:,} rows  {rate}")
+            self._show(rows.done, rows.total, rate if rows.total else f"{rows.done:,} {self.unit}s  {rate}")
 
     def summary(self) -> None:
         """How many rows were done in the end, and how fast."""
         if self.quiet or self.first is None:
             return
         seconds = time.monotonic() - self.started
-        done = counted(self.done, "row")
+        done = counted(self.done, self.unit)
         before = f" ({self.first:,} of them before)" if self.first else ""
-        rate = f" ({(self.done - self.first) / seconds:,.0f} rows/s)" if seconds >= 1 else ""
+        rate = f" ({(self.done - self.first) / seconds:,.0f} {self.unit}s/s)" if seconds >= 1 else ""
         self.note(f"{done}{before} in {seconds:.1f} s{rate}")
 
     def _line(self, text: str, *, now: bool = False) -> None:

@@ -32,6 +32,8 @@ class Encoder(nn.Module):
     """Learning rate from fresh weights where the preset says null; ours."""
     pretrained_learning_rate: ClassVar[float] = 1e-4
     """Learning rate after pre-training where the preset says null (Xu, Hu & Tang, 2021, section 4: StarSaber)."""
+    full_below: int | None = None
+    """The number of tokens below which a text has plain softmax attention, for an encoder that approximates longer ones."""
     export_obstacle: str = ""
     """The reason why this encoder cannot be exported to ONNX, for error messages; empty if it can."""
     layers: nn.ModuleList

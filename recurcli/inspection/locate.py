@@ -18,8 +18,7 @@ _FOLDERS: dict[str, str] = {}
 """Folder name to task."""
 _TYPICAL: dict[str, str | None] = {}
 """Uncommon file name to its task; None if several tasks have it."""
-_LABELLED = {name: task for name, task in TASKS.items() if not task.plain_text}
-for _task in _LABELLED.values():
+for _task in TASKS.values():
     _FOLDERS.setdefault(_task.folder or _task.name, _task.name)
     _FOLDERS.setdefault(_task.name, _task.name)
     for _file in (_file for _layout in _task.layouts for _file in _layout.files.values()):
@@ -48,8 +47,22 @@ class DataFile(NamedTuple):
 def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
     """Return the data sets at `path`: one of the given `task`, else one or several by the names of files and folders.
 
-    Raises DataError if `path` does not exist, or is a folder without data files.
+    Among the task folders in a folder, those of plain text are left out. Raises DataError if `path` does not exist, is a folder
+    without data files, or holds plain text.
     """
+    found = _find(path, task, reason)
+    if len(found) == 1 and TASKS[found[0].task].plain_text:
+        counts = (
+            f"recur pretrain --preset transformer-{found[0].task} --data PATH --dry-run counts its lines and tokens"
+        )
+        raise DataError(
+            f"{path}: task {found[0].task} ({found[0].reason}) is plain text without labels, and recur check reads labelled "
+            f"rows; {counts}; for labelled rows add --task custom"
+        )
+    return found
+
+
+def _find(path: Path, task: str | None, reason: str) -> list[Dataset]:
     try:
         is_folder = path.is_dir()
         if not is_folder and not path.exists():
@@ -71,7 +84,7 @@ def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
     inside = [
         Dataset(path / folder, name, "from the folder's name")
         for folder, name in _FOLDERS.items()
-        if folder in names and _has_files(name, path / folder)
+        if folder in names and not TASKS[name].plain_text and _has_files(name, path / folder)
     ]
     if not inside:
         raise DataError(
@@ -85,7 +98,7 @@ def _named_file(path: Path) -> Dataset:
     if (named := _task_of(path.absolute().parent)) is not None:
         return Dataset(path, named, "from the folder's name")
     stem = path.name.partition(".")[0].casefold()
-    for name in sorted(_LABELLED, key=len, reverse=True):
+    for name in sorted(TASKS, key=len, reverse=True):
         if re.fullmatch(rf"{re.escape(name)}([-_].*)?", stem):
             return Dataset(path, name, "from the file's name")
     return Dataset(path, CUSTOM, "your own rows")

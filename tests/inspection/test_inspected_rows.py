@@ -11,6 +11,7 @@ from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
 from recurcli.data.sources import adapted
 from recurcli.data.tasks import CUSTOM, TASKS
+from recurcli.errors import DataError
 from recurcli.export.clue import is_submission
 from recurcli.inspection.inspect import needs_texts, token_counter
 from recurcli.inspection.locate import find_datasets, find_files
@@ -188,6 +189,20 @@ def test_a_path_names_its_task(tmp_path: Path) -> None:
     assert find_datasets(tmp_path / "tnews" / "train.json", None, "")[0].task == "tnews"
     assert find_datasets(tmp_path / "own" / "listops-mini_x.tsv", None, "")[0].task == "listops-mini"
     assert find_datasets(tmp_path / "tnews" / "train.json", "afqmc", "")[0].task == "afqmc"
+
+
+def test_plain_text_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "tnews").mkdir()
+    (tmp_path / "tnews" / "dev.json").touch()
+    (tmp_path / "ptb").mkdir()
+    (tmp_path / "texts").mkdir()
+    for folder in ("ptb", "texts"):
+        (tmp_path / folder / "ptb.train.txt").write_text("no it was n't black monday\n")
+    for path, task in [("ptb", None), ("texts", None), ("texts/ptb.train.txt", None), ("texts", "ptb")]:
+        with pytest.raises(DataError, match=r"task ptb .* is plain text without labels"):
+            find_datasets(tmp_path / path, task, "from --task")
+    assert find_datasets(tmp_path / "texts", "custom", "")[0].task == "custom"
+    assert [place.task for place in find_datasets(tmp_path, None, "")] == ["tnews"]
 
 
 def test_predictions_are_told_from_data(tmp_path: Path) -> None:

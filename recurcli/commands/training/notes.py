@@ -43,6 +43,18 @@ def notes_on_matching(matched: Mapping[str, Any] | None) -> Iterator[Note]:
     yield Note(f"{text}; no other size is nearer" if off else text, "warning" if off else "info")
 
 
+def notes_on_full_attention(setup: TrainingSetup) -> Iterator[Note]:
+    """Yield a note if no row is long enough for what distinguishes the encoder from the Transformer."""
+    model = setup.loop.model
+    below, most = model.encoder.full_below, model.config.max_length
+    if below is not None and most < below:
+        name = escaped(model.config.encoder["name"])
+        yield Note(
+            f"{name}: its attention is full below {below:,} tokens, and data.max_length is {most:,}, so it computes what the "
+            "Transformer with its encoder.norm computes"
+        )
+
+
 def matched_counts(matched: Mapping[str, Any]) -> str:
     """Return the number of encoder parameters, the target and their relative difference as text."""
     count, target, asked = matched["parameters"], matched["target"], matched["question"]["asked"]

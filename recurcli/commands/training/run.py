@@ -11,6 +11,7 @@ from torch import Tensor
 
 from recurcli.commands.training.notes import (
     notes_on_disk_space,
+    notes_on_full_attention,
     notes_on_kept_checkpoints,
     notes_on_longer_training,
     notes_on_matching,
@@ -114,6 +115,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     A dry run yields only its plan.
     """
     yield from notes_on_matching(setup.request.matched)
+    yield from notes_on_full_attention(setup)
     yield from notes_on_longer_training(setup)
     if setup.request.dry_run:
         yield Finished(plan_of((yield from settle_precision(setup))))

@@ -21,6 +21,11 @@ from recurcli.ops.block_sparse import block_sparse_attention, random_blocks
 from recurcli.ops.seeded import draw_seeds
 
 
+def full_below(config: BigBirdConfig) -> int:
+    """Return the number of tokens below which a text has full attention."""
+    return (5 + 2 * config.num_random_blocks) * config.block_size
+
+
 class BlockSparseAttention(SelfAttention):
     """The equations above, with biases: (B, T, D) -> (B, T, D)."""
 
@@ -31,18 +36,18 @@ class BlockSparseAttention(SelfAttention):
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
         self.block_size = config.block_size
         self.num_random_blocks = config.num_random_blocks
-        self.least = (5 + 2 * config.num_random_blocks) * config.block_size
+        self.full_below = full_below(config)
         self.register_buffer("seeds", draw_seeds(config.num_heads))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         length, traced = query.shape[2], torch.compiler.is_compiling()
-        if not torch.compiler.is_exporting() and length < self.least:
+        if not torch.compiler.is_exporting() and length < self.full_below:
             return softmax_attention(query, key, value, mask)
         if mask is None and not traced:
             return self.sparse(query, key, value, mask)
         if mask is None:
             mask = torch.ones(len(query), length, dtype=torch.bool, device=query.device)
-        is_short = mask.sum(dim=-1) < self.least
+        is_short = mask.sum(dim=-1) < self.full_below
         if traced:  # both forms for all rows, because a graph has one shape
             both = self.full(query, key, value, mask), self.sparse(query, key, value, mask)
             return torch.where(is_short[:, None, None, None], *both)
@@ -55,12 +60,12 @@ class BlockSparseAttention(SelfAttention):
         return torch.cat(mixed)[torch.cat([short, long]).argsort()]
 
     def full(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """Full attention of rows whose real tokens are all among the first `least` positions; zeros behind those."""
+        """Full attention of rows whose real tokens are all among the first `full_below` positions; zeros behind those."""
         length = query.shape[2]
         if torch.compiler.is_exporting():
             return softmax_attention(query, key, value, mask)
-        q, k, v = (x[:, :, : self.least] for x in (query, key, value))
-        return F.pad(softmax_attention(q, k, v, mask[:, : self.least]), (0, 0, 0, length - self.least))
+        q, k, v = (x[:, :, : self.full_below] for x in (query, key, value))
+        return F.pad(softmax_attention(q, k, v, mask[:, : self.full_below]), (0, 0, 0, length - self.full_below))
 
     def sparse(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Block-sparse attention of all rows."""
@@ -82,3 +87,4 @@ class BigBird(BlockEncoder):
 
     def __init__(self, config: BigBirdConfig) -> None:
         super().__init__(config, lambda: BlockLayer(config, BlockSparseAttention(config)))
+        self.full_below = full_below(config)
