@@ -57,6 +57,9 @@ class EmbeddingConfig:
     """Do not train the rows that the file `vectors` has a vector for. The others are random and are trained."""
     orthonormal: bool = False
     """Make the columns of the embedding orthonormal, scaled by sqrt(V / 2), so that tokens stay distinct (TransJect)."""
+    scaled: bool = False
+    """Scale the rows to the norm sqrt(W / 2), as if the encoder added sinusoidal positions. false: only where it does, or
+    concatenates them; the rows of others have a norm of about 1. The default is that of runs before the key."""
     dropout: float = 0.0
     """Dropout probability on the embeddings."""
     segments: bool = False
@@ -92,6 +95,8 @@ class ModelConfig:
     """Dropout probability on the embeddings."""
     embedding_orthonormal: bool = False
     """Whether the columns of the embedding are orthonormal."""
+    embedding_scaled: bool = False
+    """Whether the rows of the embedding are scaled even if the encoder has no positions."""
     embedding_segments: bool = False
     """Whether the tokens of the second text of a pair have a learned vector added."""
     embedding_matches: bool = False

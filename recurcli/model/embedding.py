@@ -42,8 +42,9 @@ class TokenEmbedding(nn.Module):
     - W is D. With `concatenate_positions` W is D/2, and sinusoidal positions are the other half (TransJect, section 3).
     - `weight` (V, W) is initialised as N(0, 1/W) [ours]. A row then has a norm near 1, and a head that predicts tokens with the
       rows as output weights has small initial logits.
-    - If the encoder adds or concatenates sinusoidal positions, rows are scaled by sqrt(W/2), the norm of a position vector.
-      Otherwise the positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.)
+    - With `scaled` or `concatenate_positions`, rows are scaled by sqrt(W/2), the norm of a position vector. Otherwise the
+      positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.) Encoders without positions
+      learn faster from it too [ours].
     - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens after the first `separator_id`, and to
       those of a pair that stand in both texts (not to `unknown_id`, which stands for different words).
     - `ngrams` adds the embeddings of the n-grams that end at each token.
@@ -58,7 +59,7 @@ class TokenEmbedding(nn.Module):
         *,
         dropout: float = 0.0,
         concatenate_positions: bool = False,
-        beside_positions: bool = False,
+        scaled: bool = False,
         orthonormal: bool = False,
         separator_id: int = -1,
         unknown_id: int = -1,
@@ -71,7 +72,7 @@ class TokenEmbedding(nn.Module):
         self.concatenate_positions = concatenate_positions
         width = hidden_size // 2 if concatenate_positions else hidden_size
         self.weight = nn.Parameter(normal_(torch.empty(vocab_size, width), std=width**-0.5))
-        self.scale = math.sqrt(width / 2) if concatenate_positions or beside_positions else 1.0
+        self.scale = math.sqrt(width / 2) if concatenate_positions or scaled else 1.0
         self.frozen = False
         """Whether some rows of `weight` are never trained. Weight decay must leave `weight` alone then."""
         self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None

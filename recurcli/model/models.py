@@ -35,7 +35,7 @@ class Backbone(nn.Module):
             dropout=config.embedding_dropout,
             orthonormal=config.embedding_orthonormal,
             concatenate_positions=self.encoder.concatenates_positions,
-            beside_positions=self.encoder.adds_positions,
+            scaled=config.embedding_scaled or self.encoder.adds_positions,
             separator_id=config.separator_id,
             unknown_id=config.unknown_id,
             segments=config.embedding_segments,

@@ -80,6 +80,22 @@ def test_positions_are_the_other_half_in_vaswanis_sines_and_cosines(size: int, o
     assert torch.equal(x[0, :, half:], x[1, :, half:])
 
 
+def test_scaled_rows_have_the_norm_of_a_position_and_the_output_weights_are_as_before() -> None:
+    plain, scaled = build(size=64), build(size=64, scaled=True)
+    assert torch.equal(scaled.weight, plain.weight)
+    torch.testing.assert_close(scaled(IDS), plain(IDS) * 32**0.5)
+    assert scaled.table().square().sum(dim=-1).mean().item() == pytest.approx(32, rel=0.05)
+    assert torch.equal(scaled.output_weight(), plain.output_weight())
+
+
+@pytest.mark.parametrize(("name", "adds"), [("starsaber", False), ("transformer", True)])
+def test_an_encoder_that_adds_positions_has_scaled_rows_anyway(name: str, adds: bool) -> None:
+    encoder = {"name": name, "hidden_size": 16, "num_layers": 1}
+    for scaled in (False, True):
+        model = Backbone(ModelConfig(encoder=encoder, vocab_size=9, pad_id=0, max_length=4, embedding_scaled=scaled))
+        assert model.embedding.scale == pytest.approx(8**0.5 if scaled or adds else 1.0)
+
+
 def test_orthonormal_columns_are_scaled_to_the_norm_of_a_position() -> None:
     embedding = build(vocabulary=50, size=16, concatenate_positions=True, orthonormal=True)
     table = embedding.table()

@@ -26,7 +26,7 @@ def read_init(path: Path, preset: Preset) -> TrainedFiles:
         now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := find_difference(before, now):
         key, its, ours = difference
-        way_out = f"; --set {key}={its.lower()} does" if key == "encoder.causal" else ""
+        way_out = f"; --set {key}={its.lower()} does" if key in ("encoder.causal", "embedding.scaled") else ""
         raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same{way_out}")
     return files
 
@@ -38,6 +38,7 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
         for path, value in flatten(values)
         if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
         or (path == ("embedding", "orthonormal") and value)
+        or path == ("embedding", "scaled")
         or (".".join(path).startswith(_NGRAMS) and path[-1] != "dropout" and value is not None)
     }
 

@@ -138,6 +138,7 @@ def build_model(
         max_length=max_length,
         embedding_dropout=preset.embedding.dropout,
         embedding_orthonormal=preset.embedding.orthonormal,
+        embedding_scaled=preset.embedding.scaled,
         embedding_segments=preset.embedding.segments and pairs,
         embedding_matches=preset.embedding.matches and pairs,
         embedding_ngrams=preset.embedding.ngrams,
