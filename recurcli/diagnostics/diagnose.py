@@ -1,6 +1,7 @@
 """A trained encoder, layer by layer: what each does to distances, spread and attention, and how far back it looks."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from recurcli.diagnostics.measures import (
     dot_product_factor,
     gradient_norm_by_distance,
     movement,
+    scaled_entropies,
 )
 from recurcli.encoders.encoder import LayerStats
+from recurcli.layers.attention import SelfAttention
 from recurcli.model.models import Backbone
 
 Stat = float | list[float]
@@ -67,7 +70,17 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
         first = calls[module][0] if module in calls else before  # a layer that is iterated is one layer
         calls[module] = first, _as_states(output, ids.shape[1]).detach(), _stats(module, given, mask)
 
+    heads: dict[nn.Module, Tensor] = {}  # the outputs (H, B, T, K) of each attention's heads
+
+    def note_heads(module: SelfAttention, output: nn.Module, given: tuple[Tensor]) -> None:
+        heads[module] = given[0].detach().view(*given[0].shape[:2], module.num_heads, -1).movedim(2, 0)
+
     hooks = [layer.register_forward_hook(note) for layer in model.encoder.layers]
+    hooks += [
+        module.output.register_forward_pre_hook(partial(note_heads, module))
+        for module in model.encoder.modules()
+        if isinstance(module, SelfAttention)
+    ]
     try:
         with torch.enable_grad():  # without gradients an encoder may take a few samples at a time
             x, _ = model.encode(ids, mask)
@@ -78,7 +91,7 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
     encoder_stats = dict(model.encoder.stats())
     layers = []
     before: Tensor | None = None
-    for number, (given, after, stats) in enumerate(calls.values(), 1):
+    for number, (layer, (given, after, stats)) in enumerate(calls.items(), 1):
         before = _first_states(given, x) if before is None else before
         distances, products = activation_factor(before, after, mask), dot_product_factor(before, after, mask)
         entropy, scaled = differential_entropy(after, mask)
@@ -95,7 +108,7 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
                 entropy_std=entropy.std,
                 scaled_entropy=scaled.mean,
                 scaled_entropy_std=scaled.std,
-                stats=stats,
+                stats={**stats, **_head_entropies(layer, heads, mask)},
             )
         )
         before = after
@@ -107,14 +120,24 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor) -> Diagnosis:
 def _stats(layer: nn.Module, arguments: tuple[Any, ...], mask: Tensor) -> dict[str, Stat]:
     """The `stats` of `layer` for its forward `arguments` (`recurcli.encoders.encoder`); {} for a layer without.
 
-    Attention weights become `attention_entropy`, in nats. Call it during the forward pass: layers may compute with
-    weights that they do not keep.
+    Attention weights become `attention_entropy`, in nats, and the outputs of experts `expert_entropies`. Call it during the
+    forward pass: layers may compute with weights that they do not keep.
     """
     offered = getattr(layer, "stats", None)
     with torch.no_grad():
         stats: LayerStats = {} if offered is None else dict(offered(*arguments))
-        weights = stats.pop("attention", None)
-        return stats if weights is None else {**stats, "attention_entropy": attention_entropy(weights, mask)}
+        weights, experts = stats.pop("attention", None), stats.pop("experts", None)
+        if weights is not None:
+            stats["attention_entropy"] = attention_entropy(weights, mask)
+        if experts is not None:
+            stats["expert_entropies"] = scaled_entropies(experts, mask)
+        return stats
+
+
+def _head_entropies(layer: nn.Module, heads: dict[nn.Module, Tensor], mask: Tensor) -> dict[str, Stat]:
+    """Return the scaled entropy of each head's values as `head_entropies`; {} for a layer without heads."""
+    found = [scaled_entropies(heads[module], mask) for module in layer.modules() if module in heads]
+    return {"head_entropies": found[0]} if found else {}
 
 
 def _as_states(output: Any, length: int) -> Tensor:

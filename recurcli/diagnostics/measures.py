@@ -97,6 +97,14 @@ def differential_entropy(states: Tensor, mask: Tensor) -> tuple[Spread, Spread]:
     return spread([entropy for entropy, _ in pairs]), spread([entropy - math.log(scale) for entropy, scale in pairs])
 
 
+def scaled_entropies(parts: Tensor, mask: Tensor) -> list[float]:
+    """Return the second entropy of `differential_entropy`, its mean over texts, for each of `parts` (P, B, T, K).
+
+    The parts are the outputs of heads or of experts, whose entropies TransJect (Sengupta et al., 2023, figure 3b) compares.
+    """
+    return [differential_entropy(part, mask)[1].mean for part in parts]
+
+
 def _entropy(values: Tensor) -> tuple[float, float]:
     """Return the entropy of `values` (n,), and their scale: 1 if all are the same."""
     quarter, three_quarters = values.quantile(values.new_tensor([0.25, 0.75])).tolist()

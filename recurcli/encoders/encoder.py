@@ -38,7 +38,8 @@ class Encoder(nn.Module):
     """The reason why this encoder cannot be exported to ONNX, for error messages; empty if it can."""
     layers: nn.ModuleList
     """A layer may have a method `stats` with the arguments of its `forward`, which returns `LayerStats`. `recur eval
-    --diagnose` calls it without gradients and shows its numbers and the entropy of `attention`."""
+    --diagnose` calls it without gradients and shows its numbers, the entropy of `attention`, and that of the values of each of
+    `experts` (E, B, T, D)."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the hidden states (B, T, D) of the embeddings `x` (B, T, D)."""

@@ -150,10 +150,11 @@ class TransJectLayer(nn.Module):
         return h + r * F.elu(F.linear(inner, second))
 
     def stats(self, h: Tensor, s: Tensor, matrices: Tensor, real: Tensor | None) -> LayerStats:
-        """Return r, and the mean weight of each expert over the samples."""
+        """Return r, the mean weight of each expert over the samples, and the `experts`' outputs (E, B, T, D)."""
         inward, outward, _ = torch.split(matrices, [self.num_experts, self.num_experts, 2])
-        weights = self.expert_weights(h, expert_outputs(h, s, inward, outward), real)
-        return {"residual_weight": self.residual_weight.item(), "expert_weights": weights.mean(dim=1).tolist()}
+        y = expert_outputs(h, s, inward, outward)
+        weights = self.expert_weights(h, y, real).mean(dim=1).tolist()
+        return {"residual_weight": self.residual_weight.item(), "expert_weights": weights, "experts": y}
 
 
 def run_layers(

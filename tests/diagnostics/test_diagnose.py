@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from recurcli.diagnostics.diagnose import diagnose
+from recurcli.diagnostics.measures import differential_entropy
 from recurcli.encoders import ENCODERS
+from recurcli.layers.attention import SelfAttention
+from recurcli.layers.positions import sinusoidal_positions
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Backbone
 
@@ -47,6 +50,38 @@ def test_an_identity_at_the_start_keeps_all_distances() -> None:
         for layer in diagnose(model(name), IDS, MASK).layers:
             assert layer.activation_factor == pytest.approx(1, abs=1e-5)
             assert layer.movement == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("transformer", "head"),
+        ("rsa", "head"),
+        ("performer", "head"),
+        ("transformer-xl", "head"),
+        ("transject", "expert"),
+    ],
+)
+def test_each_head_and_each_expert_has_an_entropy_of_its_own(name: str, key: str) -> None:
+    backbone = model(name)
+    layers = diagnose(backbone, IDS, MASK).layers
+    parts = 4 if name == "transject" else next(m for m in backbone.modules() if isinstance(m, SelfAttention)).num_heads
+    for layer in layers:
+        entropies = layer.stats[f"{key}_entropies"]
+        assert isinstance(entropies, list)
+        assert len(entropies) == parts
+        assert len(set(entropies)) > 1
+        assert all(0 < entropy < 2 for entropy in entropies)
+
+
+def test_the_entropy_of_a_head_is_that_of_its_values() -> None:
+    backbone = model("transformer").eval()
+    found = diagnose(backbone, IDS, MASK).layers[0].stats["head_entropies"]
+    attention = next(module for module in backbone.modules() if isinstance(module, SelfAttention))
+    x = backbone.embedding(IDS)
+    mixed = attention.mix(*attention.project(x + sinusoidal_positions(x)), MASK)  # (B, H, T, K)
+    expected = [differential_entropy(mixed[:, head], MASK)[1].mean for head in range(2)]
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_readings_are_those_of_the_weights() -> None:
