@@ -5,7 +5,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -84,9 +84,12 @@ def text_files(path: Path) -> list[Path]:
     return sorted(found for found in path.rglob("*") if is_text_file(found) and found.is_file())
 
 
-def read_corpus(path: Path, *, skip_bad_rows: bool = False, encoding: str = UTF8) -> Corpus:
-    """Return the text at `path`, a file or a folder; raises DataError if a file cannot be opened."""
-    files = text_files(path) or [path]
+def read_corpus(path: Path, *, skip_bad_rows: bool = False, encoding: str = UTF8, files: Sequence[Path] = ()) -> Corpus:
+    """Return the text at `path`, a file or a folder, of which `files` are read; () means all text files.
+
+    Raises DataError if a file cannot be opened.
+    """
+    files = list(files) or text_files(path) or [path]
     for file in files:
         open_file(file).close()
     if files == [path]:

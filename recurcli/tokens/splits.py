@@ -1,6 +1,8 @@
 """Finds and reads the train, dev and test texts of a language model: files of plain text, or the texts of a task's rows."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from recurcli.data.config import DataConfig
@@ -25,6 +27,8 @@ class TextSplit:
     bad: int = 0
     """Number of lines or rows that were skipped because they cannot be read."""
     first_bad: str = ""
+    unread: list[Path] = field(default_factory=list)
+    """Text files of the folder that belong to no split."""
 
 
 def is_plain_text(task: Task, config: DataConfig) -> bool:
@@ -43,7 +47,8 @@ def is_plain_text(task: Task, config: DataConfig) -> bool:
 def load_texts(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> TextSplit:
     """Read the texts of a `split`: those of its file, or of the task's rows without their labels.
 
-    With `divided`, text without a dev file holds train and dev text. The last lines are then the dev text, one in
+    In a folder without a train file, the text files that are no dev or test text by their names are the training text. With
+    `divided`, text without a dev file holds train and dev text. The last lines are then the dev text, one in
     `data.dev_every` (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
     """
     named = config.named_file(split)
@@ -63,20 +68,23 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, divided: bool) -
         raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the text")
     if path.is_file():
         return _read(path, config, split, task, divided=divided)
-    found = {name: _file_of(task, name, config) for name in (split, "dev", "train")}
-    if (file := found[split]) is not None:
-        return _read(file, config, split, task, divided=divided and split == "train" and found["dev"] is None)
-    if split == "dev" and divided and found["train"] is not None:
-        return _read(found["train"], config, split, task, divided=True)
-    if found["train"] is None and split != "test" and divided and not task.plain_text:
-        return _read(path, config, split, task, divided=True)  # all text files of the folder
-    names = ", ".join(_names(task, split, config))
-    raise DataError(
-        f"{path}: has no {split} text (looked for {names}); --data (data.path) names a folder with these files"
-    )
+    files = {name: _files_of(task, name, config) for name in STEMS}
+    if divided and not files["train"] and not task.plain_text:
+        files["train"] = [file for file in text_files(path) if _named_split(file, path) is None]
+    undivided = not divided or split == "test" or bool(files["dev"])
+    found = files[split] if undivided else files["train"]
+    if not found:
+        names = ", ".join(_names(task, split, config))
+        raise DataError(
+            f"{path}: has no {split} text (looked for {names}); --data (data.path) names a folder with these files"
+        )
+    text = _read(found[0] if len(found) == 1 else path, config, split, task, divided=not undivided, files=found)
+    read = {file for group in files.values() for file in group}
+    return replace(text, unread=[] if task.plain_text else [file for file in text_files(path) if file not in read])
 
 
-def _file_of(task: Task, split: str, config: DataConfig) -> Path | None:
+def _files_of(task: Task, split: str, config: DataConfig) -> list[Path]:
+    """Return the file of a split by its usual name, else the text files whose names say the split, such as wiki.train.txt."""
     folder = Path(str(config.path))
     folders = dict.fromkeys([folder, folder / (task.folder or task.name), folder / task.name])
     candidates = (
@@ -85,7 +93,10 @@ def _file_of(task: Task, split: str, config: DataConfig) -> Path | None:
         for name in _names(task, split, config)
         for packed in ("", ".gz", ".xz")
     )
-    return next((file for file in candidates if file.is_file()), None)
+    usual = [file for file in candidates if file.is_file()][:1]
+    return usual or (
+        [] if task.plain_text else [file for file in text_files(folder) if _named_split(file, folder) == split]
+    )
 
 
 def _names(task: Task, split: str, config: DataConfig) -> list[str]:
@@ -94,9 +105,18 @@ def _names(task: Task, split: str, config: DataConfig) -> list[str]:
     return [name for layout in layouts if (name := layout.files.get(split))] or [f"{stem}.txt" for stem in STEMS[split]]
 
 
-def _read(path: Path, config: DataConfig, split: str, task: Task, *, divided: bool) -> TextSplit:
-    """Read the lines of a text file, or of the text files of a folder."""
-    corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding)
+def _named_split(file: Path, folder: Path) -> str | None:
+    """Return the split that the end of a file's name, or a folder between it and `folder`, is named after, if any."""
+    stem = re.sub(r"\.txt(\.gz|\.xz)?$", "", file.name, flags=re.IGNORECASE)
+    parts = [*file.relative_to(folder).parts[:-1], re.split(r"[._-]", stem)[-1]]
+    return next((split for part in parts for split, stems in STEMS.items() if part.casefold() in stems), None)
+
+
+def _read(
+    path: Path, config: DataConfig, split: str, task: Task, *, divided: bool, files: Sequence[Path] = ()
+) -> TextSplit:
+    """Read the lines of the text file `path`, or those of `files` in the folder `path`."""
+    corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding, files=files)
     lines: list[tuple[str, str | None]] = [(text, None) for text in corpus.texts(blank=True)]
     if divided:
         every = adapted(task, config).dev_every

@@ -4,13 +4,14 @@ Each text ends with <eos>, for which [SEP] stands. Every token of the stream, <e
 an <eos> that stands before the stream (as in Mikolov's RNNLM toolkit, whose counts of the Penn Treebank are the usual ones).
 """
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.tokens.tokenizer import LONGEST_COUNTED, Tokenizer, Tokens
+from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 WINDOW = 64
 """The tokens of a window where `data.max_length` is auto; ours."""
@@ -25,7 +26,7 @@ class Windows(NamedTuple):
 
 def encode_stream(texts: Sequence[tuple[str, str | None]], tokenizer: Tokenizer) -> NDArray[np.int32]:
     """Return the ids of all `texts` end to end, with <eos> after each text (N,); a pair is two texts."""
-    tokens = tokenizer.encode(texts, LONGEST_COUNTED)
+    tokens = tokenizer.encode(texts, sys.maxsize)  # a text is never cut
     return np.insert(tokens.ids, tokens.offsets[1:], tokenizer.separator_id)
 
 

@@ -14,9 +14,11 @@ from recurcli.commands.training.request import TrainingRequest
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import task_named
 from recurcli.encoders import ENCODERS, causal_key
+from recurcli.errors import DataError
 from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose
+from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.splits import load_texts
 from recurcli.tokens.stream import encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
@@ -206,6 +208,54 @@ def test_texts_are_found_by_the_names_of_their_files_or_divided(tmp_path: Path) 
     train, dev = (load_texts(task, split, config, divided=True) for split in ("train", "dev"))
     assert [text for text, _ in train.texts] == ["one", "", "two"], "a blank line is an <eos>"
     assert [text for text, _ in dev.texts] == ["three"]
+
+
+@pytest.mark.parametrize(
+    ("files", "train", "dev", "test", "unread"),
+    [
+        (["a", "b"], 4 + 20 + 14, 4, None, 0),  # divided: of 42 lines the last tenth
+        (["a", "test"], 18, 2, 22, 0),
+        (["a", "dev", "test"], 20, 21, 22, 0),
+        (["a", "books/b", "held/test/x"], 38, 4, 22, 0),
+        (["wiki.train", "wiki.valid", "wiki.test"], 20, 21, 22, 0),
+        (["train", "a", "valid"], 20, 21, None, 1),
+    ],
+)
+def test_no_line_of_test_or_dev_text_is_trained_on(
+    files: list[str], train: int, dev: int, test: int | None, unread: int, tmp_path: Path
+) -> None:
+    lengths = {"b": 22, "valid": 21, "dev": 21, "test": 22, "x": 22}
+    for name in files:
+        path = tmp_path / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = lengths.get(path.stem.rpartition(".")[2], 20)
+        path.write_text("".join(f"{name} {n}\n" for n in range(lines)))
+    task, config = task_named("custom"), DataConfig(path=str(tmp_path))
+    found = {split: load_texts(task, split, config, divided=split != "test") for split in ("train", "dev")}
+    assert [len(found[split].texts) for split in found] == [train, dev]
+    assert len(found["train"].unread) == unread
+    if test is None:
+        with pytest.raises(DataError, match="has no test text"):
+            load_texts(task, "test", config)
+    else:
+        found["test"] = load_texts(task, "test", config)
+        assert len(found["test"].texts) == test
+    seen = [set(split.texts) for split in found.values()]
+    assert sum(map(len, seen)) == len(set().union(*seen)), "no line is in two splits"
+
+
+def test_a_line_of_a_million_words_is_not_cut() -> None:
+    words = Tokenizer.train(["a b"], TokenizerConfig(kind="whitespace", min_frequency=1))
+    assert len(encode_stream([("a " * 1_100_000, None)], words)) == 1_100_001
+
+
+def test_eval_scores_all_of_a_folder_that_is_not_the_trainings(recur: Recur, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "ptb.valid.txt").write_text("w1 w2\n" * 20)
+    code, out, err = recur("eval", model, "--data", tmp_path, "--json", "--quiet")
+    assert (code, json.loads(out)["rows"]) == (0, 20), err
+    (tmp_path / "ptb.valid.txt").rename(tmp_path / "book.txt")
+    code, _, err = recur("eval", model, "--data", tmp_path, "--quiet")
+    assert (code, "has no dev text" in err) == (3, True), err
 
 
 def test_the_treebank_has_its_published_numbers_of_tokens(real_data: Path) -> None:

@@ -78,5 +78,13 @@ def _load(run: Path, task: Task, split: str, data: Path | None, columns: Mapping
     alone = config.path is not None and is_single(Path(config.path))
     if data is None and alone and split == "test" and config.named_file(split) is None:
         raise DataError(f"{config.path}: holds train and dev text; name the test text with --data")
-    divided = split != "file" and (data is None or not alone or is_training_file(run, task, data))
-    return load_texts(task, split, config, divided=divided and split != "test")
+    divided = split not in ("file", "test") and (data is None or _is_training_text(run, task, data))
+    return load_texts(task, split, config, divided=divided)
+
+
+def _is_training_text(run: Path, task: Task, data: Path) -> bool:
+    """Return whether `data` is the folder that the run was trained on, or its training file."""
+    path = RunDirectory(run).read_data_config().path
+    if data.is_dir() and path is not None and Path(path).is_dir():
+        return data.samefile(path)
+    return is_training_file(run, task, data)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recurcli.data.examples import Split
-from recurcli.errors import counted
+from recurcli.errors import counted, escaped
 from recurcli.events import Note
 from recurcli.preset import Preset
 from recurcli.preset.schema import require_encoder_length
@@ -101,12 +101,20 @@ def windows_of_splits(
         sizes = {"tokens": len(stream), "unknown": unknown}
         data[name] = {**facts_of(split.path, len(split.texts), split.sha256), **counts, **sizes}
         yield from note_on_bad_rows(name, split.bad, split.first_bad)
+        if split.unread and name == "train":
+            names = ", ".join(escaped(file.name) for file in split.unread[:3]) + (
+                ", …" if len(split.unread) > 3 else ""
+            )
+            yield Note(
+                f"{counted(len(split.unread), 'text file', 'are')} not read, because train has its own file: {names}"
+            )
         of = (
             f"{unknown / len(stream):.1%} of them not in the vocabulary, so [UNK]"
             if unknown
             else "all in the vocabulary"
         )
-        size = f"{counted(len(stream), 'token')} with an <eos> after each of {counted(len(split.texts), 'line')}"
+        ends = int(np.count_nonzero(stream == tokenizer.separator_id))
+        size = f"{counted(len(stream), 'token')} with an <eos> after each of {counted(ends, 'text')}"
         yield Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info")
     return windows, data
 
