@@ -53,7 +53,7 @@ class BlockLayer(nn.Module):
 
 
 class BlockEncoder(Encoder):
-    """Sinusoidal positions, then L layers.
+    """Sinusoidal positions, then L layers. The TransformerXL, whose attention has positions, has a `forward` of its own.
 
     TokenEmbedding scales the embeddings, because `adds_positions` is True (Vaswani et al., section 3.4). If the Config has a
     key `max_length`, `forward` raises ValueError for a longer text. Positions after `max_length` that are padding in all texts
@@ -69,6 +69,7 @@ class BlockEncoder(Encoder):
         pre_norm = isinstance(config, NormConfig) and config.norm == "pre"
         self.final_norm = nn.LayerNorm(config.hidden_size) if pre_norm else nn.Identity()
         self.max_length: int | None = getattr(config, "max_length", None)
+        self.full_below = getattr(self.layers[0].attention, "full_below", None)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         length = x.shape[1]

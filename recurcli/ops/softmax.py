@@ -24,6 +24,13 @@ def real_or_all(mask: Tensor) -> Tensor:
     return mask | ~mask.any(dim=-1, keepdim=True)
 
 
+def text_lengths(mask: Tensor | None, like: Tensor) -> Tensor:
+    """Return the number of real tokens of each text (B,), for x `like` (B, …, T, K); T without a mask."""
+    if mask is None:
+        return torch.full((len(like),), like.shape[-2], device=like.device)
+    return mask.sum(dim=-1)
+
+
 def lowest_score(dtype: torch.dtype) -> float:
     """Return the score that excludes a key. It is half the lowest number, so that a score added to it does not overflow."""
     return torch.finfo(dtype).min / 2

@@ -257,6 +257,16 @@ def test_the_convolution_reads_neighbours_and_no_padding() -> None:
     torch.testing.assert_close((layer.mix(query, key, value, MASK) - plain)[1, :, 4], last)
 
 
+@pytest.mark.parametrize(
+    ("kind", "square", "more"), [("dense", 11, 24 * 9), ("random", 10, 2 * 9**2), ("factorised", 10, 2 * 2 * 9 * 4)]
+)
+def test_the_synthesizer_has_the_parameters_that_it_states(kind: str, square: int, more: int) -> None:
+    """Per layer, with D = 24, H = 2, T_max = 9 and r = 4, beside vectors."""
+    layer = encoder_of("synthesizer", kind=kind, hidden_size=24, num_heads=2, max_length=9, rank=4).layers[0]
+    vectors = ("bias", "score_bias", "norm.weight")
+    assert sum(p.numel() for key, p in layer.named_parameters() if not key.endswith(vectors)) == square * 24**2 + more
+
+
 @pytest.mark.parametrize("name", ["linformer", "performer", "nystromformer", "skyformer"])
 def test_a_text_twice_as_long_makes_twice_the_elements(name: str) -> None:
     more = {"max_length": 1024} if name == "linformer" else {}
@@ -288,6 +298,7 @@ def test_padding_after_max_length_changes_nothing(name: str) -> None:
     ("name", "key", "value", "reason"),
     [
         ("nystromformer", "convolution_size", 4, "must be odd"),
+        ("nystromformer", "iterations", 17, "must be at most 16"),
         ("skyformer", "num_landmarks", 3, "must be even"),
         ("skyformer", "gamma", -1.0, "must be at least 0"),
         ("linformer", "projected_length", 0, "must be at least 1"),

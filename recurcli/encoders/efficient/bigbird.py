@@ -4,9 +4,9 @@
     N(i) = the tokens of the first and the last block, of i's block and its two neighbours, and of r random blocks
     N(i) = all tokens, for i in the first or the last block
 
-This is the form with internal global tokens (BigBird-ITC). Blocks of 64 and r = 3 are the paper's base model; below (5 + 2 r)
-blocks of tokens attention is full, as in Hugging Face's code. Ours: pre-norm layers with sinusoidal positions, random blocks
-that are drawn once for each head and layer, and a last block and a threshold by each row's real tokens.
+This is the form with internal global tokens (BigBird-ITC). Blocks of 64 and r = 3 are the paper's base model; in a text shorter
+than 5 + 2 r blocks attention is full, much as in Hugging Face's code. Ours: pre-norm layers with sinusoidal positions, random
+blocks that are drawn once for each head and layer, and a last block and a threshold by each row's real tokens.
 Shapes: B batch, T positions, D hidden size, H heads, K head size, N blocks.
 """
 
@@ -19,11 +19,7 @@ from recurcli.encoders.config import BigBirdConfig
 from recurcli.layers.attention import SelfAttention, softmax_attention
 from recurcli.ops.block_sparse import block_sparse_attention, random_blocks
 from recurcli.ops.seeded import draw_seeds
-
-
-def full_below(config: BigBirdConfig) -> int:
-    """Return the number of tokens below which a text has full attention."""
-    return (5 + 2 * config.num_random_blocks) * config.block_size
+from recurcli.ops.softmax import text_lengths
 
 
 class BlockSparseAttention(SelfAttention):
@@ -36,7 +32,7 @@ class BlockSparseAttention(SelfAttention):
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
         self.block_size = config.block_size
         self.num_random_blocks = config.num_random_blocks
-        self.full_below = full_below(config)
+        self.full_below = (5 + 2 * config.num_random_blocks) * config.block_size
         self.register_buffer("seeds", draw_seeds(config.num_heads))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -74,8 +70,7 @@ class BlockSparseAttention(SelfAttention):
 
     def plan(self, query: Tensor, mask: Tensor | None) -> Tensor:
         """The random blocks (B, H, N, r) of each row's blocks."""
-        batch, _, length, _ = query.shape
-        lengths = torch.full((batch,), length, device=query.device) if mask is None else mask.sum(dim=-1)
+        lengths, length = text_lengths(mask, query), query.shape[2]
         total = length // self.block_size + 3 if torch.compiler.is_exporting() else -(-length // self.block_size)
         return random_blocks(lengths, self.seeds, total, self.num_random_blocks, self.block_size)
 
@@ -87,4 +82,3 @@ class BigBird(BlockEncoder):
 
     def __init__(self, config: BigBirdConfig) -> None:
         super().__init__(config, lambda: BlockLayer(config, BlockSparseAttention(config)))
-        self.full_below = full_below(config)

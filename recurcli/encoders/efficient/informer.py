@@ -22,11 +22,6 @@ from recurcli.ops.prob_sparse import prob_sparse_attention, query_count
 from recurcli.ops.seeded import draw_seeds
 
 
-def full_below(config: InformerConfig) -> int:
-    """Return the number of tokens below which every query attends."""
-    return next(length for length in count(1) if query_count(length, config.sampling_factor) < length)
-
-
 class ProbSparseAttention(SelfAttention):
     """The equations above, with biases: (B, T, D) -> (B, T, D).
 
@@ -39,7 +34,7 @@ class ProbSparseAttention(SelfAttention):
     def __init__(self, config: InformerConfig) -> None:
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
         self.factor = config.sampling_factor
-        self.full_below = full_below(config)
+        self.full_below = next(length for length in count(1) if query_count(length, self.factor) < length)
         self.register_buffer("seeds", draw_seeds(config.num_heads))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -55,4 +50,3 @@ class Informer(BlockEncoder):
 
     def __init__(self, config: InformerConfig) -> None:
         super().__init__(config, lambda: BlockLayer(config, ProbSparseAttention(config)))
-        self.full_below = full_below(config)

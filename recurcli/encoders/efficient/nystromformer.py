@@ -2,8 +2,8 @@
 
 softmax(Q K̃^T / sqrt(K)) pinv(softmax(Q̃ K̃^T / sqrt(K))) softmax(Q̃ K^T / sqrt(K)) V + convolution(V)      Algorithm 1
 
-The landmarks Q̃ and K̃ are the means of segments of each row's real tokens (`recurcli.ops.nystrom`). The depth-wise convolution
-is off by default (ours).
+The landmarks Q̃ and K̃ are the means of segments (`recurcli.ops.nystrom`). Ours: segments of each row's real tokens, whose sizes
+differ by one at most, where the paper takes T to be a multiple of M; the depth-wise convolution is off by default.
 """
 
 from torch import Tensor, nn
@@ -30,8 +30,8 @@ class NystromAttention(SelfAttention):
         )
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        keys = {"num_landmarks": self.num_landmarks, "iterations": self.iterations}
-        mixed = nystrom_attention(query, key, value, mask, **keys)
+        landmarks, iterations = self.num_landmarks, self.iterations
+        mixed = nystrom_attention(query, key, value, mask, num_landmarks=landmarks, iterations=iterations)
         if self.convolution is None:
             return mixed
         if mask is not None:

@@ -5,9 +5,10 @@
     P_i = { j : ⌊s_i / m⌋ - 1 <= ⌊s_j / m⌋ <= ⌊s_i / m⌋ }             eq. 5, s_i the place of token i sorted by bucket
     y_i = softmax over j in P_i of (q_i · k_j / sqrt(K)) applied to v_j, for itself less 1e5
 
-The union of several rounds is eq. 6. Reversible layers (section 3), which save memory in deep networks, are left out. Ours:
-pre-norm layers with sinusoidal positions, keys divided by sqrt(K), and rotations R that are drawn once and saved with the
-weights, where the released code draws them anew in each step.
+Several rounds are joined as in eq. 6, but a key that two rounds find counts twice (appendix A divides by the count). Reversible
+layers (section 3), which save memory in deep networks, are left out. Ours: pre-norm layers with sinusoidal positions, keys
+divided by sqrt(K), that count, and rotations R that are drawn once and saved with the weights, where the released code draws
+them anew in each step.
 Shapes: B batch, T positions, D hidden size, H heads, K head size, m chunk size.
 """
 
@@ -21,6 +22,7 @@ from recurcli.layers.attention import SelfAttention
 from recurcli.layers.initial import normal_
 from recurcli.ops.lsh_attention import angular_buckets, bucket_counts, lsh_attention, shared_attention
 from recurcli.ops.precision import without_autocast
+from recurcli.ops.softmax import text_lengths
 
 
 class LSHAttention(SelfAttention):
@@ -52,9 +54,8 @@ class LSHAttention(SelfAttention):
 
     def buckets(self, query: Tensor, mask: Tensor | None) -> Tensor:
         """Return the buckets (B, H, rounds, T) of `query` (B, H, T, K), computed in full precision."""
-        batch, _, length, _ = query.shape
-        lengths = torch.full((batch,), length, device=query.device) if mask is None else mask.sum(dim=-1)
-        counts = bucket_counts(lengths, self.chunk_size, self.max_buckets)
+        length = query.shape[2]
+        counts = bucket_counts(text_lengths(mask, query), self.chunk_size, self.max_buckets)
         columns = self.max_buckets // 2 if torch.compiler.is_exporting() else max(1, length // self.chunk_size)
         with without_autocast(query):
             return angular_buckets(query.to(self.rotations.dtype), self.rotations[..., :columns], counts)

@@ -67,14 +67,13 @@ def _corner(x: Tensor, length: int) -> Tensor:
     """Return x[:, :length, :length] of x (H, T_max, T_max)."""
     if not torch.compiler.is_exporting():
         return x[:, :length, :length]
-    first = torch.arange(
-        length, device=x.device
-    )  # a slice's layout differs where length is T_max: no graph for all lengths
+    # The layout of a slice differs if length is T_max, so that no graph would serve all lengths.
+    first = torch.arange(length, device=x.device)
     return x.index_select(1, first).index_select(2, first)
 
 
 class Synthesizer(BlockEncoder):
-    """L layers; 10 D² + D T_max (dense) or 9 D² + H T_max² (random) or 9 D² + 2 H T_max r (factorised) parameters per layer."""
+    """L layers; 11 D² + D T_max (dense), 10 D² + H T_max² (random) or 10 D² + 2 H T_max r (factorised) parameters per layer."""
 
     Config = SynthesizerConfig
 
