@@ -21,7 +21,6 @@ from recurcli.cli.options import (
     Pair,
     PrecisionOption,
     Quiet,
-    Run,
     Text,
 )
 from recurcli.errors import UsageError
@@ -29,7 +28,12 @@ from recurcli.errors import UsageError
 
 @app.command(name="eval", epilog=example("recur eval runs/starsaber-tnews --data $RECUR_DATA --json"))
 def evaluate(
-    run: Run,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Run directory of `recur finetune`, or of a language model's `recur pretrain`.", metavar="RUN"
+        ),
+    ],
     split: Annotated[
         Literal["dev", "test", "train"] | None,
         typer.Option(

@@ -101,7 +101,7 @@ Encoding = Annotated[
         metavar="NAME",
     ),
 ]
-Run = Annotated[Path, typer.Argument(help="Run directory of a finished `recur finetune`.", metavar="RUN")]
+Run = Annotated[Path, typer.Argument(help="Run directory of `recur finetune`.", metavar="RUN")]
 
 
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:

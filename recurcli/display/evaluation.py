@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recurcli.display.tables import add_floors, add_perplexity, cell, heading, show, table, width_to_fill
-from recurcli.errors import escaped
+from recurcli.errors import counted, escaped
 from recurcli.evaluation.metrics import METRICS
 
 LONGEST_LABEL = 24
@@ -41,7 +41,7 @@ def print_perplexity(result: Mapping[str, Any]) -> None:
     """Print the perplexity of a language model on a text."""
     listed = table("", "")
     add_perplexity(listed, {**result["metrics"], "tokens": result["tokens"]})
-    listed.add_row("not in the vocabulary", f"{result['unknown']:,} tokens")
+    listed.add_row("not in the vocabulary", counted(result["unknown"], "token"))
     show(heading(result["run"], result["split"], f"{result['rows']:,} lines", f"{result['windows']:,} windows"), listed)
 
 

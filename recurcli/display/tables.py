@@ -166,7 +166,11 @@ def print_plan(plan: Mapping[str, Any]) -> None:
     for split, facts in plan["data"].items():
         cut = f", {facts['truncated']:,} truncated" if facts["truncated"] else ""
         listed.add_row(f"{split} rows", cell(f"{facts['rows']:,}{cut}  {facts['path'] or ''}"))
-    listed.add_row("vocabulary", f"{plan['vocabulary']:,} tokens; a training row has {plan['mean_length']} on average")
+    causal = plan["command"] == "pretrain" and plan["values"]["pretraining"]["objective"] == "causal"
+    unit = "window" if causal else "row"
+    listed.add_row(
+        "vocabulary", f"{plan['vocabulary']:,} tokens; a training {unit} has {plan['mean_length']} on average"
+    )
     for part, count in plan["parameters"].items():
         listed.add_row(f"parameters, {part}", cell(f"{count:,}{_wanted(plan) if part == 'encoder' else ''}"))
     if plan["forward_flops_per_token"] is not None:

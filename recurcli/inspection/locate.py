@@ -8,6 +8,7 @@ from recurcli.data.config import DataConfig
 from recurcli.data.sources import Source, adapted, find_source, is_single, split_named, splits_of
 from recurcli.data.tasks import CUSTOM, TASKS, Task
 from recurcli.errors import DataError
+from recurcli.tokens.corpus import is_text_file
 
 UNNAMED = "rows"
 """The split of a single file whose name names no split."""
@@ -52,14 +53,16 @@ def find_datasets(path: Path, task: str | None, reason: str) -> list[Dataset]:
     """
     found = _find(path, task, reason)
     if len(found) == 1 and TASKS[found[0].task].plain_text:
-        counts = (
-            f"recur pretrain --preset transformer-{found[0].task} --data PATH --dry-run counts its lines and tokens"
-        )
-        raise DataError(
-            f"{path}: task {found[0].task} ({found[0].reason}) is plain text without labels, and recur check reads labelled "
-            f"rows; {counts}; for labelled rows add --task custom"
-        )
+        raise _plain_text(path, found[0].task, f"task {found[0].task} ({found[0].reason}) is")
     return found
+
+
+def _plain_text(path: Path, task: str, what: str) -> DataError:
+    preset = f"--preset transformer-{task} --set pretraining.objective=causal"
+    return DataError(
+        f"{path}: {what} plain text without labels, and recur check reads labelled rows; recur pretrain {preset} --data "
+        f"{path} --dry-run counts its lines and tokens; for labelled rows add --task custom"
+    )
 
 
 def _find(path: Path, task: str | None, reason: str) -> list[Dataset]:
@@ -86,6 +89,8 @@ def _find(path: Path, task: str | None, reason: str) -> list[Dataset]:
         for folder, name in _FOLDERS.items()
         if folder in names and not TASKS[name].plain_text and _has_files(name, path / folder)
     ]
+    if not inside and any(is_text_file(Path(name)) for name in names):
+        raise _plain_text(path, CUSTOM, "holds")
     if not inside:
         raise DataError(
             f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .ft, .parquet), no LABEL/* or "

@@ -57,7 +57,9 @@ def solve_size(config: Mapping[str, Any], target: int, fixed: frozenset[str] = f
         raise UsageError(
             f"encoder.{key} from {step:,} to {LARGEST[key] // step * step:,} gives {smallest:,} to {largest:,} encoder "
             f"parameters, so {target:,} cannot be reached; choose a number in this range, or another "
-            + ("depth or encoder" if key == "hidden_size" else "width or encoder")
+            + ("depth" if key == "hidden_size" else "width")
+            + (", encoder.max_length" if "max_length" in config else "")
+            + " or encoder"
         )
     nearest = min((below, above), key=lambda multiple: abs(count(multiple) - target))
     return Size(sized(nearest), count(nearest))

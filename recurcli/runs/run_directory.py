@@ -108,7 +108,8 @@ class RunDirectory:
         """Yield a warning if the training has not ended. The model is then the best encoder so far, without its prior."""
         if not self.is_finished:
             step = next((path.name for path in checkpoint_folders(self.checkpoints)), "none")
-            waits = self.read_preset().get("prior") and not (self.path / PRIOR).is_file()
+            has_prior = self.read_command() == "finetune" and self.read_preset().get("prior")
+            waits = has_prior and not (self.path / PRIOR).is_file()
             missing = "; its prior is not joined yet" if waits else ""
             text = (
                 f"{self.path}: its training is not finished (newest checkpoint: {step}){missing}; --resume continues it"

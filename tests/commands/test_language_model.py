@@ -258,6 +258,25 @@ def test_eval_scores_all_of_a_folder_that_is_not_the_trainings(recur: Recur, mod
     assert (code, "has no dev text" in err) == (3, True), err
 
 
+def test_eval_warns_if_the_dev_text_is_not_that_of_the_training(recur: Recur, tmp_path: Path) -> None:
+    data = tmp_path / "texts"
+    data.mkdir()
+    (data / "train.txt").write_text("w1 w2 w3\n" * 30)
+    (data / "valid.txt").write_text("w2 w3\n" * 5)
+    line = options(data, tmp_path / "x", "encoder.num_heads=2", "pretraining.max_steps=2", preset="transformer-custom")
+    assert recur("pretrain", *line, "--quiet")[0] == 0
+    assert "--init THIS_FOLDER --set pretraining.objective=causal" in (tmp_path / "x" / "README.md").read_text()
+    code, _, err = recur("eval", tmp_path / "x", "--quiet")
+    assert (code, "is not that of the training" in err) == (0, False), err
+    (tmp_path / "a.csv").write_text("text,label\nw1 w2 w3,x\nw2 w3,y\n")
+    code, out, err = recur("eval", tmp_path / "x", "--data", tmp_path / "a.csv", "--json", "--quiet")
+    assert (code, json.loads(out)["tokens"]) == (0, 5 + 2), err
+    (data / "valid.txt").unlink()
+    code, _, err = recur("eval", tmp_path / "x", "--quiet")
+    assert code == 0, err
+    assert "the dev text, 3 lines of" in err and "is not that of the training: 5 lines of" in err
+
+
 def test_the_treebank_has_its_published_numbers_of_tokens(real_data: Path) -> None:
     """929k, 73k and 82k tokens with <eos> (Mikolov et al., 2010), and a closed vocabulary of 10,000 with <eos>."""
     task, config = task_named("ptb"), compose("rsa-ptb", data=real_data).preset

@@ -202,6 +202,10 @@ def test_plain_text_is_refused_by_its_name(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"task ptb .* is plain text without labels"):
             find_datasets(tmp_path / path, task, "from --task")
     assert find_datasets(tmp_path / "texts", "custom", "")[0].task == "custom"
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "a.txt").write_text("no it was n't black monday\n")
+    with pytest.raises(DataError, match="books: holds plain text without labels"):
+        find_datasets(tmp_path / "books", None, "")
     assert [place.task for place in find_datasets(tmp_path, None, "")] == ["tnews"]
 
 

@@ -1,6 +1,6 @@
 """`recur eval` of a causal language model: its perplexity on a text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from recurcli.commands.training.tokenization import windows_of_splits
 from recurcli.data.sources import is_single
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError, UsageError
+from recurcli.errors import DataError, ModelError, UsageError, counted, escaped
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.perplexity import iter_score
 from recurcli.events import Finished, Note, RowsDone
@@ -55,7 +55,7 @@ def evaluate_language_model(
     except UsageError as error:
         raise ModelError(f"{run / 'config.json'}: {error}") from None
     name = split or ("file" if data is not None and is_single(data) else "dev")
-    text = _load(run, task, name, data, columns)
+    text = yield from _load(run, task, name, data, columns)
     windows, facts = yield from windows_of_splits({name: text}, files.tokenizer, files.config.max_length)
     config = InferenceConfig(place, precision, batch_size, current())
     score = yield from iter_score(model, windows[name], config)
@@ -72,14 +72,27 @@ def evaluate_language_model(
         yield Finished(result)
 
 
-def _load(run: Path, task: Task, split: str, data: Path | None, columns: Mapping[str, object]) -> TextSplit:
+def _load(
+    run: Path, task: Task, split: str, data: Path | None, columns: Mapping[str, object]
+) -> Generator[Note, None, TextSplit]:
     """Return the text to score. The split "file" means all of the file `data`."""
+    directory = RunDirectory(run)
     config = data_config(run, data, columns)
     alone = config.path is not None and is_single(Path(config.path))
     if data is None and alone and split == "test" and config.named_file(split) is None:
         raise DataError(f"{config.path}: holds train and dev text; name the test text with --data")
     divided = split not in ("file", "test") and (data is None or _is_training_text(run, task, data))
-    return load_texts(task, split, config, divided=divided)
+    text = load_texts(task, "train" if split == "file" else split, config, divided=divided)
+    if data is None and split in ("train", "dev") and directory.is_finished:
+        yield from _note_if_changed(text, directory.read_result()["data"][split], split)
+    return text
+
+
+def _note_if_changed(text: TextSplit, facts: Mapping[str, Any], split: str) -> Iterator[Note]:
+    """Yield a warning if `text` is not the one with the `facts` that the training has stored."""
+    if (text.sha256, len(text.texts)) != (facts["sha256"], facts["rows"]):
+        now = f"the {split} text, {counted(len(text.texts), 'line')} of {text.path}, is not that of the training"
+        yield Note(f"{now}: {counted(facts['rows'], 'line')} of {escaped(facts['path'])}", "warning")
 
 
 def _is_training_text(run: Path, task: Task, data: Path) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError
 from recurcli.facts import find_difference
 from recurcli.model.models import Classifier
@@ -32,13 +33,18 @@ def read_init(path: Path, preset: Preset) -> TrainedFiles:
 
 
 def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys in which a pretrained run and the preset must agree; dropout may differ."""
+    """Return the keys in which a pretrained run and the preset must agree; dropout may differ.
+
+    `embedding.scaled` has no effect on an encoder with positions, so it may differ there.
+    """
+    encoder = encoder_class(values["encoder"]["name"])
+    with_positions = encoder.adds_positions or encoder.concatenates_positions
     return {
         ".".join(path): value
         for path, value in flatten(values)
         if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
         or (path == ("embedding", "orthonormal") and value)
-        or path == ("embedding", "scaled")
+        or (path == ("embedding", "scaled") and not with_positions)
         or (".".join(path).startswith(_NGRAMS) and path[-1] != "dropout" and value is not None)
     }
 

@@ -136,7 +136,8 @@ def model_card(result: Mapping[str, Any]) -> str:
         lines += [f"| dev perplexity | {dev['perplexity']:.2f} (of {dev['tokens']:,} tokens, `<eos>` included) |"]
         lines += ["", "The model was selected on the dev text, so its dev perplexity is slightly too low."]
     if pretrained:
-        lines += ["", "## Use", "", "    recur finetune --preset PRESET --init THIS_FOLDER"]
+        way = " --set pretraining.objective=causal" if causal else ""
+        lines += ["", "## Use", "", f"    recur finetune --preset PRESET --init THIS_FOLDER{way}"]
         lines += ["    recur eval THIS_FOLDER"] if causal else []
     else:
         parts = result.get("parts")
