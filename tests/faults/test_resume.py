@@ -139,7 +139,7 @@ def test_a_resume_refuses_another_meaning_of_auto(tmp_path: Path, monkeypatch: p
     drop(3, "finetune", asked(*settings))
     monkeypatch.setattr("recurcli.training.schedule.ROWS_SEEN", 200)
     monkeypatch.setattr("recurcli.training.schedule.ROWS_SEEN_WITH_WORD_DROPOUT", 200)
-    with pytest.raises(UsageError, match="cannot be resumed: steps was "):
+    with pytest.raises(UsageError, match="cannot be resumed: the number of steps was "):
         list(finetune(asked(*settings, resume=True)))
     monkeypatch.undo()
     list(finetune(asked(*settings, resume=True)))
