@@ -126,7 +126,7 @@ def print_preset_names(names: Mapping[str, list[str]]) -> None:
         listed.add_row("" if place else "presets", cell("  ".join(groups[task])))
     show(
         Text(
-            "A preset is ENCODER-TASK, any of the encoders with any of the tasks"
+            "A preset is ENCODER-TASK, any of the encoders with any of the tasks (ptb: those that can be causal)"
             + (", or one of the presets that hold a paper's own setting." if names["presets"] else ".")
         ),
         listed,

@@ -46,7 +46,9 @@ class Backbone(nn.Module):
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings and the encoder's hidden states, both (B, T, D): ids, mask (B, T)."""
         x = self.embedding(ids)
-        compiled = self.encoder._compiled_call_impl is not None  # one graph with a mask serves batches without padding too
+        compiled = (
+            self.encoder._compiled_call_impl is not None
+        )  # one graph with a mask serves batches without padding too
         return x, self.encoder(x, mask if compiled else mask_if_padded(mask))
 
 

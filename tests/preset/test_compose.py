@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from recurcli.encoders import causal_key
 from recurcli.errors import UsageError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset import compose, preset_folder, preset_names
@@ -24,6 +25,10 @@ def write(path: Path, text: str) -> str:
     ],
 )
 def test_every_encoder_composes_with_every_task(encoder: str, task: str) -> None:
+    if task == "ptb" and causal_key(encoder) is None:
+        with pytest.raises(UsageError, match=f"the encoder {encoder} cannot be causal"):
+            compose(f"{encoder}-{task}")
+        return
     resolved = compose(f"{encoder}-{task}")
     assert resolved.preset.task == task
     assert resolved.preset.encoder["name"] == encoder
