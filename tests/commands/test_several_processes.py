@@ -130,7 +130,12 @@ def test_an_error_of_all_processes_is_told_once(forks: ForkServer, tmp_path: Pat
         (
             "finetune",
             2,
-            ("finetuning.loss=hinge", "finetuning.class_weights=balanced", "finetuning.gradient_accumulation_steps=3"),
+            (
+                "finetuning.loss=hinge",
+                "finetuning.label_smoothing=0",
+                "finetuning.class_weights=balanced",
+                "finetuning.gradient_accumulation_steps=3",
+            ),
         ),
     ],
 )
