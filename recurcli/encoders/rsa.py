@@ -78,7 +78,7 @@ class Recurrence(nn.Module):
         return torch.lerp(softmax, matrices.to(softmax.dtype), gates.to(softmax.dtype))
 
     def recurrence_stats(self) -> LayerStats:
-        """Return the gate σ(mu), and the rates λ or γ and angles θ of the heads with a P."""
+        """Return the gate σ(mu), and the decay λ or γ and the angle θ of each head with a recurrence matrix P."""
         rates, angles = self.rates_and_angles()
         return {"gate": torch.sigmoid(self.mu).item(), "rates": rates.tolist(), "angles": angles.tolist()}
 
@@ -105,7 +105,7 @@ class Recurrence(nn.Module):
 
 
 class RecurrentAttention(Recurrence, SelfAttention):
-    """The equation above, with biases: (B, T, D) -> (B, T, D). Short texts are trained with explicit weights on a CPU.
+    """Softmax attention gated with recurrence matrices, by the equation above: (B, T, D) -> (B, T, D). Projections have biases.
 
     There is no attention dropout, which would need the (T, T) weights in memory.
     """
@@ -131,7 +131,7 @@ class RecurrentAttention(Recurrence, SelfAttention):
         return self.gated(softmax, self.matrices(query.shape[2]))
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return the gate σ(mu), the rates λ or γ and angles θ of the heads with a P, and the softmax weights before gating."""
+        """Return the recurrence's parameters (`recurrence_stats`), and `attention`, the softmax weights before the gate."""
         query, key, _ = self.project(x)
         return {**self.recurrence_stats(), "attention": attention_weights(query, key, mask, causal=self.causal)}
 

@@ -65,7 +65,7 @@ class SegmentCache:
 
 
 class SegmentAttention(Recurrence, SelfAttention):
-    """The equations above: (B, T, D) -> (B, T, D)."""
+    """Relative attention of each segment to itself and its memory, by the equations above: (B, T, D) -> (B, T, D)."""
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
@@ -173,7 +173,7 @@ class SegmentAttention(Recurrence, SelfAttention):
         return key.transpose(1, 2), value.transpose(1, 2)
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
-        """Return the softmax weights (B, H, T, C) before gating, and with RSA what its `stats` has."""
+        """Return `attention` (B, H, T, C), the weights before RSA's gate, and with `rsa` the parameters of the recurrence."""
         weights = _texts(self.weights(self.segments(x, mask), self.tables(x)), x)
         return {**(self.recurrence_stats() if self.rsa else {}), "attention": weights}
 

@@ -82,7 +82,8 @@ def iter_score(model: LanguageModel, windows: Windows, config: InferenceConfig) 
         for turn in range(0, len(batches), ranks.world_size):
             if turn + ranks.rank < len(batches):
                 nats += _batch_nats(model, windows, batches[turn + ranks.rank], config)
-            yield RowsDone(sum(map(len, batches[: turn + ranks.world_size])), len(windows.targets), "window")
+            done = min((turn + ranks.world_size) * config.batch_size, len(windows.targets))
+            yield RowsDone(done, len(windows.targets), "window")
     finally:
         model.train(was_training)
     score = TextScore(ranks.all_reduce({"nats": nats})["nats"], len(windows.targets.ids))

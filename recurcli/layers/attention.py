@@ -34,7 +34,7 @@ def _trains_on_cpu(query: Tensor) -> bool:
 
 
 def weighted(weights: Tensor, value: Tensor) -> Tensor:
-    """Return the weighted sums of C values, per head: (B, H, T, C) and (B, H, C, K) -> (B, H, T, K)."""
+    """Return attention weights (B, H, T, C) times values (B, H, C, K) for each head: (B, H, T, K)."""
     return torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(*weights.shape[:-1], -1)
 
 

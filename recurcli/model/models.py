@@ -15,13 +15,6 @@ from recurcli.model.embedding import TokenEmbedding
 from recurcli.model.head import ClassificationHead
 
 
-def mask_if_padded(mask: Tensor) -> Tensor | None:
-    """Return `mask` (B, T), or None where all tokens are real: an encoder on a CPU takes less time without a mask."""
-    if mask.device.type == "cpu" and not torch.compiler.is_compiling() and mask.all():
-        return None
-    return mask
-
-
 class Backbone(nn.Module):
     """Embedding and encoder; fine-tuning loads both from a pretrained run."""
 
@@ -46,10 +39,15 @@ class Backbone(nn.Module):
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings and the encoder's hidden states, both (B, T, D): ids, mask (B, T)."""
         x = self.embedding(ids)
-        compiled = (
-            self.encoder._compiled_call_impl is not None
-        )  # one graph with a mask serves batches without padding too
-        return x, self.encoder(x, mask if compiled else mask_if_padded(mask))
+        return x, self.encoder(x, self._mask_if_padded(mask))
+
+    def _mask_if_padded(self, mask: Tensor) -> Tensor | None:
+        """Return None in place of `mask` (B, T) if no token is padding: an encoder on a CPU takes less time without a mask.
+
+        A compiled or exported encoder gets the mask always, so that one graph serves all batches.
+        """
+        in_graph = torch.compiler.is_compiling() or self.encoder._compiled_call_impl is not None
+        return None if mask.device.type == "cpu" and not in_graph and mask.all() else mask
 
 
 class Classifier(Backbone):

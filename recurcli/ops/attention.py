@@ -56,7 +56,10 @@ def past_weights(query: Tensor, key: Tensor) -> Tensor:
 
 
 def is_long(query: Tensor) -> bool:
-    """Return whether blocks take no more time than a (T, T) tensor: measured at D 256 on a CPU with AVX512-BF16."""
+    """Return whether attention by blocks of queries is as fast as with all (T, T) weights at once.
+
+    The limits were measured at D 256 on a CPU with AVX512-BF16.
+    """
     return not torch.compiler.is_compiling() and query.shape[1] >= 1024  # one graph serves all T
 
 

@@ -44,7 +44,7 @@ def sampled_keys(real: Tensor, seeds: Tensor, count: int) -> Tensor:
 def prob_sparse_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, seeds: Tensor, factor: int
 ) -> Tensor:
-    """The equations above: (B, H, T, K) x 2 and (B, H, T, V) -> (B, H, T, V). Time O(T c ln T).
+    """Return y of the equations above: (B, H, T, K) x 2 and (B, H, T, V) -> (B, H, T, V). Time O(T c ln T).
 
     A head has one sample of keys for all queries (ours); `seeds` (H,) fix it.
     """

@@ -43,7 +43,7 @@ def random_feature_attention(
     *,
     epsilon: float = EPSILON,
 ) -> Tensor:
-    """y of the equation above: (B, H, T, K) x 3 and (M, K) -> (B, H, T, K) in O(T M K), at least in float32.
+    """Return y of the equation above: (B, H, T, K) x 3 and (M, K) -> (B, H, T, K) in O(T M K), at least in float32.
 
     A row without real tokens attends to its padding.
     """

@@ -68,9 +68,13 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, divided: bool) -
         raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the text")
     if path.is_file():
         return _read(path, config, split, task, divided=divided)
-    files = {name: _files_of(task, name, config) for name in STEMS}
-    if divided and not files["train"] and not task.plain_text:
-        files["train"] = [file for file in text_files(path) if _named_split(file, path) is None]
+    named = {} if task.plain_text else {file: _named_split(file, path) for file in text_files(path)}
+    files = {
+        name: _usual_file(task, name, config) or [file for file, split in named.items() if split == name]
+        for name in STEMS
+    }
+    if divided and not files["train"]:
+        files["train"] = [file for file, split in named.items() if split is None]
     undivided = not divided or split == "test" or bool(files["dev"])
     found = files[split] if undivided else files["train"]
     if not found:
@@ -80,11 +84,11 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, divided: bool) -
         )
     text = _read(found[0] if len(found) == 1 else path, config, split, task, divided=not undivided, files=found)
     read = {file for group in files.values() for file in group}
-    return replace(text, unread=[] if task.plain_text else [file for file in text_files(path) if file not in read])
+    return replace(text, unread=[file for file in named if file not in read])
 
 
-def _files_of(task: Task, split: str, config: DataConfig) -> list[Path]:
-    """Return the file of a split by its usual name, else the text files whose names say the split, such as wiki.train.txt."""
+def _usual_file(task: Task, split: str, config: DataConfig) -> list[Path]:
+    """Return the file of a split by its usual name; [] if there is none."""
     folder = Path(str(config.path))
     folders = dict.fromkeys([folder, folder / (task.folder or task.name), folder / task.name])
     candidates = (
@@ -93,10 +97,7 @@ def _files_of(task: Task, split: str, config: DataConfig) -> list[Path]:
         for name in _names(task, split, config)
         for packed in ("", ".gz", ".xz")
     )
-    usual = [file for file in candidates if file.is_file()][:1]
-    return usual or (
-        [] if task.plain_text else [file for file in text_files(folder) if _named_split(file, folder) == split]
-    )
+    return [file for file in candidates if file.is_file()][:1]
 
 
 def _names(task: Task, split: str, config: DataConfig) -> list[str]:
@@ -106,7 +107,7 @@ def _names(task: Task, split: str, config: DataConfig) -> list[str]:
 
 
 def _named_split(file: Path, folder: Path) -> str | None:
-    """Return the split that the end of a file's name, or a folder between it and `folder`, is named after, if any."""
+    """Return the split that a text file's name or folder says, such as test for wiki.test.txt or held/test/a.txt."""
     stem = re.sub(r"\.txt(\.gz|\.xz)?$", "", file.name, flags=re.IGNORECASE)
     parts = [*file.relative_to(folder).parts[:-1], re.split(r"[._-]", stem)[-1]]
     return next((split for part in parts for split, stems in STEMS.items() if part.casefold() in stems), None)

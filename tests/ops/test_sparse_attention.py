@@ -135,10 +135,15 @@ def test_buckets_are_the_largest_of_both_signs_and_as_many_as_the_length_asks_fo
     assert (found[1] == 0).all()
 
 
-def test_full_blocks_are_plain_attention() -> None:
+@pytest.mark.parametrize(
+    "attend",
+    [blocks(block_sparse_attention, number=12), informed(prob_sparse_attention, factor=12)],
+    ids=["full blocks", "all queries"],
+)
+def test_without_sparsity_it_is_plain_attention(attend: Attention) -> None:
     query, key, value, mask = inputs([45, 30, 9])
     real = mask[:, None, :, None].expand(value.shape)
-    found = blocks(block_sparse_attention, number=12)(query, key, value, mask)
+    found = attend(query, key, value, mask)
     torch.testing.assert_close(found[real], attention(query, key, value, mask)[real])
 
 
@@ -154,13 +159,6 @@ def test_random_blocks_are_distinct_far_and_those_of_the_length() -> None:
     assert (found[2] == -1).all()
     assert torch.equal(random_blocks(torch.tensor([61]), SEEDS, 16, 3, 4)[0], found[1, :, :16])
     assert not torch.equal(found[0, 0], found[0, 1]), "each head has its own"
-
-
-def test_all_queries_are_plain_attention() -> None:
-    query, key, value, mask = inputs([45, 30, 9])
-    real = mask[:, None, :, None].expand(value.shape)
-    found = informed(prob_sparse_attention, factor=12)(query, key, value, mask)
-    torch.testing.assert_close(found[real], attention(query, key, value, mask)[real])
 
 
 def test_queries_are_counted_by_the_logarithm_of_the_real_length() -> None:

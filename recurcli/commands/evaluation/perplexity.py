@@ -10,7 +10,7 @@ from recurcli.commands.training.tokenization import windows_of_splits
 from recurcli.data.sources import is_single
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError, UsageError, counted, escaped
+from recurcli.errors import DataError, ModelError, UsageError, counted
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.perplexity import iter_score
 from recurcli.events import Finished, Note, RowsDone
@@ -92,7 +92,7 @@ def _note_if_changed(text: TextSplit, facts: Mapping[str, Any], split: str) -> I
     """Yield a warning if `text` is not the one with the `facts` that the training has stored."""
     if (text.sha256, len(text.texts)) != (facts["sha256"], facts["rows"]):
         now = f"the {split} text, {counted(len(text.texts), 'line')} of {text.path}, is not that of the training"
-        yield Note(f"{now}: {counted(facts['rows'], 'line')} of {escaped(facts['path'])}", "warning")
+        yield Note(f"{now}: {counted(facts['rows'], 'line')} of {facts['path']}", "warning")
 
 
 def _is_training_text(run: Path, task: Task, data: Path) -> bool:

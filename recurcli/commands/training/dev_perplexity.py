@@ -17,7 +17,7 @@ from recurcli.training.stop import StopRequest
 
 @dataclass(frozen=True)
 class DevPerplexity:
-    """Evaluates `model` on the windows of the dev text. The ranks share the batches."""
+    """Computes the perplexity of `model` on the dev text during training. Distributed ranks share the batches."""
 
     model: LanguageModel
     windows: Windows
@@ -48,6 +48,6 @@ class DevPerplexity:
         return score_text(self.model, some, self.inference).tokens
 
     def write_report(self, folder: Path) -> dict[str, Any]:
-        """Return the metric and the score of the chosen model for result.json; no file is written."""
+        """Return the name of the metric and the dev score of the selected model, for result.json. It writes no file."""
         score = score_text(self.model, self.windows, self.inference, between=self.stop.raise_if_agreed)
         return {"metric": self.metric_name, "dev": score.to_json()}

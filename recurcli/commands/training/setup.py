@@ -74,7 +74,7 @@ class TrainingSetup:
     """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
     stop: StopRequest
     dev: Evaluation | None = None
-    """The evaluation that selects the model; None in pre-training on masked tokens."""
+    """The evaluation on dev data that selects the best model. None in masked pre-training, which keeps the last model."""
     linear: LinearModel | None = None
     """The linear model that is kept beside the encoder; None: there is none."""
     init_sha256: str | None = None

@@ -120,7 +120,7 @@ def windows_of_splits(
 
 
 def facts_of(path: Path | None, rows: int, sha256: str) -> dict[str, Any]:
-    """Return the facts for result.json that identify the data of a split."""
+    """Return path, number of rows and sha256 of the data of a split, for result.json."""
     return {"path": None if path is None else str(path), "rows": rows, "sha256": sha256}
 
 

@@ -23,7 +23,7 @@ from recurcli.ops.softmax import text_lengths
 
 
 class BlockSparseAttention(SelfAttention):
-    """The equations above, with biases: (B, T, D) -> (B, T, D)."""
+    """Block-sparse attention, by the equations above: (B, T, D) -> (B, T, D). Projections have biases."""
 
     seeds: Tensor
     """The seed of each head's random blocks: (H,), int64."""

@@ -23,7 +23,7 @@ from recurcli.ops.seeded import draw_seeds
 
 
 class ProbSparseAttention(SelfAttention):
-    """The equations above, with biases: (B, T, D) -> (B, T, D).
+    """ProbSparse attention, in which the sharpest queries attend: (B, T, D) -> (B, T, D). Projections have biases.
 
     A query whose M_i ties with another's, but for rounding, can be chosen or not with the rounding of its projection.
     """

@@ -20,7 +20,7 @@ from recurcli.ops.softmax import attention_weights, real_or_all
 
 
 class LinformerAttention(SelfAttention):
-    """The equation above, in O(T k): (B, T, D) -> (B, T, D) for T of at most `max_length`."""
+    """Attention to k projected keys and values, in O(T k): (B, T, D) -> (B, T, D) for T of at most `max_length`."""
 
     projection: Tensor
     """E, transposed: (T_max, H, k)."""

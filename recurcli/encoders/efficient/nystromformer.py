@@ -17,7 +17,7 @@ from recurcli.ops.softmax import attention_weights
 
 
 class NystromAttention(SelfAttention):
-    """The equation above, in O(T M): (B, T, D) -> (B, T, D)."""
+    """Softmax attention approximated with M landmarks, in O(T M): (B, T, D) -> (B, T, D)."""
 
     def __init__(self, config: NystromformerConfig) -> None:
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)

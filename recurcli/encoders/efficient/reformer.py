@@ -26,7 +26,7 @@ from recurcli.ops.softmax import text_lengths
 
 
 class LSHAttention(SelfAttention):
-    """The equations above, with biases: (B, T, D) -> (B, T, D).
+    """Attention among tokens of one LSH bucket, by the equations above: (B, T, D) -> (B, T, D). Projections have biases.
 
     The number of buckets of a row is 2^⌊log2(2 n / m)⌋ for its n real tokens. Texts of at most m tokens have one chunk, so
     they need no hash. A query that lies between two buckets can change its bucket with the rounding of its projection.

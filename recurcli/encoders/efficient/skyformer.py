@@ -17,7 +17,7 @@ from recurcli.ops.gaussian_attention import DRAWS, attention_kernel, skyformer_a
 
 
 class SkyformerAttention(SelfAttention):
-    """The equation above, in O(T M): (B, T, D) -> (B, T, D)."""
+    """Kernel attention approximated with M landmarks, in O(T M): (B, T, D) -> (B, T, D)."""
 
     draws: Tensor
     """The landmark of each segment, for queries and for keys: integers below DRAWS, (2, M / 2)."""

@@ -19,7 +19,7 @@ from recurcli.layers.initial import normal_
 
 
 class SynthesizedAttention(SelfAttention):
-    """The equations above: (B, T, D) -> (B, T, D) for T of at most `max_length`.
+    """Attention with weights not from queries and keys: (B, T, D) -> (B, T, D) for T of at most `max_length`.
 
     The entries of R start as N(0, 1), and so do those of R1 R2^T in variance (ours): at the start heads differ.
     """
