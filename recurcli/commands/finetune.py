@@ -81,6 +81,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             ScoredRows(splits["dev"], tokens["dev"]),
             task,
             metric,
+            objective,
             inference,
             stop,
             linear,

@@ -26,7 +26,7 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
     for name, metric in METRICS.items():
         limits = result["intervals"].get(name)
         summary.add_row(metric.words, f"{report[name]:.4f}", limits and f"{limits[0]:.4f} to {limits[1]:.4f}")
-    summary.add_row("loss", f"{report['loss']:.4f}")
+    summary.add_row("loss (cross-entropy)", f"{report['loss']:.4f}")
     summary.add_row("calibration error (ECE)", f"{result['calibration']['ece']:.4f}")
     add_floors(summary, result)
     classes = table("label", "precision", "recall", "F1", "rows", numbers=True)

@@ -133,7 +133,8 @@ class FinetuningConfig(OptimizationConfig):
     """Optimiser steps between evaluations on the dev rows; null = at the end of each epoch."""
     patience: int | None = None
     """Number of consecutive evaluations without an improvement after which training stops; null = never. An improvement is a
-    larger dev metric, or an equal one with a smaller dev loss."""
+    larger dev metric, or an equal one with a smaller dev loss: the mean of what training minimizes (`loss`, weights of classes
+    and smoothing of labels included)."""
     class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
     """Weight of each class in the loss. none: 1; balanced: inversely proportional to the number of training rows of the
     class; a mapping: label to weight, 1 for a label that it omits."""

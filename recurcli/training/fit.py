@@ -53,7 +53,7 @@ class DevScore(NamedTuple):
 
     metric: float
     loss: float
-    """Mean cross-entropy of the dev rows, or of the tokens of the dev text, in nats."""
+    """The mean of the loss that training minimizes: of the dev rows, or of the tokens of the dev text in nats."""
 
 
 @dataclass

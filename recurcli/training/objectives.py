@@ -144,12 +144,20 @@ class ClassificationObjective:
         """Return the class-weighted sum of the losses over the rows, and the auxiliary losses."""
         assert isinstance(model, Classifier)
         logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device))
-        targets, logits = batch.targets.to(device), logits.float()
+        return self._summed(logits.float(), batch.targets.to(device)), auxiliary
+
+    def mean_loss(self, logits: Tensor, targets: Tensor) -> float:
+        """Return the class-weighted mean of the losses, which training minimizes: (N, C), (N,) -> number."""
+        weight = float(self.class_weights[targets].sum())
+        return float(self._summed(logits, targets)) / max(weight, 1e-12)
+
+    def _summed(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the class-weighted sum of the losses: (N, C), (N,) -> number."""
         if self.config.loss == "hinge":
             losses = multiclass_hinge(logits, targets)
         else:
             losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.config.label_smoothing)
-        return (losses * self.class_weights.to(device)[targets]).sum(), auxiliary
+        return (losses * self.class_weights.to(logits.device)[targets]).sum()
 
 
 class MaskedTokenObjective:

@@ -4,8 +4,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from tiny_task import tiny
+
+from recurcli.evaluation.predictor import Predictor
+from recurcli.training.objectives import multiclass_hinge
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -32,6 +37,25 @@ def test_an_early_stop_names_the_metric_and_the_evaluations(recur: Recur, tiny_t
     table = " ".join(out.split())
     assert "stopped early dev macro F1 did not rise in 2 evaluations, before step 72" in table
     assert f"steps {result['steps']} (best dev macro F1 at step {result['best_step']})" in table
+
+
+def test_the_loss_that_is_trained_decides_between_equal_dev_metrics(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    settings = tiny(
+        "prior=null", "finetuning.loss=hinge", "finetuning.label_smoothing=0", "finetuning.class_weights={'100': 3}"
+    )
+    source = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", "--keep-checkpoints"]
+    code, _, err = recur("finetune", *source, *settings)
+    assert code == 0, err
+    last = max((tmp_path / "x" / "checkpoints").glob("step-*"))
+    rows = [json.loads(line) for line in (tiny_tnews / "dev.json").read_text().splitlines()]
+    predictor = Predictor.load(tmp_path / "x")
+    logits = torch.from_numpy(predictor.logits([(row["sentence"], None) for row in rows]))
+    targets = torch.tensor([predictor.labels.index(row["label"]) for row in rows])
+    weights = np.where(targets == predictor.labels.index("100"), 3.0, 1.0)
+    expected = np.average(multiclass_hinge(logits, targets), weights=weights)
+    assert json.loads((last / "state.json").read_text())["state"]["best_dev_loss"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("rate", "rises"), [("2e-3", True), ("1e-7", False)])

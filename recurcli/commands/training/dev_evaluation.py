@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from recurcli.cache import cached
 from recurcli.data.examples import Split
@@ -25,6 +26,7 @@ from recurcli.model.models import Classifier
 from recurcli.runs.model_files import write_predictions, write_prior, write_temperature
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
+from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.stop import StopRequest
 
 
@@ -84,6 +86,8 @@ class DevEvaluation:
     dev: ScoredRows
     task: Task
     metric_name: str
+    objective: ClassificationObjective
+    """Its loss decides between models of equal dev metric."""
     inference: InferenceConfig
     """Its precision is fp32, so that a prediction does not depend on the other rows of the batch."""
     stop: StopRequest
@@ -95,12 +99,16 @@ class DevEvaluation:
     """Rows that select nothing: the chosen model is scored on them once; None: there are none."""
 
     def score(self) -> DevScore:
-        """Evaluate the encoder on the dev rows and return its dev metric and loss.
+        """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.
 
         The prior is left out, so it does not affect training. Raises StopTraining if a rank received a signal to stop.
         """
         logits = self._encoder_logits(self.dev)
-        score = self._score(logits) if self.inference.ranks.is_main else None
+        score = None
+        if self.inference.ranks.is_main:
+            targets = torch.tensor(self.task.targets(self.dev.labels))
+            loss = self.objective.mean_loss(torch.from_numpy(logits), targets)
+            score = DevScore(report_of(logits, self.dev.labels, self.task).metrics[self.metric_name], loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
     @property
@@ -164,16 +172,14 @@ class DevEvaluation:
         facts.pop("prior", None)  # stands beside the dev metrics
         return {**report.to_json(), **facts}
 
-    def _score(self, logits: np.ndarray) -> DevScore:
-        """Return the dev metric and loss of `logits` (N, C)."""
+    def _rank(self, logits: np.ndarray) -> tuple[float, float]:
+        """Return what is larger for a better sum `logits` (N, C): the dev metric, then the negative cross-entropy.
+
+        The weights of the sum are fitted by cross-entropy, whatever loss the encoder was trained with.
+        """
         report = report_of(logits, self.dev.labels, self.task)
         assert report.loss is not None
-        return DevScore(report.metrics[self.metric_name], report.loss)
-
-    def _rank(self, logits: np.ndarray) -> tuple[float, float]:
-        """Return what is larger for better `logits` (N, C): the dev metric, then the negative dev loss."""
-        score = self._score(logits)
-        return score.metric, -score.loss
+        return report.metrics[self.metric_name], -report.loss
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
         """Return the logits (N, C) of the encoder alone. Raises StopTraining if a rank received a signal to stop."""
