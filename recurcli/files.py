@@ -9,6 +9,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -101,6 +102,15 @@ def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) 
             content(temporary)
         else:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def finite(value: Any) -> Any:
+    """Return the JSON-serialisable `value` with None in place of each NaN and each infinity, which JSON lacks."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
+    return [finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def to_json(value: Any) -> str:

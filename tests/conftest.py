@@ -44,6 +44,11 @@ def tiny_tnews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def refuse_constant(name: str) -> None:
+    """Called for NaN and the infinities, which JSON lacks and other programs refuse."""
+    raise AssertionError(f"--json printed {name}")
+
+
 @pytest.fixture
 def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Run a command line in this process: (exit code, stdout, stderr)."""
@@ -53,6 +58,8 @@ def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[in
         capsys.readouterr()
         code = run([str(argument) for argument in arguments])
         captured = capsys.readouterr()
+        if "--json" in arguments and captured.out:
+            json.loads(captured.out, parse_constant=refuse_constant)
         return code, captured.out, captured.err
 
     yield call

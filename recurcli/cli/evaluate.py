@@ -126,7 +126,7 @@ def evaluate(
         evaluation.print_perplexity(result)
     elif result:
         evaluation.print_evaluation(result)
-        if diagnose:
+        if diagnose and result["diagnosis"]:
             diagnosis.print_diagnosis(result["diagnosis"])
 
 

@@ -1,6 +1,6 @@
 """`recur eval`: the scores of a trained classifier on labelled rows, or the perplexity of a language model on a text."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,10 +22,12 @@ from recurcli.evaluation.parts import report_with_parts
 from recurcli.evaluation.predictor import Predictor
 from recurcli.evaluation.significance import intervals
 from recurcli.events import Finished, Note, RowsDone
+from recurcli.files import finite
 from recurcli.model.device import Precision
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
+from recurcli.tokens.tokenizer import Tokens
 
 DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
@@ -92,6 +94,8 @@ def evaluate(
         trained_on = yield from known_rows(run, task, rows)
     texts = rows.texts
     tokens = predictor.encode(texts)
+    if plots is not None and not len(_diagnosed_rows(tokens)):
+        raise DataError("no row has two tokens, so --plots has nothing to draw")
     encoder_logits = yield from predictor.iter_token_logits(tokens, total=len(texts))
     predictor.dismiss()
     linear = prior.linear if prior else read_linear_model(run, len(predictor.labels))
@@ -102,7 +106,9 @@ def evaluate(
     )
     if predictor.truncated:
         yield Note(f"{counted(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
-    diagnosis = {"diagnosis": _diagnosis(predictor, texts)} if diagnosed else {}
+    diagnosis: dict[str, Any] = {}
+    if diagnosed:
+        diagnosis["diagnosis"] = yield from _diagnose(predictor, tokens)
     if plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis
 
@@ -150,14 +156,27 @@ def _check_plots(path: Path, diagnosed: bool) -> None:
         raise UsageError("--plots needs matplotlib: pip install 'recurcli[report]'")
 
 
-def _diagnosis(predictor: Predictor, texts: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
-    """Return the diagnosis of the layers on the first DIAGNOSED_ROWS texts with at least two tokens."""
+def _diagnose(predictor: Predictor, tokens: Tokens) -> Generator[Note, None, dict[str, Any] | None]:
+    """Return the diagnosis of the layers on the first DIAGNOSED_ROWS rows of at least two tokens; None if there are none.
+
+    A measure that these rows do not define is None. Yields a note on either.
+    """
     from recurcli.diagnostics.diagnose import diagnose  # scipy and all encoders: only where they are asked for
 
-    model = predictor.model
-    tokens = predictor.tokenizer.encode(texts[: 4 * DIAGNOSED_ROWS], model.config.max_length)
-    rows = np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
+    rows = _diagnosed_rows(tokens)
     if not len(rows):
-        raise DataError("no row has two tokens; there is nothing to diagnose")
+        yield Note("no row has two tokens, so the layers are not diagnosed", "warning")
+        return None
+    model = predictor.model
     ids, mask = collate(tokens, rows, pad_id=model.config.pad_id, multiple=1)
-    return asdict(diagnose(model, ids.to(predictor.config.device), mask.to(predictor.config.device)))
+    found = finite(asdict(diagnose(model, ids.to(predictor.config.device), mask.to(predictor.config.device))))
+    if undefined := sorted({key for layer in found["layers"] for key, value in layer.items() if value is None}):
+        words = ", ".join(key.replace("_", " ") for key in undefined if not key.endswith("_std"))
+        yield Note(
+            f"the diagnosis has no value for {words}: the texts have too few pairs of different tokens", "warning"
+        )
+    return found
+
+
+def _diagnosed_rows(tokens: Tokens) -> np.ndarray:
+    return np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]

@@ -73,8 +73,13 @@ def _dot_products(text: Tensor) -> float:
 
 
 def distance_preservation(before: Tensor, after: Tensor, mask: Tensor) -> float:
-    """Pearson's correlation of the pairs' distances before and after; 1 if all are scaled by one factor."""
+    """Pearson's correlation of the pairs' distances before and after; 1 if all are scaled by one factor.
+
+    NaN of fewer than two pairs.
+    """
     pairs = torch.stack([pair_distances(before, mask), pair_distances(after, mask)])
+    if pairs.shape[1] < 2:
+        return math.nan
     return torch.corrcoef(pairs)[0, 1].item()
 
 

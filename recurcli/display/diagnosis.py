@@ -17,7 +17,9 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def measured(layer: Mapping[str, Any], key: str, digits: int) -> str:
-    """Return a measure of MEASURES as text, with its standard deviation over texts where it has one."""
+    """Return a measure of MEASURES as text, with its standard deviation over texts where it has one; – if it has no value."""
+    if layer[key] is None:
+        return "–"
     std = layer.get(f"{key}_std")
     return f"{layer[key]:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
@@ -41,7 +43,11 @@ def print_diagnosis(diagnosis: Mapping[str, Any]) -> None:
     ):
         for name, value in found.items():
             numbers = value if isinstance(value, list) else [value]
-            stats.add_row(place, name.replace("_", " "), "  ".join(f"{number:.4f}" for number in numbers))
+            stats.add_row(
+                place,
+                name.replace("_", " "),
+                "  ".join("–" if number is None else f"{number:.4f}" for number in numbers),
+            )
     if stats.row_count:
         parts.append(stats)
     norms = diagnosis["gradient_norm_by_distance"]

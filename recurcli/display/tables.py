@@ -14,6 +14,7 @@ from rich.text import Text
 
 from recurcli.errors import StorageError, counted, escaped
 from recurcli.evaluation.metrics import METRICS, PERPLEXITY, words_of
+from recurcli.files import finite
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
@@ -27,9 +28,9 @@ NARROW = 60
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on stdout."""
+    """One JSON object on stdout, with null for a number that is NaN or infinite. All output of --json goes through here."""
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    write(json.dumps(value, ensure_ascii=not unicode, indent=2))
+    write(json.dumps(finite(value), ensure_ascii=not unicode, indent=2, allow_nan=False))
 
 
 def write(text: str) -> None:

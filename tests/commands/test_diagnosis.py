@@ -1,10 +1,14 @@
 """`recur eval --diagnose`: a table, JSON, and a picture."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_task import write_rows
+
+from recurcli.display.tables import print_json
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -24,6 +28,37 @@ def test_the_table_and_the_json_say_the_same(recur: Recur, trained: Path) -> Non
 
 def test_without_the_option_nothing_is_diagnosed(recur: Recur, trained: Path) -> None:
     assert "diagnosis" not in json.loads(recur("eval", trained, "--json", "--quiet")[1])
+
+
+def test_measures_that_short_texts_do_not_define_are_null(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "x.json", [{"sentence": text, "label": "100"} for text in ("鼠牛", "鼠", "")])
+    code, out, err = recur("eval", trained, "--data", tmp_path / "x.json", "--diagnose", "--json", "--quiet")
+    assert (code, err.splitlines()) == (
+        0,
+        [
+            "recur: warning: the diagnosis has no value for distance preservation: the texts have too few pairs of "
+            "different tokens"
+        ],
+    )
+    assert {layer["distance_preservation"] for layer in json.loads(out)["diagnosis"]["layers"]} == {None}
+    table = recur("eval", trained, "--data", tmp_path / "x.json", "--diagnose", "--quiet")[1]
+    assert "nan" not in table and "–" in table
+
+
+def test_texts_of_one_token_are_scored_without_a_diagnosis(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "x.json", [{"sentence": text, "label": "100"} for text in ("鼠", "牛")])
+    data, page = ("--data", tmp_path / "x.json"), tmp_path / "r.html"
+    code, out, err = recur("eval", trained, *data, "--report", page, "--diagnose", "--json", "--quiet")
+    assert (code, json.loads(out)["diagnosis"]) == (0, None), err
+    assert "no row has two tokens, so the layers are not diagnosed" in err
+    assert "Most confused" in page.read_text() and "layer by layer" not in page.read_text()
+    code, out, err = recur("eval", trained, *data, "--diagnose", "--plots", tmp_path / "d.png")
+    assert (code, out, "--plots has nothing to draw" in err) == (3, "", True)
+
+
+def test_json_has_null_for_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [math.nan, 1.5, (math.inf,)], "b": {"c": -math.inf, "d": "NaN"}})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5, [None]], "b": {"c": None, "d": "NaN"}}
 
 
 @pytest.mark.parametrize(

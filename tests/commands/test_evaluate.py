@@ -49,7 +49,7 @@ def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
     lines = [line.split() for line in out.splitlines()]
     assert ["accuracy", f"{report['accuracy']:.4f}", f"{low:.4f}", "to", f"{high:.4f}"] in lines
     assert ["calibration", "error", "(ECE)", f"{found['calibration']['ece']:.4f}"] in lines
-    assert ["loss", f"{report['loss']:.4f}"] in lines
+    assert ["loss", "(cross-entropy)", f"{report['loss']:.4f}"] in lines
     scores = report["per_class"]["101"]
     assert ["101", *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), str(scores["support"])] in lines
     assert ["101", *(str(count) if count else "·" for count in report["confusion"][1])] in lines

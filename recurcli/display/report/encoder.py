@@ -60,7 +60,7 @@ def encoder_values(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _numbers(value: float | Sequence[float] | None) -> str:
     values = value if isinstance(value, list) else [] if value is None else [value]
-    return " ".join(f"{number:.3f}" for number in values)
+    return " ".join("–" if number is None else f"{number:.3f}" for number in values)
 
 
 def _gradient_plot(diagnosis: Mapping[str, Any] | None) -> str | None:
