@@ -57,6 +57,17 @@ class Interrupted(RecurError):
         self.signal = signal.Signals(signal_number)
 
 
+_LACK_OF_MEMORY = ("DefaultCPUAllocator", "can't allocate memory", "out of memory", "bad_alloc", "STATUS_ALLOC_FAILED")
+"""What torch's RuntimeErrors say that are a lack of memory; it has no type of its own for that on a CPU."""
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that the memory of the machine or of the GPU is full."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _LACK_OF_MEMORY)
+
+
 def last_line(code: int, message: str) -> str:
     """The line on stderr that ends a command. A stop by a signal (128 and above) is not called an error."""
     return f"recur: {message}" if code > 128 else f"recur: error: {message}"

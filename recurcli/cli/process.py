@@ -20,12 +20,17 @@ from recurcli.allocator import put_off_collection, skip_last_collection
 from recurcli.cli.app import app
 from recurcli.cli.usage import usage_line
 from recurcli.distributed import group
-from recurcli.errors import Interrupted, RecurError, StorageError, escaped, last_line
+from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
 
 IMPATIENCE = 1.0
 """Seconds after the first signal during which more signals are ignored, so that clean-up can finish."""
 CLOSED_PIPE = 128 + signal.SIGPIPE
-_SMALLER = "use a smaller --batch-size or, in training, more finetuning.gradient_accumulation_steps (or pretraining.…)"
+_SMALLER = (
+    "use a smaller --batch-size or, in training, a smaller data.max_length or more "
+    "finetuning.gradient_accumulation_steps (or pretraining.…)"
+)
+_FAILED_COMPILERS = ("BackendCompilerFailed", "CppCompileError")
+"""Names of torch's errors of `torch.compile`, which only `runtime.compile` asks for; their modules are not imported here."""
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 
 
@@ -111,10 +116,12 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return 5, f"{name}{escaped(error.strerror or error)}"
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
         return 2, usage_line(error)
-    if type(error).__name__ == "OutOfMemoryError":
-        return 5, "the GPU's memory is full; " + _SMALLER
-    if isinstance(error, MemoryError):
-        return 5, "the memory is full; " + _SMALLER
+    if is_lack_of_memory(error):
+        whose = "the GPU's" if "CU" in str(error) else "the"  # CUDA, CUBLAS, CUDNN
+        return StorageError.exit_code, f"{whose} memory is full; {_SMALLER}"
+    if any(kind.__name__ in _FAILED_COMPILERS for kind in type(error).__mro__):
+        first = escaped(str(error).partition("\n")[0], limit=300)
+        return UsageError.exit_code, f"torch cannot compile the encoder here: {first}; set runtime.compile=false"
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return 130, "interrupted"
     return 1, f"a bug in recur: {type(error).__name__}: {escaped(error, limit=500)}; --debug shows where"

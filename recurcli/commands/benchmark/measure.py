@@ -14,6 +14,7 @@ from recurcli.commands.benchmark.candidates import Candidate
 from recurcli.commands.benchmark.memory import SHARE, MemoryMeter, available_memory, estimated_peak
 from recurcli.commands.benchmark.request import Setting
 from recurcli.commands.benchmark.workload import Workload
+from recurcli.errors import is_lack_of_memory
 
 LEAST_SECONDS, MOST_STEPS = 0.1, 50
 """The least time of a candidate's turn, and the largest number of steps in it. A single short step would be lost in the
@@ -136,15 +137,10 @@ def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tu
             return None, 0, f"it needs about {needed / 1e9:,.1f} GB, and {limit / 1e9:,.1f} GB may be taken"
         peak = meter.peak(lambda: work.step_at(setting.batch_size, setting.length))
     except (MemoryError, RuntimeError) as error:
-        if not _is_lack_of_memory(error):
+        if not is_lack_of_memory(error):
             raise
         return None, 0, "the memory is full"
     return work, peak, ""
-
-
-def _is_lack_of_memory(error: Exception) -> bool:
-    words = str(error)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in words
 
 
 def _steps_a_turn(seconds: float) -> int:
