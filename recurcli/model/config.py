@@ -44,6 +44,10 @@ class NgramEmbeddingConfig:
             raise ValueError(f"dropout must lie in [0, 1), not {self.dropout}")
 
 
+REQUIRED_VECTORS = "required"
+"""`embedding.vectors` of a preset that cannot be trained before a file is named."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingConfig:
     """The token embedding."""
@@ -52,7 +56,7 @@ class EmbeddingConfig:
 
     vectors: str | None = None
     """Path of pre-trained word vectors in word2vec text format. Their size must be encoder.hidden_size, or half of it if the
-    encoder concatenates positions; null = random initial vectors."""
+    encoder concatenates positions; null = random initial vectors; required = a training must name a file."""
     freeze: bool = False
     """Do not train the rows that the file `vectors` has a vector for. The others are random and are trained."""
     orthonormal: bool = False

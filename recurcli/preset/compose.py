@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from recurcli.encoders import ENCODERS, causal_key, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.model.config import REQUIRED_VECTORS
 from recurcli.preset.layers import Layer, Origin, merge
 from recurcli.preset.names import preset_folder, preset_meant, preset_names
 from recurcli.preset.schema import Preset, preset_keys, require_encoder_length
@@ -53,7 +54,8 @@ def compose(
     """Resolve `--preset name`, then apply `--data`, `--set` and `overrides`. Raises UsageError with the place of a fault.
 
     `overrides` maps a dotted key to the option that sets it and its value. `section` is the one that the command reads, so no
-    key of the other one is suggested for a wrong key. None means that keys of both are suggested.
+    key of the other one is suggested for a wrong key. None means that keys of both are suggested, and that word vectors which a
+    training requires may be missing.
     """
     others = {"pretraining": "finetuning.", "finetuning": "pretraining."}
     known = [key for key in preset_keys() if section is None or not key.startswith(others[section])]
@@ -83,6 +85,9 @@ def compose(
         preset = parse_config(Preset, merged, known)
     except InvalidConfig as fault:
         raise _located(fault, origins) from None
+    if section is not None and preset.embedding.vectors == REQUIRED_VECTORS:
+        reason = "this preset is for pre-trained word vectors; name their file with --set embedding.vectors=FILE"
+        raise _located(InvalidConfig(("embedding", "vectors"), reason), origins)
     if preset.data.max_length != "auto":  # else the training checks it, when it knows the lengths of the rows
         require_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
@@ -218,6 +223,8 @@ def _make_absolute(values: dict[str, Any], folder: Path) -> None:
     for section, key in _PATHS:
         holder = values.get(section)
         if isinstance(holder, dict) and isinstance(holder.get(key), str):
+            if (key, holder[key]) == ("vectors", REQUIRED_VECTORS):  # no file
+                continue
             holder[key] = str((folder / Path(holder[key]).expanduser()).absolute())
 
 

@@ -200,6 +200,8 @@ def test_dev_rows_are_evaluated_in_batches_that_the_memory_of_training_holds(
         (["--preset", "starsaber-tnews", "--init", "nowhere"], 4, "nowhere: is not a run directory"),
         (["--preset", "starsaber-tnews", "--set", "embedding.vectors=nowhere.txt"], 3, "nowhere.txt: does not exist"),
         (["--preset", "starsaber-tnews", "--set", "tokenizer.vocabulary=nowhere.txt"], 3, "nowhere.txt: does not exist"),
+        (["--preset", "bilstm-tnews-vectors", "--dry-run"], 2, "embedding.vectors: this preset is for pre-trained word"),
+        (["--preset", "rezero-tnews-vectors", "--set", "embedding.vectors=no.txt"], 3, "no.txt: does not exist"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_with_the_way_out(

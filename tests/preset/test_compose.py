@@ -1,6 +1,7 @@
 """A preset is composed of layers, later ones win, and every fault names its file and line."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -77,6 +78,18 @@ def test_the_preset_of_a_run_is_named_by_encoder_and_task(tmp_path: Path) -> Non
 def test_paths_in_a_file_are_meant_from_that_file(tmp_path: Path) -> None:
     path = write(tmp_path / "x.yaml", "extends: starsaber-tnews\nembedding: {vectors: words.txt}\n")
     assert compose(path).preset.embedding.vectors == str(tmp_path / "words.txt")
+
+
+@pytest.mark.parametrize("section", ["pretraining", "finetuning"])
+@pytest.mark.parametrize("name", [name for name in preset_names()["presets"] if name.endswith("-vectors")])
+def test_a_preset_for_word_vectors_is_trained_with_a_file_and_shown_without(
+    name: str, section: Literal["pretraining", "finetuning"]
+) -> None:
+    assert compose(name).preset.embedding.vectors == "required"
+    with pytest.raises(UsageError, match=r"vectors.yaml:\d+: embedding.vectors: .* --set embedding.vectors=FILE"):
+        compose(name, section=section)
+    preset = compose(name, settings=["embedding.vectors=required/x.txt"], section=section).preset
+    assert (preset.embedding.vectors, preset.embedding.freeze) == (str(Path.cwd() / "required/x.txt"), True)
 
 
 def test_exponents_are_numbers_and_no_is_a_word(tmp_path: Path) -> None:
