@@ -1,5 +1,6 @@
-"""Draws dev rows from training rows for data without dev rows: one rule for training, `check` and `eval`."""
+"""Which rows are equal, and which training rows become dev rows: one rule for training, `check` and `eval`."""
 
+import unicodedata
 from collections import Counter
 from hashlib import blake2b
 
@@ -8,8 +9,8 @@ class DevSplitter:
     """Takes one of every `every` rows of a class as a dev row, in one pass over the rows (ours).
 
     The row is drawn by (seed, label, block), where a block is `every` rows of one class in their order. The first row of
-    a class is always a training row, so that training knows every label. Rows with equal texts stay on one side, except
-    for a class's first row that repeats the text of a dev row with another label: it is a training row.
+    a class is always a training row, so that training knows every label. Rows with equal texts (see `text_key`) stay on one
+    side, except for a class's first row that repeats the text of a dev row with another label: it is a training row.
     """
 
     def __init__(self, every: int, seed: int) -> None:
@@ -37,9 +38,20 @@ class DevSplitter:
         return False
 
 
+def text_key(text: str) -> str:
+    """Return `text` in the form in which texts are compared: NFKC, without case, white space as single spaces.
+
+    Tokenizers read texts in this form, those that keep the case excepted.
+    """
+    if text.isascii():
+        return " ".join(text.lower().split())
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(unicodedata.normalize("NFKC", folded).split())
+
+
 def row_hash(text: str, pair: str | None) -> int:
-    """Return a 64-bit hash of a row's texts without its label, the same on every machine."""
-    return _number(text, pair or "")
+    """Return a 64-bit hash of the `text_key` of a row's texts, without its label, the same on every machine."""
+    return _number(text_key(text), text_key(pair or ""))
 
 
 def _number(*parts: object) -> int:

@@ -161,11 +161,13 @@ def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Sp
 
 
 def count_known_rows(rows: Split, others: Split, *, with_label: bool = False) -> int:
-    """Return the number of `rows` that have the text of a row in `others` and, `with_label`, also its label."""
+    """Return the number of `rows` that have the text of a row in `others` and, `with_label`, also its label.
 
-    def key(example: Example) -> tuple[str | None, ...]:
-        label = (example.label,) if with_label else ()
-        return (example.text, example.pair, *label)
+    Texts are compared by their `text_key`.
+    """
+
+    def key(example: Example) -> tuple[int, str | None]:
+        return row_hash(example.text, example.pair), example.label if with_label else None
 
     wanted = set(map(key, rows.examples))
     known = wanted.intersection(map(key, others.examples))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recurcli.data.columns import Columns, find_columns, is_usual, option
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import DevSplitter
+from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.examples import Example, examples_of, open_source
 from recurcli.data.formats.rows import Record
 from recurcli.data.tasks import Task
@@ -106,7 +106,7 @@ class SplitRows:
         """Add a usable row."""
         text, pair, label = example.text, example.pair, example.label
         self.lines.append(line)
-        self.texts += digest(text if pair is None else f"{text}\0{pair}")
+        self.texts += row_hash(text, pair).to_bytes(DIGEST_BYTES, "little")
         if self.columns.id is not None:
             self.ids += digest(example.id)
             if not example.id:
@@ -126,7 +126,7 @@ class SplitRows:
 
 
 def digest(text: str) -> bytes:
-    """Return DIGEST_BYTES that stand for a text."""
+    """Return DIGEST_BYTES that stand for an id."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from recurcli.data.dev_split import DevSplitter
+from recurcli.data.dev_split import DevSplitter, row_hash, text_key
 
 
 def split(rows: list[tuple[str, str]], *, every: int = 10, seed: int = 0) -> list[bool]:
@@ -31,6 +31,24 @@ def test_rows_with_equal_texts_stay_on_one_side() -> None:
         sides.setdefault(text, set()).add(is_dev)
     assert all(len(side) == 1 for side in sides.values())
     assert {True} in sides.values()
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["An apple a day ", "  an APPLE\u3000a  day", "ａｎ ａｐｐｌｅ ａ ｄａｙ", "An apple\xa0a\tday", "AN APPLE A DAY"],
+)
+def test_texts_that_differ_by_case_width_or_white_space_are_equal(other: str) -> None:
+    assert row_hash("An apple a day", None) == row_hash(other, None) == row_hash(other, "")
+    rows = [("An apple a day" if number % 3 else other, "a") for number in range(60)]
+    assert len(set(split(rows))) == 1
+
+
+def test_composed_and_decomposed_letters_are_equal_and_other_texts_are_not() -> None:
+    assert text_key("Cafe\u0301 STRASSE") == text_key("caf\xe9 straße") == "caf\xe9 strasse"
+    hashes = {
+        row_hash(*row) for row in [("a b", None), ("ab", None), ("a", "b"), ("b", "a"), ("", "a b"), ("a.b", None)]
+    }
+    assert len(hashes) == 6
 
 
 def test_the_seed_changes_the_draw_and_nothing_else_does() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from recurcli.data.config import DataConfig
+from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import load_split
 from recurcli.data.sources import adapted
 from recurcli.data.tasks import CUSTOM, TASKS
@@ -18,7 +19,6 @@ from recurcli.inspection.locate import find_datasets, find_files
 from recurcli.inspection.rows import (
     BAD_ROWS_KEPT,
     SplitRows,
-    digest,
     has_invisible,
     note_repeated_ids,
     read_rows,
@@ -162,8 +162,10 @@ def test_rows_and_vocabulary_are_those_of_a_training(tmp_path: Path) -> None:
         pass
     for name, rows in splits.items():
         trained = load_split(TASKS[CUSTOM], name, config, divided=True)
-        assert b"".join(digest(example.text) for example in trained.examples) == rows.texts
-    assert b"".join(map(digest, training_texts(file, task, config))) == splits["train"].texts
+        hashes = [row_hash(example.text, None) for example in trained.examples]
+        assert np.frombuffer(rows.texts, np.uint64).tolist() == hashes
+    hashes = [row_hash(text, None) for text in training_texts(file, task, config)]
+    assert hashes == np.frombuffer(splits["train"].texts, np.uint64).tolist()
     assert 0 < len(splits["dev"]) < 20
 
 
