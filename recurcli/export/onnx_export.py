@@ -94,6 +94,7 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
         "characters_per_token": CHARACTERS_PER_TOKEN,
         "longest_text": LONGEST_TEXT,
         "ngrams": None if ngrams is None else [ngrams.characters, ngrams.words],
+        "second_text": None if ngrams is None else ngrams.second_text,
     }
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from recurcli.errors import DataError, ModelError
 from recurcli.linear.ngrams import (
     CHARACTERS_AT_ONCE,
+    OLDER_SECOND_TEXT,
     NgramConfig,
     Ngrams,
     Texts,
@@ -25,7 +26,7 @@ from recurcli.linear.ngrams import (
     row_blocks,
 )
 
-FORMAT = 3
+FORMAT = 4
 """Version of the fitting; the cache does not reuse models of another version."""
 SVC_C = 0.5
 """LinearSVC's C. Ours: against 1.0 it has an accuracy on dev rows of 56.9 for 56.4 on TNEWS (without n-grams of a single row),
@@ -118,6 +119,7 @@ class LinearModel:
             "bias": self.bias,
             "ranges": np.array([config.characters, config.words], np.int64),
             "rows": np.array([self.rows], np.int64),
+            "second_text": np.array([config.second_text], np.uint64),
         }
         return save(tensors)
 
@@ -130,7 +132,9 @@ class LinearModel:
         try:
             tensors = load_file(path)
             characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
-            ngrams = Ngrams(NgramConfig(characters=characters, words=words), tensors["keys"], tensors["idf"])
+            second_text = int(tensors["second_text"][0]) if "second_text" in tensors else OLDER_SECOND_TEXT
+            config = NgramConfig(characters=characters, words=words, second_text=second_text)
+            ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
             model = cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]))
             for name, kind in (("keys", np.uint64), ("idf", np.float32), ("weights", np.float32), ("bias", np.float32)):
                 if tensors[name].dtype != kind or not np.isfinite(tensors[name]).all():

@@ -2,16 +2,19 @@
 
 import math
 from collections import Counter
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 from scipy import sparse
 
 from recurcli.errors import DataError, ModelError
+from recurcli.export.folder.linear_model import Linear
 from recurcli.linear import ngrams
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import IDF_POWER, NgramConfig, Ngrams, choose_ngrams
+from recurcli.linear.ngrams import IDF_POWER, LONGEST_TEXT, SECOND_TEXT, NgramConfig, Ngrams, choose_ngrams
 
 TEXTS = [
     *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
@@ -64,6 +67,39 @@ def test_vectors_are_those_of_a_plain_loop(
     np.testing.assert_allclose((made @ made.T).toarray(), products, atol=1e-5)
     for row, vector in enumerate(plain):
         np.testing.assert_allclose(np.sort(made[row].data), np.sort(list(vector.values())), atol=1e-5)
+
+
+def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
+    characters = [chr(code) for code in (*range(0x20, 0xD800), *range(0xE000, 0x11000))]
+    alphabet = [character for character in characters if character.lower() == character]
+    pairs = [("".join(alphabet[start : start + 500]), None) for start in range(0, len(alphabet), 500)]
+    sides = [
+        Ngrams.fit(rows, NgramConfig(characters=(1, 3))).keys for rows in (pairs, [("", text) for text, _ in pairs])
+    ]
+    assert len(sides[0]) == len(sides[1]) > 3 * len(alphabet) - 500
+    assert not np.intersect1d(*sides).size
+
+
+def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
+    texts = [("good film", f"{'good' if n % 3 else 'bad'} {n}") for n in range(30)]
+    targets = [0 if n % 3 else 1 for n in range(30)]
+    with pytest.MonkeyPatch.context() as patch:  # in which a character was taken for the one 512 places further on
+        patch.setattr(NgramConfig, "__init__", partialmethod(NgramConfig.__init__, second_text=512))
+        older = LinearModel.fit(texts, targets, num_classes=2)
+    assert older.ngrams.config.second_text == 512
+    tensors = {name: tensor for name, tensor in load(older.to_bytes()).items() if name != "second_text"}
+    (tmp_path / "linear.safetensors").write_bytes(save(tensors))
+    assert (LinearModel.load(tmp_path / "linear.safetensors").logits(texts) == older.logits(texts)).all()
+
+
+@pytest.mark.parametrize("second_text", [SECOND_TEXT, 512])
+def test_the_script_of_an_export_hashes_as_the_model_does(second_text: int) -> None:
+    config = NgramConfig(characters=(2, 4), words=(1, 2), second_text=second_text)
+    script = object.__new__(Linear)
+    script.ranges, script.longest_text, script.second_text = [(2, 4), (1, 2)], LONGEST_TEXT, second_text
+    rows = [(text, pair or "") for text, pair in TEXTS if "\ud800" not in text]
+    keys = Ngrams.fit([(text, pair) for text, pair in rows], config).keys
+    assert (np.unique(script.ngrams(rows)[0]) == keys).all()
 
 
 def test_ngrams_follow_the_script_and_the_length_of_the_texts() -> None:

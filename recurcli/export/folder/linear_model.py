@@ -14,6 +14,7 @@ class Linear:
         self.keys, self.idf = stored["keys"], stored["idf"]  # (V,), the n-grams' hashes, ascending, and their weights
         self.weights, self.bias = stored["weights"], stored["bias"]  # (V, C) and (C,)
         self.ranges = config["ngrams"]  # the shortest and longest n-gram of characters and of words; [0, 0]: none
+        self.second_text = config["second_text"]  # what is added to the hash of an n-gram of the second text
         self.longest_text = config["longest_text"]
 
     def logits(self, rows: list[tuple[str, ...]]) -> Any:
@@ -51,8 +52,8 @@ class Linear:
                     )
                     if n >= shortest:
                         inside = left[:count] >= n  # the n-grams of one text
-                        mixed = mix(hashes[inside] + np.uint64(((side * 2 + kind) << 8) + n))
-                        found.append((mixed, row[:count][inside]))
+                        salt = (side * self.second_text + (kind << 8) + n) % 2**64
+                        found.append((mix(hashes[inside] + np.uint64(salt)), row[:count][inside]))
         return tuple(map(np.concatenate, zip(*found, strict=True)))
 
 
