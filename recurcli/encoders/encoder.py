@@ -33,7 +33,9 @@ class Encoder(nn.Module):
     pretrained_learning_rate: ClassVar[float] = 1e-4
     """Learning rate after pre-training where the preset says null (Xu, Hu & Tang, 2021, section 4: StarSaber)."""
     full_below: int | None = None
-    """The number of tokens below which a text has plain softmax attention, for an encoder that approximates longer ones."""
+    """The number of tokens below which a text does not reach what distinguishes the encoder; None: there is no such number."""
+    when_full: ClassVar[tuple[str, str]] = ("its attention is full", "the Transformer with its encoder.norm computes")
+    """What holds below `full_below`, and what the encoder then computes, for a note."""
     export_obstacle: str = ""
     """The reason why this encoder cannot be exported to ONNX, for error messages; empty if it can."""
     layers: nn.ModuleList

@@ -196,10 +196,12 @@ class TransformerXL(BlockEncoder):
     scalar_names = ("eta", "nu", "theta")
     scratch_learning_rate = 3e-4
     """Ours: the Transformer's."""
+    when_full = ("its memory is not used", "encoder.memory 0 computes")
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__(config, lambda: BlockLayer(config, SegmentAttention(config)))
         self.segment = config.segment
+        self.full_below = config.segment + 1 if config.memory else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.shape[1] <= self.segment:

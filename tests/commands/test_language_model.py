@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 from predicting import Recur
 from tiny_task import tiny
 from torchrun import command, completed
@@ -13,7 +14,7 @@ from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import task_named
-from recurcli.encoders import ENCODERS, causal_key
+from recurcli.encoders import ENCODERS, build_encoder, causal_key
 from recurcli.errors import DataError
 from recurcli.events import Progress
 from recurcli.files import sha256_of
@@ -145,6 +146,17 @@ def test_the_objective_alone_makes_an_encoder_causal(name: str, recur: Recur) ->
     assert rows[f"encoder.{key}"] == {"value": value, "origin": "pretraining.objective causal"}
     rows = json.loads(recur("presets", f"{name}-tnews", "--json")[1])["keys"]
     assert rows[f"encoder.{key}"] == {"value": not value, "origin": "default"}
+
+
+def test_the_windows_of_transformer_xl_are_longer_than_its_memory_needs() -> None:
+    preset = compose("transformer-xl-ptb", settings=["encoder.hidden_size=16", "encoder.num_layers=1"]).preset
+    x = torch.randn(1, int(preset.data.max_length), 16)
+    with_memory, without = (build_encoder({**preset.encoder, **more}).eval() for more in ({}, {"memory": 0}))
+    without.load_state_dict(with_memory.state_dict())
+    segment = preset.encoder["segment"]
+    found, other = with_memory(x), without(x)
+    assert torch.equal(found[:, :segment], other[:, :segment])
+    assert not torch.isclose(found[:, segment:], other[:, segment:], atol=1e-4).all(dim=-1).any(), "all other tokens"
 
 
 def test_a_dry_run_and_matched_parameters_know_the_causal_encoder(recur: Recur, treebank: Path, tmp_path: Path) -> None:

@@ -44,14 +44,13 @@ def notes_on_matching(matched: Mapping[str, Any] | None) -> Iterator[Note]:
 
 
 def notes_on_full_attention(setup: TrainingSetup) -> Iterator[Note]:
-    """Yield a note if no row is long enough for what distinguishes the encoder from the Transformer."""
+    """Yield a note if no row is long enough for what distinguishes the encoder, such as sparse attention or a memory."""
     model = setup.loop.model
     below, most = model.encoder.full_below, model.config.max_length
     if below is not None and most < below:
-        name = escaped(model.config.encoder["name"])
+        name, (holds, same) = escaped(model.config.encoder["name"]), model.encoder.when_full
         yield Note(
-            f"{name}: its attention is full below {below:,} tokens, and data.max_length is {most:,}, so it computes what the "
-            "Transformer with its encoder.norm computes"
+            f"{name}: {holds} below {below:,} tokens, and data.max_length is {most:,}, so it computes what {same}"
         )
 
 
