@@ -195,7 +195,8 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
     """Create the folder `target` with one file per writer and a manifest, atomically.
 
     The files are written, synced and hashed in a sibling folder, which is then renamed to `target`. With `replace`, an
-    older `target` is deleted just before that. Raises StorageError if the system refuses.
+    older `target` is first renamed to another sibling, which is deleted when the new one is in place. Raises StorageError
+    if the system refuses; the older `target` is then as it was.
     """
     with writing(target):
         temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
@@ -208,14 +209,22 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
             write_manifest(temporary, writers)
             temporary.chmod(0o777 & ~_umask())
             sync_directory(temporary)
-            if replace:
-                remove(target)
-            temporary.rename(target)
+            older = temporary.with_suffix(".old") if replace and os.path.lexists(target) else None
+            if older:
+                target.rename(older)
+            try:
+                temporary.rename(target)
+            except BaseException:
+                if older:
+                    older.rename(target)
+                raise
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     with writing(target):
         sync_directory(target.parent)
+    if older:
+        remove(older)
 
 
 def remove(path: Path) -> None:

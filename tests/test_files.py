@@ -61,6 +61,22 @@ def test_a_directory_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
     verify_manifest(tmp_path / "good", ["a", "b"])
 
 
+def test_a_directory_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path) -> None:
+        path.write_text("new")
+
+    (tmp_path / "a").write_text("old")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="cannot be written"):
+        commit_directory(Path(), {"a": write}, replace=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+    monkeypatch.chdir("/")
+    commit_directory(tmp_path, {"a": write}, replace=True)
+    verify_manifest(tmp_path, ["a"])
+    assert not [path for path in tmp_path.parent.iterdir() if path.suffix in (".tmp", ".old")]
+
+
 def test_every_single_bit_flip_is_found(tmp_path: Path) -> None:
     content = bytes(range(64))
     (tmp_path / "a").write_bytes(content)

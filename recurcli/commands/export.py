@@ -77,6 +77,9 @@ def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> Non
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
     if not output.is_dir() and os.path.lexists(output):
         raise UsageError(f"{output}: is a file, but {format.title}; choose another --output")
+    if output.is_dir() and (os.path.ismount(output) or output.name in ("", "..") or output.samefile(Path.cwd())):
+        place = "a mount point" if os.path.ismount(output) else "the working folder or one above it"
+        raise UsageError(f"{output}: is {place}, which cannot be replaced; give a folder inside it to --output")
     if output.is_dir() and any(output.iterdir()):
         if not _is_earlier_export(output, format):
             raise UsageError(f"{output}: is not empty and is not an earlier export; choose another --output")

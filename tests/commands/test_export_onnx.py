@@ -243,7 +243,9 @@ def test_a_graph_that_differs_is_refused_and_leaves_no_folder(
 
 
 @pytest.mark.usefixtures("quick")
-def test_only_an_earlier_export_is_replaced(recur: Recur, trained: Path, tmp_path: Path) -> None:
+def test_only_an_earlier_export_is_replaced(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, file = tmp_path / "x", tmp_path / "file"
     folder.mkdir()
     line = ("export", trained, "--format", "onnx", "--output")
@@ -251,6 +253,12 @@ def test_only_an_earlier_export_is_replaced(recur: Recur, trained: Path, tmp_pat
     code, _, err = recur(*line, folder)
     assert (code, err) == (2, f"recur: error: {folder}: exists already; replace it with --overwrite\n")
     (folder / "model.onnx").write_bytes(b"damaged")
+    monkeypatch.chdir(folder)
+    for place, what in ((".", "the working folder"), (folder, "the working folder"), ("/", "a mount point")):
+        code, _, err = recur(*line, place, "--overwrite")
+        assert (code, f"is {what}" in err, err.count("\n")) == (2, True, 1), err
+    monkeypatch.chdir(tmp_path)
+    assert (folder / "model.onnx").read_bytes() == b"damaged"
     assert recur(*line, folder, "--overwrite")[0] == 0
     assert (folder / "model.onnx").stat().st_size > 1000
     (folder / "notes.txt").write_text("precious")
