@@ -155,7 +155,10 @@ class StarSaber(Encoder):
         return torch.zeros_like(x, dtype=dtype) if self.config.initial == "zero" else x.to(dtype)
 
     def _fixed_point(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Iterate h' = tanh(A + V x) until every row has converged. A row is frozen when it has converged."""
+        """Iterate h' = tanh(A + V x) until every row has converged. A row is frozen when it has converged.
+
+        If one-sided, each position is frozen when it and all earlier ones have converged, so that no later one changes it.
+        """
         layer = cast(StarSaberLayer, self.layers[0])
         dropout = layer.dropout(torch.ones_like(x))  # one dropout mask for all iterations
         h = self._first(x)
@@ -165,15 +168,17 @@ class StarSaber(Encoder):
             moved = torch.linalg.vector_norm((updated - h).detach(), dim=-1)  # (B, T)
             if mask is not None:
                 moved = moved.masked_fill(~mask, 0.0)
-            h = torch.where(active[:, None, None], updated, h)
-            return h, active & (moved.amax(dim=-1) > self.config.tolerance)
+            moving = moved > self.config.tolerance
+            moving = moving.cumsum(dim=-1) > 0 if self.config.causal else moving.any(dim=-1, keepdim=True)
+            return torch.where(active[..., None], updated, h), active & moving
 
-        active = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)  # (B,)
+        # (B, T) if one-sided, else (B, 1)
+        active = torch.ones_like(x[..., 0] if self.config.causal else x[:, :1, 0], dtype=torch.bool)
         if torch.compiler.is_exporting():
             return _exported_loop(iterate, h, active, self.config.max_iterations)
-        iterations = torch.zeros_like(active, dtype=torch.int64)
+        iterations = torch.zeros(len(active), dtype=torch.int64, device=x.device)
         for _ in range(self.config.max_iterations):
-            iterations += active
+            iterations += active.any(dim=-1)
             h, active = iterate(h, active)
             if not active.any():
                 break

@@ -307,6 +307,7 @@ def classifier(name: str, **keys: Any) -> Classifier:
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {"window": 4} if name.startswith("truncated") else {}) for name in ENCODERS),
     ("starsaber", {"tied": True, "num_layers": None}),
+    ("starsaber", {"tied": True, "num_layers": None, "causal": True}),
     ("starsaber", {"position": "sinusoidal", "bias": True, "pooling": "max"}),
     ("starsaber", {"direct_path": False, "initial": "linear", "pooling": "first"}),
     ("starsaber", {"initial": "zero", "pooling": "last", "embedding_orthonormal": True}),

@@ -154,6 +154,7 @@ def test_the_windows_of_transformer_xl_are_longer_than_its_memory_needs() -> Non
     with_memory, without = (build_encoder({**preset.encoder, **more}).eval() for more in ({}, {"memory": 0}))
     without.load_state_dict(with_memory.state_dict())
     segment = preset.encoder["segment"]
+    assert segment < x.shape[1]
     found, other = with_memory(x), without(x)
     assert torch.equal(found[:, :segment], other[:, :segment])
     assert not torch.isclose(found[:, segment:], other[:, segment:], atol=1e-4).all(dim=-1).any(), "all other tokens"

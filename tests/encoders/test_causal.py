@@ -19,6 +19,7 @@ CAUSAL = [name for name in sorted(ENCODERS) if causal_key(name)]
 VARIANTS = [
     *((name, {}) for name in CAUSAL),
     ("starsaber", {"position": "sinusoidal"}),
+    ("starsaber", {"tied": True, "num_layers": None, "tolerance": 1e-4}),
     ("truncated-lstm", {"window": None, "stable": False}),
     ("rsa", {"num_heads": 8, "rem_heads": [1, 1, 1, 1, 1, 1], "norm": "pre"}),
 ]

@@ -32,9 +32,10 @@ class StarSaberConfig:
     tied: bool = False
     """Tied form: one layer without a residual path, iterated to convergence (the paper, section 3.2)."""
     tolerance: float = 1e-6
-    """Tied form: a row has converged when no state changes by more than this in one iteration (2-norm)."""
+    """Tied form: a row has converged when no state changes by more than this in one iteration (2-norm). If `causal`, a position
+    stops when it and all earlier ones have converged."""
     max_iterations: int = 100
-    """Tied form: maximal number of iterations per row."""
+    """Tied form: maximal number of iterations of a row, or of a position if `causal`."""
     causal: bool = False
     """Whether a position attends to earlier positions alone, with the past matrices (one-sided; ours), and reads itself through
     its state and the direct path (true), or attends to all positions (false)."""
