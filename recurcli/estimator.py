@@ -223,6 +223,10 @@ def _split(texts: Rows, names: list[str], what: str) -> Split:
     rows = [as_pair(text, row, what) for row, text in enumerate(text_rows(texts))]
     if len(rows) != len(names):
         raise ValueError(f"{len(rows):,} {what} have {len(names):,} labels; each needs one")
+    for row, (_, second) in enumerate(rows):
+        if (second is None) != (rows[0][1] is None):
+            kinds = ("a pair", "a single text") if second is not None else ("a single text", "a pair")
+            raise ValueError(f"{what}[{row}] is {kinds[0]}, but {what}[0] is {kinds[1]}; give rows of one kind")
     if not any(text.strip() or (second or "").strip() for text, second in rows):
         raise ValueError(f"all {len(rows):,} {what} are blank")
     for row, pair in enumerate(rows):

@@ -129,6 +129,17 @@ def test_pairs_and_dev_rows_of_ones_own() -> None:
         tiny().fit(TEXTS, LABELS, dev=(TEXTS[:2], ["100", "9"]))
 
 
+def test_texts_are_of_one_kind() -> None:
+    pairs = [*zip(TEXTS[:60], TEXTS[30:], strict=True)]
+    with pytest.raises(ValueError, match=re.escape("texts[60] is a single text, but texts[0] is a pair; give rows of")):
+        tiny().fit([*pairs, *TEXTS[60:]], LABELS)
+    with pytest.raises(ValueError, match=re.escape("texts[2] is a pair, but texts[0] is a single text")):
+        tiny().fit([*TEXTS[:2], *pairs], LABELS[:62])
+    for texts, dev, message in ((TEXTS, pairs, "holds pairs of texts"), (pairs, TEXTS, "holds single texts")):
+        with pytest.raises(ValueError, match=f"^dev texts: {message}.*, but texts holds .*; give rows of one kind"):
+            tiny().fit(texts, LABELS[: len(texts)], dev=(dev[:10], LABELS[:10]))
+
+
 def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))

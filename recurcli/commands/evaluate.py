@@ -11,7 +11,8 @@ import numpy as np
 from recurcli.commands.evaluation.errors_file import write_errors
 from recurcli.commands.evaluation.load import known_rows, load_rows
 from recurcli.commands.evaluation.perplexity import evaluate_language_model, is_language_model
-from recurcli.commands.trained_run import task_of
+from recurcli.commands.trained_run import task_of, training_rows
+from recurcli.data.columns import unread_in_words
 from recurcli.data.sources import is_single
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, counted
@@ -83,7 +84,9 @@ def evaluate(
     yield from RunDirectory(run).note_if_unfinished()
     task, prior = task_of(run, predictor), predictor.prior
     name = split or ("file" if data is not None and is_single(data) else "dev")
-    rows = load_rows(run, task, name, data, columns)
+    rows = load_rows(run, task, name, data, columns, training_rows(run, predictor))
+    if unread := unread_in_words(rows.columns.text, rows.unread):
+        yield Note(f"{rows.path or task.name}: {unread}")
     labels = [str(example.label) for example in rows.examples]
     if rows.bad:
         yield Note(f"{counted(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")

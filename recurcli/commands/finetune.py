@@ -1,6 +1,6 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -11,7 +11,7 @@ from recurcli.commands.training.request import Event, TrainingRequest, finished_
 from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import TrainingSetup, build_loop, build_model
 from recurcli.commands.training.tokenization import encode_splits, settle_tokens
-from recurcli.data.columns import setting
+from recurcli.data.columns import require_same_kind, setting, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.sources import has_split, is_local, is_single
@@ -40,7 +40,13 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         init = None if request.init is None else read_init(request.init, preset)
         task, splits = _load_splits(request)
         train = splits["train"]
+        test, no_test = _load_test(request, task, train)
         yield from notes_on_dev_rows(train, task, preset.data)
+        if unread := unread_in_words(train.columns.text, train.unread):
+            all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
+            yield Note(
+                f"{train.path.name if train.path else task.name}: {unread}; {escaped(f'--set {all_texts}', 300)} joins them"
+            )
         yield from _notes_on_labels(task, train, splits["dev"])
         if train.dev is None:
             yield from _note_on_known_rows("dev", splits["dev"], train)
@@ -48,9 +54,10 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if preset.data.extra_rows:
             train = yield from _add_extra_rows(train, splits["dev"], preset.data)
             splits["train"] = train
-        test = yield from _load_test(request, task, splits)
+        yield from no_test
         if test is not None:
             splits["test"] = test
+            yield from _note_on_known_rows("test", test, train)
         given = None if init is None else init.tokenizer
         texts = train.texts
         tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given, measured=own_texts)
@@ -111,38 +118,35 @@ def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
     config = request.resolved.preset.data
     task = task_named(request.resolved.preset.task)
     if request.splits is not None:
+        trained = request.splits["train"].as_training_rows._replace(source="texts")
+        require_same_kind("dev texts", request.splits["dev"].columns, trained, "give rows of one kind")
         task = replace(with_labels_of(task, request.splits["train"], config), floors={}, hub=None)
         return task, {**request.splits}
     train = load_split(task, "train", config, divided=True)
     task = with_labels_of(task, train, config)
-    return task, {"train": train, "dev": train.dev or load_split(task, "dev", config, divided=True)}
+    trained = train.as_training_rows
+    return task, {"train": train, "dev": train.dev or load_split(task, "dev", config, divided=True, trained=trained)}
 
 
-def _load_test(
-    request: TrainingRequest, task: Task, splits: Mapping[str, Split]
-) -> Generator[Note, None, Split | None]:
+def _load_test(request: TrainingRequest, task: Task, train: Split) -> tuple[Split | None, list[Note]]:
     """Return the labelled test rows: those that the preset names, else those of the task; None if there are none.
 
-    Yields how many of them are training rows, and why the task's test rows cannot be scored. Raises DataError for a fault in
-    the file that the preset names.
+    Also returns a note on why the task's test rows cannot be scored, if they cannot. Raises DataError for a fault in the file
+    that the preset names.
     """
     preset = request.resolved.preset
     named = preset.data.named_file("test")
     if request.splits is not None or not preset.finetuning.score_test:
-        return None
+        return None, []
     if named is None and not (task.has_labels("test") and _has_test_rows(task, preset.data)):
-        return None
+        return None, []
     try:
-        test = load_split(task, "test", preset.data)
+        test = load_split(task, "test", preset.data, trained=train.as_training_rows)
     except DataError as error:
         if named is not None:
             raise
-        yield Note(f"no test score: {error}", "warning" if preset.data.path is not None else "info")
-        return None
-    if test.label is None:
-        return None
-    yield from _note_on_known_rows("test", test, splits["train"])
-    return test
+        return None, [Note(f"no test score: {error}", "warning" if preset.data.path is not None else "info")]
+    return (None if test.label is None else test), []
 
 
 def _note_on_known_rows(name: str, rows: Split, train: Split) -> Iterator[Note]:

@@ -15,6 +15,7 @@ from recurcli.commands.prediction.output import OutputStream, is_terminal, refus
 from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter
+from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import ID_NAMES
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
 from recurcli.data.formats.rows import Format, Record
@@ -87,7 +88,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
         sample = next(windows(records, waits), [])
         yield from _note_on_encoding(request)
-        columns = find_input_columns(records, sample, predictor.model.config.columns, request.columns)
+        columns = find_input_columns(records, sample, training_rows(request.run, predictor), request.columns)
         yield from columns.notes
         format = request.format or _same_format(records.format)
         yield from _note_on_ids(format, columns, sample[1:] if columns.header else sample, records.name)

@@ -1,12 +1,15 @@
-"""What `recur eval` and `recur export` ask of a trained run: its task, and where its rows are."""
+"""What `recur eval`, `predict` and `export` ask of a trained run: its task, its columns, and where its rows are."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
 from recurcli.data.sources import adapted
 from recurcli.data.tasks import Task, task_named
+from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.predictor import Predictor
 from recurcli.runs.run_directory import RunDirectory
@@ -23,6 +26,15 @@ def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | No
     if config.path is not None and not Path(config.path).exists():
         raise DataError(f"{config.path}: the data of {run} are no longer there; name their place with --data")
     return config
+
+
+def training_rows(run: Path, predictor: Predictor) -> TrainingRows:
+    """Return what rows for the model of `run` must be like: its training rows. A run without a readable preset names none."""
+    named = False
+    with contextlib.suppress(ModelError, UsageError):
+        config = RunDirectory(run).read_data_config()
+        named = bool(adapted(task_named(predictor.model.config.task), config).text)
+    return TrainingRows(str(run), TextColumns.from_json(predictor.model.config.columns), named=named)
 
 
 def task_of(run: Path, predictor: Predictor) -> Task:

@@ -34,6 +34,9 @@ LONGEST_NAME = 40
 """A longer name of a column seems to be a text."""
 
 
+SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
+
+
 class Columns(NamedTuple):
     """Names of the columns in one file of labelled rows; None: absent or not requested."""
 
@@ -42,6 +45,20 @@ class Columns(NamedTuple):
     id: str | None
     extra: tuple[str, ...] = ()
     """Columns of `data.extra_rows`."""
+    unread: tuple[str, ...] = ()
+    """Columns with the usual name of a text that are not read, if no setting names the column of the text."""
+
+
+class TrainingRows(NamedTuple):
+    """The training rows that other rows are to be like: single texts or pairs, in columns of the same names."""
+
+    source: str
+    """What holds them: a run, or their file."""
+    columns: TextColumns
+    is_run: bool = True
+    """Whether `source` is a run."""
+    named: bool = False
+    """Whether a setting named their columns. If not, they were found by their usual names."""
 
 
 @dataclass
@@ -93,6 +110,10 @@ class ColumnNames:
         keys = tuple(self._only(name) for name in wanted if name in self.names)
         return keys if len(keys) == len(wanted) and not set(keys) & set(taken) else ()
 
+    def name_of(self, key: str) -> str:
+        """Return the name of the column with this key; the key itself if there is none."""
+        return self.names[self.keys.index(key)] if key in self.keys else key
+
     def ask(self, what: str, answer: str) -> DataError:
         """Return an error that asks which column is the `what`."""
         shown = ", ".join(escaped(name, 40) for name in self.names[:20])
@@ -143,13 +164,14 @@ def find_columns(
     labelled: bool | None,
     extra: bool = False,
     way_out: Callable[[str, str], str] = setting,
+    trained: TrainingRows | None = None,
 ) -> Columns:
     """Find the columns of labelled rows: those that `config` and `task` name, else those with a usual name.
 
     JSON rows may have different keys, so that named columns are not looked up; an id is required only if `config` names
     it. `labelled` None: the label is optional unless `config` names it. `extra`: whether the columns of `config.extra_rows`
-    are read; they may be missing. `way_out`: `setting` or `option`. Raises DataError for another column that is missing or
-    has no usual name.
+    are read; they may be missing. `way_out`: `setting` or `option`. `trained`: the rows that these are to be like. Raises
+    DataError for another column that is missing or has no usual name, and for pairs beside single texts.
     """
     names = records.columns
     numbered, hint = records.format in ("tsv", "csv"), ""
@@ -176,14 +198,9 @@ def find_columns(
             raise columns.ask(what, f"add {way_out(what, 'COLUMN')}{no_header}")
         return name
 
-    text, pair = layout.text or task.text, task.pair
-    if not text:
-        text = (usual(TEXT_NAMES, "text"),)
-        second = columns.find_usual(seconds_of(text[0]))
-        pair = pair or (() if second is None else (second,))
-    texts = TextColumns(
-        tuple(named(name, "text") for name in text), tuple(named(name, "pair") for name in pair), task.spans
-    )
+    told = TextColumns(layout.text or task.text, task.pair)
+    texts = find_texts(columns, told, trained, named, lambda what, text: () if text else (usual(TEXT_NAMES, what),))
+    texts = texts._replace(spans=task.spans)
     label, wanted = None, layout.label or task.label
     if labelled is None and config.label is None:
         label = (wanted if wanted in names else None) if wanted else columns.find_usual(LABEL_NAMES)
@@ -197,4 +214,82 @@ def find_columns(
     wanted_extra = [str(name) for name in config.extra_rows if extra]
     found_extra = wanted_extra if records.format == "jsonl" else map(columns.look_up, wanted_extra)
     extra_names = tuple(key for key in found_extra if key is not None)
-    return Columns(texts, label, row_id if records.format == "jsonl" or row_id in names else None, extra_names)
+    found_id = row_id if records.format == "jsonl" or row_id in names else None
+    read = {*texts.names, label, row_id, *extra_names}
+    unread = () if told.text else unread_texts(names, read)
+    return Columns(texts, label, found_id, extra_names, unread)
+
+
+def find_texts(
+    columns: ColumnNames,
+    told: TextColumns,
+    trained: TrainingRows | None,
+    named: Callable[[str, str], str],
+    guess: Callable[[str, tuple[str, ...]], tuple[str, ...]],
+    *,
+    by_name: bool = True,
+) -> TextColumns:
+    """Find the columns of the text and of the second text: those that are `told`, else those of the training rows, else
+    those with a usual name, else a guess.
+
+    `named` returns the key of a told column, `guess` the keys for "text" or "pair" beside the columns of the text; () if
+    there are none. `by_name`: whether the columns have names, of which some may be usual. A second text belongs to a pair
+    only: if nothing tells the column of the text, it has the usual name beside that of the text. Raises DataError for
+    pairs if `trained` are single texts, and for single texts if these are pairs.
+    """
+    before = TextColumns(()) if trained is None else trained.columns
+
+    def find(
+        what: str, told: tuple[str, ...], before: tuple[str, ...], usual: Sequence[str], text: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        if told:
+            return tuple(named(name, what) for name in told)
+        if before and (found := columns.find_all(before, text)):
+            return found
+        again = before if len(before) == 1 else ()
+        if by_name and (key := columns.find_usual([*again, *usual], text)) is not None:
+            return (key,)
+        return guess(what, text)
+
+    text = find("text", told.text, before.text, TEXT_NAMES)
+    names = tuple(map(columns.name_of, text))
+    told_by_run = trained is not None and trained.named and names == before.text
+    pair: tuple[str, ...] = ()
+    if told.pair or before.pair:
+        pair = find("pair", told.pair, before.pair, [*seconds_of(names[0]), *SECOND_NAMES], text)
+    elif by_name and not told.text and not told_by_run:
+        second = columns.find_usual(seconds_of(names[0]), text)
+        pair = () if second is None else (second,)
+    shown = TextColumns(names, tuple(map(columns.name_of, pair)))
+    require_same_kind(columns.source, shown, trained, "leave out --pair" if told.pair else "")
+    return TextColumns(text, pair)
+
+
+def require_same_kind(source: str, texts: TextColumns, trained: TrainingRows | None, way_out: str = "") -> None:
+    """Raise DataError if `source` holds pairs of texts and the training rows are single texts, or the other way round."""
+    if trained is None or not trained.columns.text or bool(texts.pair) == bool(trained.columns.pair):
+        return
+    kinds = "single texts", "pairs of texts"
+    holds = "was trained on" if trained.is_run else "holds"
+    shown = " and ".join(f"'{escaped(' + '.join(names))}'" for names in (texts.text, texts.pair) if names)
+    if not texts.pair and trained.is_run:
+        way_out = f"{option('pair')} names the column of the second text"
+    elif texts.pair and not way_out and (trained.is_run or trained.columns.text == texts.text):
+        way_out = f"{option('text', escaped(texts.text[0]))} says that one column is meant"
+    raise DataError(
+        f"{source}: holds {kinds[bool(texts.pair)]} ({shown}), but {trained.source} {holds} "
+        f"{kinds[bool(trained.columns.pair)]}; {way_out or 'give rows of one kind'}"
+    )
+
+
+def unread_texts(names: Iterable[str], read: Collection[str | None]) -> tuple[str, ...]:
+    """Return the `names` that are usual ones of a text and are not among those that are `read`."""
+    return tuple(name for name in names if is_usual(name) and name not in read)
+
+
+def unread_in_words(text: Sequence[str], unread: Sequence[str]) -> str:
+    """Return that the `unread` columns are not read beside those of the `text`; "" if there are none."""
+    if not unread:
+        return ""
+    shown = " and ".join(f"'{escaped(name)}'" for name in unread)
+    return f"the text is '{escaped(' + '.join(text))}'; {shown} {'is' if len(unread) == 1 else 'are'} not read"

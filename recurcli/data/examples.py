@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.columns import Columns, find_columns, setting
+from recurcli.data.columns import Columns, TrainingRows, find_columns, setting
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.formats.readers import read_records
@@ -50,12 +50,19 @@ class Split:
     """Columns of the texts."""
     label: str | None = None
     """Column of the label; None if labels were not read."""
+    unread: tuple[str, ...] = ()
+    """Columns with the usual name of a text that were not read."""
     dropped: int = 0
     """Number of rows left out because they have no majority label."""
     bad: list[str] = field(default_factory=list)
     """`file:line: reason` of each row that was skipped."""
     dev: "Split | None" = None
     """The dev rows if this is a train split and its file holds both; else None."""
+
+    @property
+    def as_training_rows(self) -> TrainingRows:
+        """What dev and test rows must be like, if these are the training rows."""
+        return TrainingRows(str(self.path or "the training data"), self.columns, is_run=False)
 
     @property
     def texts(self) -> list[tuple[str, str | None]]:
@@ -86,6 +93,7 @@ def load_split(
     labelled: bool | None = None,
     divided: bool = False,
     way_out: Callable[[str, str], str] = setting,
+    trained: TrainingRows | None = None,
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
@@ -94,7 +102,7 @@ def load_split(
     With `divided` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
-    `config.id` is set) the row's number in the file from 0. `way_out`: see `find_columns`.
+    `config.id` is set) the row's number in the file from 0. `way_out` and `trained`: see `find_columns`.
 
     Raises UsageError for task `custom` without a path or a Hub name; DataError for a split without rows, for rows that
     cannot be read, lack a text or have an unknown label (`config.skip_bad_rows` allows 1 % of them), and for a file
@@ -119,8 +127,9 @@ def load_split(
         rows = (Record(line, row._asdict()) for line, row in enumerate(listops_rows(task, split), 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
+        extra = split == "train"
         columns = find_columns(
-            records, task, config, layout, labelled=labelled, extra=split == "train", way_out=way_out
+            records, task, config, layout, labelled=labelled, extra=extra, way_out=way_out, trained=trained
         )
         everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
@@ -237,7 +246,7 @@ def _read_split(
             raise _repeated_id(numbered, records.name, str(config.id))
         examples = [example._replace(id=str(number)) for number, example in numbered]
     sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
-    return Split(examples, path, sha256, columns.texts, columns.label, dropped, bad)
+    return Split(examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad)
 
 
 def _repeated_id(numbered: list[tuple[int, Example]], name: str, column: str) -> DataError:

@@ -8,21 +8,23 @@ from recurcli.data.columns import (
     DELIMITERS,
     ID_NAMES,
     LABEL_NAMES,
-    PAIR_NAMES,
+    SECOND_NAMES,
     TEXT_NAMES,
     ColumnNames,
+    TrainingRows,
+    find_texts,
     is_number,
     option,
-    seconds_of,
+    unread_in_words,
+    unread_texts,
 )
 from recurcli.data.formats.rows import Record, Records
 from recurcli.data.values import TextColumns, folded
-from recurcli.errors import DataError, escaped
+from recurcli.errors import escaped
 from recurcli.events import Note
 
 SURE_NAMES = ("text", "sentence", "sentence1", "pair", "sentence2", "label", "id")
 """If the only field of a TSV's first row is one of these names, the row is a header. Other usual names may also be texts."""
-SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
 
 
 class ColumnOptions(NamedTuple):
@@ -52,81 +54,75 @@ class InputColumns:
     breaks: bool = False
     """Whether a value may hold TABs and line ends, which a TSV cannot."""
     notes: tuple[Note, ...] = ()
-    """Warnings about guesses, and a note on a column that seems to be a second text, for a model of one text."""
+    """A warning about guesses, and a note on text columns that are not read."""
 
 
 def find_input_columns(
-    records: Records, sample: Sequence[Record], trained: Mapping[str, Sequence[str]], options: ColumnOptions
+    records: Records, sample: Sequence[Record], trained: TrainingRows, options: ColumnOptions
 ) -> InputColumns:
-    """Find the columns of an input of `recur predict`: those of `options`, else those of the training data, else those
-    with a usual name, else the first ones.
+    """Find the columns of an input of `recur predict` as `find_columns` does, else the first ones if they have no names.
 
     Unless `options` say so, the first row is a header if it holds the name of such a column, and in any other CSV of several
     columns, as in training, if the training data had a header.
-    `trained`: the columns of the training data (see `TextColumns.to_json`). `sample`: the first rows of `records`, which
-    are opened without a header, so that a TSV's header is the first of them. Raises DataError if a column is missing, or
-    if several named columns may be the text.
+    `sample`: the first rows of `records`, which are opened without a header, so that a TSV's header is the first of them.
+    Raises DataError if a column is missing, if several named columns may be the text, and for pairs if the model was
+    trained on single texts, or the other way round.
     """
+    names_before = trained.columns.to_json()
     if records.named:
         names = tuple(dict.fromkeys(key for record in sample for key in record.fields))
         keys, header, unclear, assumed = names, False, False, False
     else:
-        keys, header = records.columns, _has_header(sample, trained, options)
+        keys, header = records.columns, _has_header(sample, names_before, options)
         # The first row of any other CSV may be a header, unless the training data had none.
-        may_be_header = bool(sample) and sample[0].fault is None and not any(map(is_number, trained.get("text", ())))
+        may_be_header = bool(sample) and sample[0].fault is None and not any(map(is_number, trained.columns.text))
         unclear = records.format == "csv" and not header and options.header is None and may_be_header
         assumed = unclear and len(keys) > 1
         header = header or assumed
         names = tuple(sample[0].fields.values()) if header and sample else keys
     columns = ColumnNames(records.name, names, keys)
     has_names = records.named or (header and not assumed)
-    guesses: dict[str, tuple[int, str]] = {}  # by option, the number of a guessed column and what it holds
+    guesses: dict[str, int] = {}  # the number of the column that was guessed as the text or the second text
 
-    def find(word: str | None, before: Sequence[str], usual: Sequence[str], what: str, option: str) -> tuple[str, ...]:
-        if word is not None:
-            return (columns.find(word) if names else word,)  # an empty input has no columns
-        if before and (found := columns.find_all(before, text)):
-            return found
-        if has_names and (key := columns.find_usual([*(before if len(before) == 1 else ()), *usual], text)) is not None:
-            return (key,)
+    def named(word: str, what: str) -> str:
+        return columns.find(word) if names else word  # an empty input has no columns
+
+    def guess(what: str, text: tuple[str, ...]) -> tuple[str, ...]:
         if not names:
-            return tuple(before) or (usual[0],)
+            return tuple(names_before.get(what, [what]))
         left = [key for key in keys if key not in text]
-        if not left:
-            raise DataError(f"{records.name}: has one column, but the model needs a pair of texts")
         no_texts = {folded(name) for name in (*LABEL_NAMES, *ID_NAMES)}
-        if has_names and (text or len(left) > 1 or not no_texts.isdisjoint(map(folded, names))):
-            raise columns.ask(what, f"name it with {option}")
+        if has_names and not text and (len(left) > 1 or not no_texts.isdisjoint(map(folded, names))):
+            raise columns.ask(what, f"add {option(what)}")
+        if not left or (has_names and text):
+            return ()
         if len(left) > 1 or guesses:
-            guesses[option] = (keys.index(left[0]) + 1, what)
+            guesses[what] = keys.index(left[0]) + 1
         return (left[0],)
 
-    text: tuple[str, ...] = ()
-    text = find(options.text, trained.get("text", ()), TEXT_NAMES, "text", "--text")
-    pair: tuple[str, ...] = ()
-    if options.pair is not None or "pair" in trained:
-        seconds = [*seconds_of(names[keys.index(text[0])] if text[0] in keys else text[0]), *SECOND_NAMES]
-        pair = find(options.pair, trained.get("pair", ()), seconds, "second text", "--pair")
+    text, pair = options.text, options.pair
+    told = TextColumns(() if text is None else (text,), () if pair is None else (pair,))
+    texts = find_texts(columns, told, trained, named, guess, by_name=has_names)
     first_row = None
     if assumed:
         first_row = "line 1 is taken as column names; --no-header reads it as a row"
     elif unclear or (guesses and options.header is None and not header):
         first_row = "line 1 is taken as a row; --header reads it as column names"
     doubts = (_guessed(guesses, len(keys)), first_row)
-    doubt = _other_delimiter(records, sample, trained) or "; ".join(filter(None, doubts))
+    doubt = _other_delimiter(records, sample, names_before) or "; ".join(filter(None, doubts))
     notes = [Note(f"{records.name}: {doubt}", "warning")] if doubt else []
-    seconds = [name for name, key in zip(names, keys, strict=True) if folded(name) in SECOND_NAMES and key not in text]
-    if seconds and not pair:
-        unread = f"column '{escaped(seconds[0])}' is not read: the model takes one text"
-        notes.append(Note(f"{records.name}: {unread}"))
-    spans = trained.get("spans", ())
+    if has_names and not told.text:
+        read = {columns.name_of(key) for key in texts.names}
+        unread = unread_texts(dict.fromkeys(names), read)
+        if words := unread_in_words([*map(columns.name_of, texts.text)], unread):
+            notes.append(Note(f"{records.name}: {words}"))
     return InputColumns(
         names=names,
         keys=keys,
         header=header,
         typed=records.named,
-        texts=TextColumns(text, pair, spans[0] if spans and records.named else None),
-        id=None if options.id is None else columns.find(options.id) if names else options.id,
+        texts=texts._replace(spans=trained.columns.spans if records.named else None),
+        id=None if options.id is None else named(options.id, "id"),
         breaks=records.format != "tsv",
         notes=tuple(notes),
     )
@@ -146,14 +142,14 @@ def _header_names(trained: Mapping[str, Sequence[str]], *, several: bool = True)
     return {folded(name) for names in (usual, *trained.values()) for name in names if not is_number(name)}
 
 
-def _guessed(guesses: Mapping[str, tuple[int, str]], count: int) -> str | None:
+def _guessed(guesses: Mapping[str, int], count: int) -> str | None:
     """Return a warning about columns that were guessed by their position."""
     if not guesses:
         return None
-    numbers = " and ".join(str(number) for number, _ in guesses.values())
-    texts = " and ".join(f"the {what}" for _, what in guesses.values())
+    numbers = " and ".join(map(str, guesses.values()))
+    texts = " and ".join({"text": "the text", "pair": "the second text"}[what] for what in guesses)
     columns, names = ("columns", "name others") if len(guesses) > 1 else ("column", "names another")
-    return f"taking {columns} {numbers} of {count} as {texts}; {' and '.join(guesses)} {names}"
+    return f"taking {columns} {numbers} of {count} as {texts}; {' and '.join(f'--{what}' for what in guesses)} {names}"
 
 
 def _other_delimiter(records: Records, sample: Sequence[Record], trained: Mapping[str, Sequence[str]]) -> str | None:

@@ -59,6 +59,12 @@ class TextColumns(NamedTuple):
             pair, fault = "", fault or str(reason)
         return Text(text, pair, fault)
 
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Sequence[str]]) -> "TextColumns":
+        """Return the columns that `to_json` stored; without columns if a run of an earlier version stored none."""
+        spans = stored.get("spans")
+        return cls(tuple(stored.get("text", ())), tuple(stored.get("pair", ())), spans[0] if spans else None)
+
     def to_json(self) -> dict[str, list[str]]:
         """Return the columns as a model's config.json stores them for predictions."""
         named = {"text": [*self.text], "pair": [*self.pair], "spans": [self.spans] if self.spans else []}

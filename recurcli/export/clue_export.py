@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split, open_source
 from recurcli.data.sources import find_source
+from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note, RowsDone
 from recurcli.export.clue import validate, write_submission
@@ -37,7 +39,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
             raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run per task")
         for split in run.task.submissions:
             target = Target(run.task, split)
-            rows = _test_rows(target, run.data)
+            rows = _test_rows(target, run)
             if isinstance(rows, str):
                 yield Note(f"{target.name} is left out: {rows}", "warning")
             else:
@@ -63,14 +65,17 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
     ]
 
 
-def _test_rows(target: Target, config: DataConfig) -> Split | str:
+def _test_rows(target: Target, run: TrainedRun) -> Split | str:
     """Read the rows of `target`, or return why it is left out."""
-    config = replace(config, files=config.files_of_folder or None, skip_bad_rows=False)  # --test names labelled rows
+    config = replace(
+        run.data, files=run.data.files_of_folder or None, skip_bad_rows=False
+    )  # --test names labelled rows
     if not _has_test_file(target, config):
         return f"{target.test_file} is missing"
     if column := _empty_column(target, config):
         return f"the run reads the column '{escaped(column)}', and no row of {target.test_file} has a text there"
-    rows = load_split(target.task, target.split, config)
+    trained = TrainingRows(str(run.path), TextColumns.from_json(run.model.config.columns))
+    rows = load_split(target.task, target.split, config, trained=trained)
     if len(rows.examples) != target.rows:
         raise DataError(
             f"{rows.path or target.task.name}: has {len(rows.examples):,} rows; {target.test_file} of CLUE has "

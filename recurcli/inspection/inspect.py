@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig
 from recurcli.data.sources import adapted, is_single
 from recurcli.data.tasks import Task, task_named
@@ -55,11 +56,15 @@ def inspect(
             no_tokens = Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000))
     label_numbers: dict[str, int] = {}
     splits: list[SplitRows] = []
+    trained = None
     for file in files:
         done = sum(rows.read for rows in splits)
         by_name = {split: SplitRows(split, file, label_numbers) for split in file.splits}
-        for number in read_rows(file, task, config, by_name, count_tokens):
+        for number in read_rows(file, task, config, by_name, count_tokens, trained):
             yield RowsDone(done + number)
+        first = next(iter(by_name.values()))
+        if trained is None and first.format is not None:
+            trained = TrainingRows(str(file.source.path), first.columns.texts, is_run=False)
         splits += by_name.values()
     faults = dict.fromkeys(rows.fault for rows in splits if rows.fault is not None)
     if faults and len(files) == 1 and is_single(dataset.path):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import Columns, find_columns, is_usual, option
+from recurcli.data.columns import Columns, TrainingRows, find_columns, is_usual, option
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.examples import Example, examples_of, open_source
@@ -131,15 +131,21 @@ def digest(text: str) -> bytes:
 
 
 def read_rows(
-    file: DataFile, task: Task, config: DataConfig, splits: Mapping[str, SplitRows], count_tokens: TokenCounter | None
+    file: DataFile,
+    task: Task,
+    config: DataConfig,
+    splits: Mapping[str, SplitRows],
+    count_tokens: TokenCounter | None,
+    trained: TrainingRows | None = None,
 ) -> Generator[int, None, None]:
     """Add the rows of `file` to its `splits` and yield the number of rows read so far.
 
-    A DataError of the file becomes the `fault` of its splits.
+    `trained`: the rows of another file, which these must be like. A DataError of the file becomes the `fault` of its splits.
     """
     characters = number = 0
     try:
-        for number, (record, example, is_dev) in enumerate(_examples(file, task, config, splits.values()), 1):
+        examples = _examples(file, task, config, splits.values(), trained)
+        for number, (record, example, is_dev) in enumerate(examples, 1):
             rows = splits["dev" if is_dev and not file.alone else file.splits[0]]
             rows.read += 1
             if number == 1 and all(is_usual(record.fields.get(column)) for column in rows.columns.texts.names):
@@ -185,7 +191,11 @@ def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[s
 
 
 def _examples(
-    file: DataFile, task: Task, config: DataConfig, splits: Iterable[SplitRows]
+    file: DataFile,
+    task: Task,
+    config: DataConfig,
+    splits: Iterable[SplitRows],
+    trained: TrainingRows | None = None,
 ) -> Iterator[tuple[Record, Example | BadRow | None, bool]]:
     """Yield each record, its example, and whether training draws it as a dev row.
 
@@ -200,7 +210,9 @@ def _examples(
     splitter = DevSplitter(task.dev_every, config.dev_seed) if file.alone or len(file.splits) > 1 else None
     with open_source(file.source, task, config) as records:
         extra = split in ("train", UNNAMED)
-        columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, way_out=option)
+        columns = find_columns(
+            records, task, config, layout, labelled=labelled, extra=extra, way_out=option, trained=trained
+        )
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.header = layout.header and records.format in ("tsv", "csv")

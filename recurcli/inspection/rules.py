@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns import LONGEST_NAME, is_usual
+from recurcli.data.columns import LONGEST_NAME, is_usual, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import BAD_ROWS_ALLOWED
 from recurcli.data.tasks import Task
@@ -62,6 +62,8 @@ def _split_issues(
     if config.id is not None and rows.issues.keys() & {"no id", "repeated id"}:
         yield "error", f"--id {escaped(config.id)}: this column does not give each row a different id"
     yield from _header(rows, config)
+    if unread := unread_in_words(rows.columns.texts.text, rows.columns.unread):
+        yield "information", unread
 
 
 def _repeats(repeated: Mapping[str, Any]) -> Iterator[tuple[Level, str]]:

@@ -95,7 +95,7 @@ def test_without_a_header_no_row_is_taken_for_one(recur: Recur, trained: Path, t
         (
             "id\ttrunk\tother\n1\ta\tb\n",
             [],
-            "which column is the text? name it with --text; the columns are: id, trunk, other",
+            "which column is the text? add --text COLUMN; the columns are: id, trunk, other",
         ),
         ("sentence\tsentence\na\tb\n", [], "has the column 'sentence' twice; give its number"),
         ("text\ttext\na\tb\n", ["--text", "text"], "has the column 'text' twice"),
@@ -192,14 +192,16 @@ def test_a_first_line_of_unknown_names_is_a_warning(
         assert "line 1" not in recur("predict", trained, tmp_path / name, option, "--text", "1")[2]
 
 
-def test_a_second_text_that_a_model_of_one_text_leaves_out_is_noted(
+def test_pairs_for_a_model_of_one_text_are_refused_unless_one_column_is_named(
     recur: Recur, trained: Path, trained_pairs: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.tsv").write_text("sentence1\tSentence2\tsentence2\tsentence2\n鼠\t虎\t\t\n")
-    code, _, err = recur("predict", trained, tmp_path / "x.tsv")
-    assert (code, "column 'Sentence2' is not read: the model takes one text" in err) == (0, True), err
+    (tmp_path / "x.tsv").write_text("sentence1\tSentence2\tx\n鼠\t虎\t\n")
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv")
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert f"x.tsv: holds pairs of texts ('sentence1' and 'Sentence2'), but {trained} was trained on single" in err
+    assert recur("predict", trained, tmp_path / "x.tsv", "--text", "sentence1")[0] == 0
     (tmp_path / "x.jsonl").write_text('{"sentence1": "鼠", "sentence2": "虎"}\n')
-    assert "column 'sentence2' is not read" in recur("predict", trained, tmp_path / "x.jsonl")[2]
+    assert recur("predict", trained, tmp_path / "x.jsonl")[0] == 3
     assert "is not read" not in recur("predict", trained_pairs, tmp_path / "x.jsonl")[2]
 
 
@@ -226,7 +228,7 @@ def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path
     (tmp_path / "one.tsv").write_text("sentence1\n鼠\n")
     code, _, err = recur("predict", trained_pairs, tmp_path / "one.tsv")
     assert code == 3
-    assert "the model needs a pair of texts" in err
+    assert "one.tsv: holds single texts ('sentence1'), but" in err
 
 
 # --- forms of the output

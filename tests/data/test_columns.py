@@ -2,11 +2,13 @@
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 
-from recurcli.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, ColumnNames, Columns, find_columns
+from recurcli.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, ColumnNames, Columns, TrainingRows, find_columns
 from recurcli.data.config import DataConfig
+from recurcli.data.examples import load_split
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record
 from recurcli.data.input_columns import ColumnOptions, find_input_columns
@@ -50,6 +52,12 @@ def test_the_exact_name_wins_over_one_in_other_case() -> None:
 def test_columns_are_told_by_name_or_number_and_several_are_joined() -> None:
     columns = found("a\tb\tc\td", text=("c", 1), pair="d", label=2)
     assert columns == Columns(TextColumns(("c", "a"), ("d",)), "b", None)
+
+
+def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> None:
+    assert found("title\tbody\tlabel\tlength").unread == ("body",)
+    assert found("title\tbody\tlabel", text="title").unread == ()
+    assert found("title\tbody\tlabel", label="body").unread == ()
 
 
 @pytest.mark.parametrize(
@@ -96,12 +104,91 @@ def test_a_column_that_is_missing_gets_a_hint(header: str, hint: str) -> None:
         found(header, text="sentence")
 
 
+SINGLE = TextColumns(("text",))
+TITLE = TextColumns(("title",))
+PAIR = TextColumns(("sentence1",), ("sentence2",))
+SINGLES_BESIDE_PAIRS = "holds pairs of texts ('sentence1' and 'sentence2'), but runs/x was trained on single texts; "
+
+
+def found_by_eval_and_predict(header: str, trained: TrainingRows, text: str | None = None) -> list[object]:
+    """The names of the columns, or the message, of `find_columns` and of `find_input_columns`."""
+    from recurcli.data.sources import adapted
+
+    answers: list[object] = []
+    content = f"{header}\n{header.replace('e', 'i')}\n".encode()
+    config = DataConfig(text=text)
+    with read_records(io.BytesIO(content), "tsv", name="x.tsv") as records:
+        try:
+            columns = find_columns(records, adapted(CUSTOM, config), config, labelled=False, trained=trained)
+            answers.append((columns.texts, columns.unread))
+        except DataError as error:
+            answers.append(str(error))
+    with read_records(io.BytesIO(content), "tsv", header=False, name="x.tsv") as records:
+        try:
+            inputs = find_input_columns(records, [*records], trained, ColumnOptions(text=text))
+            names = dict(zip(inputs.keys, inputs.names, strict=True))
+            text_names, pair_names = (tuple(map(names.__getitem__, keys)) for keys in inputs.texts[:2])
+            unread = re.findall(r"'(\w+)'", inputs.notes[0].text.partition(";")[2]) if inputs.notes else ()
+            answers.append((TextColumns(text_names, pair_names), tuple(unread)))
+        except DataError as error:
+            answers.append(str(error))
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("header", "trained", "text", "answer"),
+    [
+        ("text\tlabel", SINGLE, None, (SINGLE, ())),
+        ("review\ty", SINGLE, None, (TextColumns(("review",)), ())),
+        ("text\ttitle\tbody\tlabel", TITLE, None, (TITLE, ("text", "body"))),
+        ("sentence1\tsentence2\tlabel", PAIR, None, (PAIR, ())),
+        ("premise\thypothesis\tx", PAIR, None, (TextColumns(("premise",), ("hypothesis",)), ())),
+        ("sentence1\tsentence2\tlabel", SINGLE, None, f"x.tsv: {SINGLES_BESIDE_PAIRS}--text sentence1 says"),
+        ("sentence1\tsentence2\tlabel", TextColumns(("sentence1",)), None, f"x.tsv: {SINGLES_BESIDE_PAIRS}--text"),
+        ("sentence1\tsentence2\tlabel", SINGLE, "sentence1", (TextColumns(("sentence1",)), ())),
+        (
+            "text\tlabel",
+            PAIR,
+            None,
+            "x.tsv: holds single texts ('text'), but runs/x was trained on pairs of texts; --pair COLUMN names the column",
+        ),
+    ],
+)
+def test_eval_and_predict_find_the_columns_of_the_training_or_refuse_the_same_rows(
+    header: str, trained: TextColumns, text: str | None, answer: object
+) -> None:
+    for found in found_by_eval_and_predict(header, TrainingRows("runs/x", trained), text):
+        assert found == answer or (isinstance(answer, str) and str(found).startswith(answer)), found
+
+
+def test_a_run_whose_settings_name_one_column_reads_it_beside_a_second_text() -> None:
+    trained = TrainingRows("runs/x", TextColumns(("sentence1",)), named=True)
+    with read_records(io.BytesIO(b"sentence1\tsentence2\na\tb\n"), "tsv", header=False, name="x.tsv") as records:
+        columns = find_input_columns(records, [*records], trained, ColumnOptions())
+    assert columns.texts == TextColumns(("1",))
+    assert [note.text for note in columns.notes] == ["x.tsv: the text is 'sentence1'; 'sentence2' is not read"]
+
+
+def test_dev_rows_are_of_the_kind_of_the_training_rows(tmp_path: Path) -> None:
+    files = {"train": "text,label\na,1\n", "dev": "sentence1,sentence2,label\na,b,1\n"}
+    paths = {split: tmp_path / f"{split}.csv" for split in files}
+    for split, content in files.items():
+        paths[split].write_text(content)
+    for one, other in (("train", "dev"), ("dev", "train")):
+        trained = load_split(CUSTOM, "train", DataConfig(path=str(paths[one]))).as_training_rows
+        with pytest.raises(
+            DataError, match=rf"{other}\.csv: holds .*, but .*{one}\.csv holds .*; give rows of one kind"
+        ):
+            load_split(CUSTOM, "dev", DataConfig(path=str(paths[other])), trained=trained)
+
+
 def test_predict_and_training_find_the_same_columns_by_their_usual_names() -> None:
     for header in ("Text\tsentence\tpair\tlabel", "body\tReview\tid", "Premise\tHypothesis\ty", "text2\ttext1\tx"):
         with read_records(io.BytesIO(f"{header}\na\tb\tc\td\n".encode()), "tsv", header=False) as records:
             sample = list(records)
             trained = found(f"{header}\tlabels").texts
-            columns = find_input_columns(records, sample, {"pair": ["no"]} if trained.pair else {}, ColumnOptions())
+            before = TrainingRows("runs/x", TextColumns((), ("no",) if trained.pair else ()))
+            columns = find_input_columns(records, sample, before, ColumnOptions())
         names = dict(zip(columns.keys, columns.names, strict=True))
         assert tuple(names[key] for key in columns.texts.text) == trained.text
         assert tuple(names[key] for key in columns.texts.pair) == trained.pair

@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 
 from recurcli.commands.trained_run import data_config
-from recurcli.data.columns import option, setting
+from recurcli.data.columns import TrainingRows, option, setting
 from recurcli.data.examples import Split, count_known_rows, load_split
 from recurcli.data.sources import adapted, find_source, is_local, is_single
 from recurcli.data.tasks import Task
@@ -15,11 +15,17 @@ from recurcli.runs.run_directory import RunDirectory
 
 
 def load_rows(
-    run: Path, task: Task, split: str, data: Path | None, columns: Mapping[str, object] | None = None
+    run: Path,
+    task: Task,
+    split: str,
+    data: Path | None,
+    columns: Mapping[str, object] | None = None,
+    trained: TrainingRows | None = None,
 ) -> Split:
     """Return the labelled rows to score. The split "file" means all rows of the file `data`.
 
-    Raises DataError if the rows have no labels or cannot be read.
+    Raises DataError if the rows have no labels or cannot be read, and if they are pairs and the rows `trained` single texts,
+    or the other way round.
     """
     config = data_config(run, data, columns)
     way_out = setting if data is None else option
@@ -30,9 +36,9 @@ def load_rows(
     if data is None and alone and split not in ("train", "dev") and not named:
         raise DataError(f"{config.path}: holds train and dev rows; name the {split} rows with --data")
     if split == "file":
-        return load_split(task, "dev", config, way_out=way_out)
+        return load_split(task, "dev", config, way_out=way_out, trained=trained)
     divided = data is None or (alone and is_training_file(run, task, data))
-    rows = load_split(task, split, config, divided=divided, way_out=way_out)
+    rows = load_split(task, split, config, divided=divided, way_out=way_out, trained=trained)
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     return rows
