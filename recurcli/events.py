@@ -44,6 +44,17 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class TrialProgress:
+    """The state of a trial of a study after an optimiser step."""
+
+    trial: int
+    trials: int
+    training: Progress
+    best_dev_metric: float | None
+    """The best dev metric of the study so far; None before its first evaluation."""
+
+
+@dataclass(frozen=True)
 class Finished:
     """The end of a command, with the result that result.json and `--json` hold."""
 

@@ -43,8 +43,8 @@ def tune(
             "--range",
             help="A key and the values to choose among: KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A|B; may be repeated. "
             "Default (ours): finetuning.learning_rate=1e-4..3e-3:log, encoder.dropout=0..0.5, embedding.dropout=0..0.5, "
-            "finetuning.epochs=1..20:log, finetuning.batch_size=16|32|64|128 and pooling=mean|max, without what --set "
-            "fixes.",
+            "finetuning.epochs (logarithmic, from half the preset's to 20), finetuning.batch_size=16|32|64|128 and "
+            "pooling=mean|max, without what --set fixes.",
             metavar="KEY=VALUES",
         ),
     ] = None,
@@ -66,10 +66,10 @@ def tune(
 ) -> None:
     """Search the settings of a preset for the best dev metric.
 
-    It needs Optuna. Each trial is a fine-tuning run of the encoder alone, without prior and linear floor, and reads no
-    test rows. A trial that is below the median of the complete ones is pruned, at its second evaluation at the
-    earliest. runtime.seed seeds the choice of the settings and each run. The best preset is written to best.yaml. Its
-    dev score chose it, so it is no test score.
+    It needs Optuna. The first trial is the preset itself. Each trial is a fine-tuning run of the encoder alone, without
+    prior, and reads no test rows. A trial that is below the median of the complete ones at the same share of their steps
+    is pruned, at its second evaluation at the earliest. runtime.seed seeds the choice of the settings and each run. The
+    best preset is written to best.yaml. Its dev score chose it, so it is no test score.
     """
     from recurcli.commands.tune import tune as command
     from recurcli.commands.tuning.request import TuningRequest
@@ -90,7 +90,8 @@ def tune(
         overwrite=overwrite,
         keep_runs=keep_runs,
     )
-    result = progress.follow(command(request), quiet=quiet)
+    metric = request.resolved.preset.finetuning.metric
+    result = progress.follow(command(request), quiet=quiet, metric=metric)
     if json:
         tables.print_json(result)
     else:

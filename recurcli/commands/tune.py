@@ -9,32 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest, preset_facts
-from recurcli.commands.tuning.ranges import Range, ranges_of
+from recurcli.commands.tuning.ranges import Range, ranges_around, ranges_of
 from recurcli.commands.tuning.report import BEST, best_of, best_preset, line_of, result_of
 from recurcli.commands.tuning.request import TuningRequest
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, NumericError, UsageError, counted
-from recurcli.events import Finished, Note, Progress
+from recurcli.events import Finished, Note, TrialProgress
 from recurcli.facts import require_same
 from recurcli.files import remove, write_atomically
-from recurcli.preset import Preset
+from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.run_directory import LOCK, RunDirectory
+from recurcli.strict_yaml import flatten
 
 if TYPE_CHECKING:
-    from optuna import Trial
-
-    from recurcli.commands.tuning.study import Study
+    from recurcli.commands.tuning.study import RunningTrial, Study
 
 TRIALS, STUDY = "trials", "study.db"
 FIXED: Mapping[str, object] = {"prior": None, "finetuning.linear_floor": False, "finetuning.score_test": False}
-"""The settings of every trial. They leave out the prior, the linear floor and the test rows."""
+"""The settings of every trial. They leave out the prior and the test rows, and the linear model after the first trial."""
+STUDY_FORMAT = 2
+"""Version of what a study holds: since 2 its first trial is the preset, and trials report shares of their steps."""
 
 DATA_FACTS = ("train sha256", "dev sha256")
 """The facts that a resume must match and that are unknown before the first complete trial."""
 
 
-def tune(request: TuningRequest) -> Iterator[Note | Finished]:
-    """Run the trials of a study, and write the best preset after each of them; yields notes and the result.
+def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
+    """Run the trials of a study, and write the best preset after each of them; yields notes, progress and the result.
+
+    The first trial is the preset itself.
 
     Raises UsageError for a wrong range, for a folder that cannot be used, and without Optuna. Raises NumericError if every
     trial diverged. A study that ends early keeps its finished trials.
@@ -75,12 +78,14 @@ def tune(request: TuningRequest) -> Iterator[Note | Finished]:
             if not study.results():
                 _clear(folder)
         results = study.results()
-        yield Finished(result_of(request, results, {each.key: str(each) for each in ranges}))
+        searched = ranges_around(request, ranges, results)
+        yield Finished(result_of(request, results, {each.key: str(each) for each in searched}))
 
 
 def facts_of(preset: Preset, ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the facts that a resume of a study must match, without those of the data."""
-    return {**preset_facts(preset.to_dict(), "finetuning"), **{f"--range {each.key}": str(each) for each in ranges}}
+    asked = {f"--range {each.key}": str(each) for each in ranges}
+    return {"study format": STUDY_FORMAT, **preset_facts(preset.to_dict(), "finetuning"), **asked}
 
 
 def _check_folder(folder: Path) -> None:
@@ -95,24 +100,29 @@ def _clear(folder: Path) -> None:
         remove(folder / name)
 
 
-def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note]:
-    """Run the trials that are missing; yields the notes of the first trial and a line for each trial."""
+def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note | TrialProgress]:
+    """Run the trials that are missing; yields the notes of the first trial, progress, and a line for each trial."""
     runs = request.folder / TRIALS
     if not request.keep_runs:
         remove(runs)  # what a kill left
-    first = len(study.results()) + 1
+    results, values = study.results(), dict(flatten(request.resolved.preset.to_dict()))
+    preset = {each.key: values[tuple(each.key.split("."))] for each in study.ranges}
+    first = len(results) + 1
     for number in range(first, request.trials + 1):
-        trial, settings = study.next_trial()
+        study.ranges = ranges_around(request, study.ranges, results)
+        trial = study.next_trial(preset)
         run, started = runs / f"{number:03}", time.perf_counter()
         remove(run)
-        outcome = yield from _train(request, trial, settings, run, with_notes=number == first)
+        best = best_of(results)
+        so_far = None if best is None else best["dev_metric"]
+        outcome = yield from _train(request, trial, run, number, so_far, with_notes=number == first)
         if splits := outcome.pop("data", None):
             data = {key: splits[key.partition(" ")[0]]["sha256"] for key in DATA_FACTS}
             stored = {key: value for key, value in study.facts.items() if key in DATA_FACTS}
             require_same(stored or data, data, request.folder)
             study.set_facts({**study.facts, **data})
         seconds = round(time.perf_counter() - started, 1)
-        study.end(trial, {"trial": number, "settings": settings, **outcome, "seconds": seconds})
+        study.end(trial, {"trial": number, **outcome, "seconds": seconds})
         if not request.keep_runs:
             remove(run)
         results = study.results()
@@ -124,30 +134,55 @@ def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note]:
 
 
 def _train(
-    request: TuningRequest, trial: "Trial", settings: Mapping[str, Any], run: Path, *, with_notes: bool
-) -> Generator[Note, None, dict[str, Any]]:
-    """Train a trial until it is finished, pruned or diverged. Returns its state, its dev metric and the facts of its data.
+    request: TuningRequest, trial: "RunningTrial", run: Path, number: int, best: float | None, *, with_notes: bool
+) -> Generator[Note | TrialProgress, None, dict[str, Any]]:
+    """Train a trial until it is finished, pruned or diverged. Returns its settings, state, dev metric and facts of its data.
 
-    Yields the notes before the first progress if `with_notes` is True.
+    Yields progress, and the notes before the first progress if `with_notes` is True. `best` is the best dev metric of the
+    earlier trials.
     """
-    overrides: dict[str, tuple[str, object]] = {key: ("recur tune", value) for key, value in FIXED.items()}
-    overrides |= {key: ("--range", value) for key, value in settings.items()}
-    resolved = request.compose(overrides)
-    outcome: dict[str, Any] = {"state": "complete", "dev_metric": None, "evaluations": 0}
-    with contextlib.closing(finetune(TrainingRequest(resolved, run, time_precision=False))) as events:
+    outcome: dict[str, Any] = {"settings": dict(trial.settings), "state": "complete", "dev_metric": None}
+    with contextlib.closing(finetune(TrainingRequest(_resolved(request, trial), run, time_precision=False))) as events:
         try:
             for event in events:
                 if isinstance(event, Note):
                     if with_notes:
                         yield event
                 elif isinstance(event, Finished):
-                    outcome |= {"dev_metric": event.result["dev"][event.result["metric"]], "data": event.result["data"]}
-                elif event.dev_metric is not None:
-                    outcome |= {"dev_metric": event.best_dev_metric, "evaluations": outcome["evaluations"] + 1}
-                    trial.report(event.dev_metric, outcome["evaluations"])
-                    if event.step < event.total_steps and trial.should_prune():
-                        return {**outcome, "state": "pruned"}
-                with_notes = with_notes and not isinstance(event, Progress)
+                    outcome |= _outcome_of(trial, event.result)
+                else:
+                    with_notes = False
+                    if event.dev_metric is not None:
+                        outcome["dev_metric"] = event.best_dev_metric
+                        best = max(event.dev_metric, event.dev_metric if best is None else best)
+                        trial.report(event.step, event.total_steps, event.dev_metric)
+                    yield TrialProgress(number, request.trials, event, best)
+                    if event.dev_metric is not None and event.step < event.total_steps and trial.should_prune():
+                        outcome["state"] = "pruned"
+                        break
         except NumericError as error:
-            return {**outcome, "state": "diverged", "reason": str(error)}
-    return outcome
+            outcome |= {"state": "diverged", "reason": str(error)}
+    return {**outcome, "evaluations": trial.evaluations}
+
+
+def _resolved(request: TuningRequest, trial: "RunningTrial") -> ResolvedPreset:
+    """Return the preset of a trial. The first one is as it was written, and fits the linear model if the preset has one."""
+    overrides: dict[str, tuple[str, object]] = {key: ("recur tune", value) for key, value in FIXED.items()}
+    preset = request.resolved.preset
+    if trial.asked is None:
+        overrides["finetuning.linear_floor"] = (
+            "recur tune",
+            preset.finetuning.linear_floor or preset.prior is not None,
+        )
+        return request.compose(overrides)
+    return request.compose(overrides | {key: ("--range", value) for key, value in trial.settings.items()})
+
+
+def _outcome_of(trial: "RunningTrial", result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a study keeps of the `result` of a trial. The settings of the preset are those that `auto` came to."""
+    metric = result["metric"]
+    facts = {"dev_metric": result["dev"][metric], "data": result["data"]}
+    if trial.asked is None:
+        facts["settings"] = {key: result["settled"].get(key, value) for key, value in trial.settings.items()}
+        facts["linear_dev_metric"] = result.get("linear_floor", {}).get("dev", {}).get(metric)
+    return facts

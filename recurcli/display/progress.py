@@ -13,7 +13,7 @@ from rich.text import Text
 from recurcli.allocator import begin_collection
 from recurcli.errors import counted, escaped
 from recurcli.evaluation.metrics import words_of
-from recurcli.events import Finished, Note, Progress, RowsDone
+from recurcli.events import Finished, Note, Progress, RowsDone, TrialProgress
 
 SECONDS_BETWEEN_LINES = 5.0
 """How often progress is told where no terminal shows a bar."""
@@ -47,6 +47,8 @@ def follow(
                 progress.note(event.text, warning=event.level == "warning")
             elif isinstance(event, RowsDone):
                 progress.rows(event)
+            elif isinstance(event, TrialProgress):
+                progress.trial(event)
             else:
                 progress.steps(event)
     if count:
@@ -108,6 +110,17 @@ class _Progress:
         if progress.dev_metric is not None:
             self.note(f"step {progress.step:,}:{metric[1:]}")
 
+    def trial(self, trial: TrialProgress) -> None:
+        """Where a study stands: its trial, the step of the trial, and the best dev metric of all trials."""
+        training, best = trial.training, ""
+        if trial.best_dev_metric is not None:
+            best = f"  best dev {self.metric} {trial.best_dev_metric:.4f}"
+        at = f"trial {trial.trial}/{trial.trials}"
+        if not self.has_bar:
+            self._line(f"{at}  step {training.step:,}/{training.total_steps:,}  loss {training.loss:.4f}{best}")
+        else:
+            self._show(training.step, training.total_steps, f"{at}  loss {training.loss:.4f}{best}")
+
     def rows(self, rows: RowsDone) -> None:
         """How many rows are scored; the first time tells where it starts, which after a resume is not 0."""
         if self.first is None:
@@ -142,7 +155,7 @@ class _Progress:
             self.bar.start()
         elif time.monotonic() - self.told < SECONDS_BETWEEN_FRAMES and done != total:
             return
-        self.bar.update(self.task, completed=done, text=text, count=f"{done:,}/{total or 0:,}")
+        self.bar.update(self.task, completed=done, total=total, text=text, count=f"{done:,}/{total or 0:,}")
         self.told = time.monotonic()
 
 

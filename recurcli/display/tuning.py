@@ -1,7 +1,6 @@
 """The result of `recur tune` on the screen: a row for each trial, and the preset of the best one."""
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recurcli.commands.tuning.ranges import short_names
+from recurcli.commands.tuning.report import shown_value
 from recurcli.display.tables import NARROW, cell, console, heading, show, table, width_of
 from recurcli.evaluation.metrics import METRICS
 
@@ -23,9 +23,24 @@ def print_study(result: Mapping[str, Any]) -> None:
         f"{metric} {best['dev_metric']:.4f} chose trial {best['trial']} among {len(result['trials'])}, so it is too high; "
         "it is no test score, and is that of the encoder alone."
     )
-    command = f"recur finetune --preset {shlex.quote(best['preset'])}"
-    parts = (Text(closing, style="dim"), Text("The preset is used by  ") + cell(command, style="bold"))
-    show(heading(result["preset"], f"seed {result['seed']}"), made, *parts)
+    used = Text("The preset is used by  ") + cell(result["command"], style="bold")
+    show(
+        heading(result["preset"], f"seed {result['seed']}"),
+        made,
+        _scores(result, metric),
+        Text(closing, style="dim"),
+        used,
+    )
+
+
+def _scores(result: Mapping[str, Any], metric: str) -> Text:
+    """Return a sentence with the dev metrics of the preset itself, of the best trial and of the linear model."""
+    best = result["best"]
+    named = {"preset": result["preset_dev_metric"], f"best trial ({best['trial']})": best["dev_metric"]}
+    named["linear model"] = result["linear_dev_metric"]
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in named.items() if value is not None)
+    none = "; no trial is better than the preset itself" if best["trial"] == 1 and len(result["trials"]) > 1 else ""
+    return Text(f"{metric}: {scores}{none}.")
 
 
 def _trials(result: Mapping[str, Any], metric: str, *, narrow: bool) -> Table:
@@ -37,10 +52,11 @@ def _trials(result: Mapping[str, Any], metric: str, *, narrow: bool) -> Table:
         column.header = _in_words(str(column.header))
     for trial in result["trials"]:
         score = "–" if trial["dev_metric"] is None else f"{trial['dev_metric']:.4f}"
-        values = [cell(trial["settings"][key]) for key in names]
+        values = [cell(shown_value(trial["settings"][key])) for key in names]
         state = "best" if trial["trial"] == result["best"]["trial"] else trial["state"]
         style = {"best": "bold", "complete": ""}.get(state, "dim")
-        made.add_row(str(trial["trial"]), *values, score, "" if state == "complete" else state, style=style)
+        words = [*(["preset"] if trial["trial"] == 1 else []), *([] if state == "complete" else [state])]
+        made.add_row(str(trial["trial"]), *values, score, ", ".join(words), style=style)
     return made
 
 

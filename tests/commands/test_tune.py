@@ -1,6 +1,7 @@
 """`recur tune`: the search, the preset that it writes, interrupted studies, and the ranges that are refused."""
 
 import json
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,12 @@ from forked import ForkServer
 from tiny_task import TINY, rows, write_rows
 
 from recurcli.commands.tune import facts_of
-from recurcli.commands.tuning.ranges import Range, parse_range, ranges_of
+from recurcli.commands.tuning.ranges import Range, parse_range, ranges_around, ranges_of
+from recurcli.commands.tuning.report import command_of
 from recurcli.commands.tuning.request import TuningRequest
+from recurcli.display import progress
+from recurcli.events import Progress, TrialProgress
+from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import read_mapping
 
 pytest.importorskip("optuna")
@@ -64,11 +69,47 @@ def test_files_and_seed_are_named_as_in_finetune(recur: Recur, tiny_tnews: Path,
     assert (code, "both name the training rows" in err) == (2, True)
 
 
+def test_the_first_trial_is_the_preset_itself(
+    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
+) -> None:
+    folder, result, err = study
+    settings = [part for setting in [*SETTINGS, "prior=null"] for part in ("--set", setting)]
+    line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "run", *settings, "--json")
+    code, out, _ = recur("finetune", *line)
+    preset = json.loads(out)
+    assert (code, result["trials"][0]["dev_metric"]) == (0, preset["dev"]["accuracy"])
+    values = RunDirectory(tmp_path / "run").read_preset()
+    shown = {RATE: preset["settled"][RATE], LAYERS: values["encoder"]["num_layers"], "pooling": values["pooling"]}
+    assert result["trials"][0]["settings"] == shown
+    assert isinstance(shown[RATE], float)
+    assert result["preset_dev_metric"] == preset["dev"]["accuracy"]
+    assert result["linear_dev_metric"] == preset["floors"]["linear"] == preset["linear_floor"]["dev"]["accuracy"]
+    assert f"linear model: {preset['linear_floor']['ngrams']} n-grams" in err
+    code, out, _ = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume"))
+    scores = [result["preset_dev_metric"], result["best"]["dev_metric"], result["linear_dev_metric"]]
+    assert "preset {:.4f}, best trial ({}) {:.4f}, linear model {:.4f}".format(
+        scores[0], result["best"]["trial"], *scores[1:]
+    ) in " ".join(out.split())
+
+
+def test_the_command_for_the_best_preset_runs_as_it_is_printed(
+    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path
+) -> None:
+    _, result, _ = study
+    command = shlex.split(result["command"])
+    assert command[:3] == ["recur", "finetune", "--preset"]
+    code, _, err = recur(*command[1:], "--dry-run")
+    assert code == 0, err
+    files = {"data.files.train": ("--train", "/a b/train.csv"), "data.files.dev": ("--dev", "/dev.csv")}
+    named = command_of(TuningRequest("starsaber-custom", output=Path("x y"), overrides=files))
+    assert named == "recur finetune --preset 'x y/best.yaml' --train '/a b/train.csv' --dev /dev.csv"
+
+
 def test_each_trial_lies_in_the_ranges_and_has_a_line(study: tuple[Path, Any, str]) -> None:
     folder, result, err = study
     assert [trial["trial"] for trial in result["trials"]] == list(range(1, 5))
     assert (result["complete"], result["pruned"], result["diverged"]) == (4, 0, 0)  # no median of five yet
-    for trial in result["trials"]:
+    for trial in result["trials"][1:]:
         settings = trial["settings"]
         assert list(settings) == [RATE, LAYERS, "pooling"]
         assert 1e-4 <= settings[RATE] <= 1e-2
@@ -123,20 +164,41 @@ def test_an_interrupted_study_goes_on_as_if_it_had_not_been(
     assert not (tmp_path / "x" / "trials").exists()
 
 
+def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> None:
+    study = Study(tmp_path / "study.db", [parse_range(f"{RATE}=1e-4..1e-2:log")], seed=10)
+    for number in range(1, 6):  # two epochs each: 0.6 after the first one, 0.7 when the learning rate has decayed
+        trial = study.next_trial({RATE: None})
+        for step, metric in ((10, 0.6), (20, 0.7)):
+            trial.report(step, 20, metric)
+        study.end(trial, {"trial": number, "settings": trial.settings, "state": "complete", "dev_metric": 0.7})
+    trial = study.next_trial({RATE: None})  # twenty epochs
+    for epoch, metric in ((1, 0.3), (2, 0.4), (9, 0.5), (10, 0.61), (12, 0.61)):
+        trial.report(epoch * 10, 200, metric)
+        assert not trial.should_prune(), (
+            epoch
+        )  # the others had 0.7 at their second evaluation, but 0.6 after half of it
+    trial = study.next_trial({RATE: None})
+    trial.report(50, 200, 0.3)
+    assert not trial.should_prune()
+    trial.report(110, 200, 0.5)
+    assert trial.should_prune()
+    trial = study.next_trial({RATE: None})
+    trial.report(110, 200, 0.5)
+    assert not trial.should_prune()  # at its second evaluation at the earliest
+
+
 @pytest.mark.slow
-def test_a_trial_below_the_median_is_pruned_at_its_second_evaluation(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path
-) -> None:
+def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = [*SETTINGS, "finetuning.evaluate_every=2"]
     request = TuningRequest("starsaber-tnews", tiny_tnews, settings=settings, ranges=RANGES)
     ranges = ranges_of(request)
     earlier = Study(tmp_path / "study.db", ranges, seed=10)
     earlier.set_facts(facts_of(request.resolved.preset, ranges))
     for number in range(1, 6):
-        trial, values = earlier.next_trial()
+        trial = earlier.next_trial({RATE: None, LAYERS: 2, "pooling": "max"})
         for evaluation in range(1, 9):
-            trial.report(2.0, evaluation)  # better than any accuracy
-        result = {"trial": number, "settings": values, "state": "complete", "dev_metric": 0.5}
+            trial.report(2 * evaluation, 16, 2.0)  # better than any accuracy
+        result = {"trial": number, "settings": dict(trial.settings), "state": "complete", "dev_metric": 0.5}
         earlier.end(trial, {**result, "evaluations": 8, "seconds": 1.0})
     more = ("--trials", 6, "--resume", "--set", "finetuning.evaluate_every=2", "--json")
     code, out, err = recur(*options(tiny_tnews, tmp_path, *more))
@@ -144,6 +206,27 @@ def test_a_trial_below_the_median_is_pruned_at_its_second_evaluation(
     found = json.loads(out)
     assert (found["complete"], found["pruned"], found["best"]["trial"]) == (5, 1, 1)
     assert (found["trials"][5]["state"], found["trials"][5]["evaluations"]) == ("pruned", 2)
+
+
+def test_the_default_range_of_epochs_begins_at_half_the_presets() -> None:
+    request = TuningRequest("starsaber-custom")
+    ranges = ranges_of(request)
+    assert "finetuning.epochs=1..20:log" in [f"{each.key}={each}" for each in ranges]
+    for epochs, wanted in ((20, "10..20:log"), (3, "2..20:log"), (1, "1..20:log"), (50, "25..50:log")):
+        around = ranges_around(request, ranges, [{"settings": {"finetuning.epochs": epochs}}])
+        assert {each.key: str(each) for each in around}["finetuning.epochs"] == wanted
+    given = TuningRequest("starsaber-custom", ranges=["finetuning.epochs=1..20:log"])
+    assert ranges_around(given, ranges_of(given), [{"settings": {"finetuning.epochs": 20}}]) == ranges_of(given)
+
+
+def test_a_log_has_a_line_of_a_study_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    step = Progress(step=7, total_steps=40, epoch=0.5, loss=1.25, measures={}, tokens=1, seconds=1.0)
+    progress.follow(iter([TrialProgress(2, 9, step, None), TrialProgress(2, 9, step, 0.5)]), quiet=False)
+    lines = ["trial 2/9  step 7/40  loss 1.2500", "trial 2/9  step 7/40  loss 1.2500  best dev accuracy 0.5000"]
+    assert capsys.readouterr().err.splitlines() == [f"recur: {line}" for line in lines]
 
 
 @pytest.mark.slow
@@ -164,13 +247,14 @@ def test_a_resume_with_other_settings_or_rows_is_refused(
 
 
 def test_trials_that_diverge_are_counted_and_kept_runs_stay(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    arguments = options(tiny_tnews, tmp_path / "x", "--trials", 2, "--keep-runs", ranges=(f"{RATE}=1e18..1e20",))
+    more = ("--trials", 2, "--keep-runs", "--set", f"{RATE}=1e18")
+    arguments = options(tiny_tnews, tmp_path / "x", *more, ranges=(f"{LAYERS}=1..3",))
     code, _, err = recur(*arguments)
     assert code == 6
     assert "; diverged: step" in err
     assert "none of the 2 trials ended with a finite dev metric; trial 2: step" in err
     assert sorted(path.name for path in (tmp_path / "x" / "trials").iterdir()) == ["001", "002"]
-    code, _, err = recur(*arguments, "--overwrite", "--set", f"{RATE}=1")
+    code, _, err = recur(*arguments, "--overwrite", "--set", f"{LAYERS}=1")
     assert (code, err.count("\n")) == (2, 1)
     assert "--set fixes it" in err
 

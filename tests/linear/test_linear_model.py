@@ -77,7 +77,7 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
         Ngrams.fit(rows, NgramConfig(characters=(1, 3))).keys for rows in (pairs, [("", text) for text, _ in pairs])
     ]
     assert len(sides[0]) == len(sides[1]) > 3 * len(alphabet) - 500
-    assert not np.intersect1d(*sides).size
+    assert not np.intersect1d(sides[0], sides[1]).size
 
 
 def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_the_script_of_an_export_hashes_as_the_model_does(second_text: int) -> N
     config = NgramConfig(characters=(2, 4), words=(1, 2), second_text=second_text)
     script = object.__new__(Linear)
     script.ranges, script.longest_text, script.second_text = [(2, 4), (1, 2)], LONGEST_TEXT, second_text
-    rows = [(text, pair or "") for text, pair in TEXTS if "\ud800" not in text]
-    keys = Ngrams.fit([(text, pair) for text, pair in rows], config).keys
+    rows: list[tuple[str, ...]] = [(text, pair or "") for text, pair in TEXTS if "\ud800" not in text]
+    keys = Ngrams.fit([(row[0], row[1]) for row in rows], config).keys
     assert (np.unique(script.ngrams(rows)[0]) == keys).all()
 
 

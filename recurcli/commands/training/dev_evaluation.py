@@ -159,7 +159,8 @@ class DevEvaluation:
             shares |= {key: probabilities(values).tolist() for key, values in parts.items()}
         write_predictions(folder, ids, labels, names, shares, self.dev.split.texts)
         if self.linear is not None:
-            facts["linear_floor"] = self.linear.facts()
+            assert linear is not None
+            facts["linear_floor"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
         if tested is not None:
             facts["test"] = self._test_report(tested, prior, temperature)
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}

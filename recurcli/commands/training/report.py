@@ -9,6 +9,7 @@ from typing import Any
 import safetensors
 import tokenizers
 import torch
+from tokenizers.models import WordPiece
 
 from recurcli import __version__
 from recurcli.commands.training.estimate import estimate
@@ -20,6 +21,7 @@ from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS, PERPLEXITY
 from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
+from recurcli.strict_yaml import flatten
 from recurcli.training.fit import TrainingLoop, TrainingState
 
 
@@ -70,6 +72,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         **report,
         "steps": state.step,
         "best_step": state.best_step or state.step,
+        "settled": _settled(setup),
         "early_stopping": _early_stopping(setup, state),
         "epochs": round(state.step / loop.steps_per_epoch, 2),
         "seconds": round(state.seconds, 2),
@@ -91,6 +94,19 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         },
         "command_line": sys.argv,
     }
+
+
+def _settled(setup: TrainingSetup) -> dict[str, Any]:
+    """Return what each `auto` and `learning_rate: null` of the preset came to for these rows, by key."""
+    stored, config = dict(flatten(setup.request.resolved.preset.to_dict())), setup.loop.config
+    by_key = {
+        (setup.section, "learning_rate"): config.learning_rate,
+        (setup.section, "epochs"): config.epochs,
+        (setup.section, "word_dropout"): getattr(config, "word_dropout", None),
+        ("data", "max_length"): setup.loop.model.config.max_length,
+        ("tokenizer", "kind"): "wordpiece" if isinstance(setup.tokenizer.backend.model, WordPiece) else "char",
+    }
+    return {".".join(key): value for key, value in by_key.items() if stored.get(key, "") in (None, "auto")}
 
 
 def _early_stopping(setup: TrainingSetup, state: TrainingState) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -26,7 +26,8 @@ DEFAULT_RANGES = (
     "pooling=mean|max",
 )
 """The default ranges, which are ours. They lie around the defaults of the presets, for a training from scratch on a few
-thousand rows."""
+thousand rows; that of the epochs begins at half the preset's (`ranges_around`)."""
+EPOCHS = "finetuning.epochs"
 TUNED_SECTIONS = ("encoder.", "embedding.", "tokenizer.", "finetuning.", "pooling", "pair_pooling", "data.max_length")
 """The beginnings of the keys that may be searched. Other keys have no effect, or they change the rows or the seed."""
 NOT_TUNED = ("finetuning.metric", "finetuning.score_test", "finetuning.linear_floor")
@@ -57,6 +58,12 @@ class Range:
         low, high = self.values
         kind = IntDistribution if isinstance(low, int) else FloatDistribution
         return kind(low, high, log=self.scale == "log")
+
+    def contains(self, value: Any) -> bool:
+        """Return whether `value` lies in the range."""
+        if self.scale == "choices":
+            return value in self.values
+        return isinstance(value, int | float) and self.values[0] <= value <= self.values[1]
 
     def rounded(self, value: Any) -> Any:
         """Return a sampled value as the training takes it. A float has SIGNIFICANT_DIGITS digits and stays in the range."""
@@ -106,7 +113,7 @@ def ranges_of(request: TuningRequest) -> list[Range]:
         ranges = [parse_range(text) for text in request.ranges]
     else:
         missing = {"encoder.dropout"} if "dropout" not in preset.encoder else set()
-        missing |= {"finetuning.epochs"} if preset.finetuning.max_steps else set()
+        missing |= {EPOCHS} if preset.finetuning.max_steps else set()
         ranges = [each for each in map(parse_range, DEFAULT_RANGES) if each.key not in missing]
         ranges = [each for each in ranges if not f"{each.key}.".startswith(fixed)]
         if not ranges:
@@ -125,6 +132,21 @@ def ranges_of(request: TuningRequest) -> list[Range]:
             except UsageError as error:
                 raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
     return [_typed(each, str(preset.encoder["name"])) for each in ranges]
+
+
+def ranges_around(request: TuningRequest, ranges: Sequence[Range], results: Sequence[Mapping[str, Any]]) -> list[Range]:
+    """Return the ranges for the trials after `results`, the first of which is the preset's.
+
+    The default range of the epochs begins at half the preset's [ours]: a training of one epoch in place of twenty has seen too
+    little. A range of the request stays as it is.
+    """
+    epochs = results[0]["settings"].get(EPOCHS) if results and not request.ranges else None
+    if not isinstance(epochs, int):
+        return list(ranges)
+    return [
+        dataclasses.replace(each, values=(-(-epochs // 2), max(epochs, each.values[1]))) if each.key == EPOCHS else each
+        for each in ranges
+    ]
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:

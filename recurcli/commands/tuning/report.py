@@ -1,5 +1,6 @@
 """The reports of `recur tune`: a line for each trial, the best preset, and the result of the study."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,26 @@ def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def line_of(request: TuningRequest, result: Mapping[str, Any], best: Mapping[str, Any] | None) -> str:
     """Return the line of a trial: its number, settings and dev metric, how it ended early, and the best dev metric so far."""
     names = short_names(result["settings"])
-    shown = " ".join(f"{names[key]}={value}" for key, value in result["settings"].items())
+    shown = " ".join(f"{names[key]}={shown_value(value)}" for key, value in result["settings"].items())
     metric = METRICS[request.resolved.preset.finetuning.metric].words
     score = "" if result["dev_metric"] is None else f"; dev {metric} {result['dev_metric']:.4f}"
     after = {"complete": "", "pruned": f", pruned after {counted(result['evaluations'], 'evaluation')}"}
     end = after.get(result["state"], f"; diverged: {result.get('reason')}")
     so_far = "" if best is None else f"; best dev {metric} {best['dev_metric']:.4f} (trial {best['trial']})"
     return f"trial {result['trial']} of {request.trials}: {shown}{score}{end}{so_far}"
+
+
+def shown_value(value: Any) -> str:
+    """Return a setting as it is written in a preset."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def command_of(request: TuningRequest) -> str:
+    """Return the shell line that trains with the best preset on the data of the study."""
+    files = {name: request.overrides.get(f"data.files.{name}", ("", None))[1] for name in ("train", "dev")}
+    named = {"preset": request.folder / BEST, "data": request.data, **files}
+    options = [(f"--{name}", str(value)) for name, value in named.items() if value is not None]
+    return shlex.join(["recur", "finetune", *(part for option in options for part in option)])
 
 
 def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> str:
@@ -60,7 +74,7 @@ def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], be
     counts = ", ".join(f"{count} {state}" for state, count in trials_by_state(results).items() if count)
     comment = [
         f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of {counted(len(results), 'trial')} "
-        f"of `recur tune` ({counts}), trial {best['trial']}.",
+        f"of `recur tune` ({counts}), trial {best['trial']}{', the preset itself' if best['trial'] == 1 else ''}.",
         "This score chose the preset, so it is too high; it is no test score.",
         "It is that of the encoder alone, without prior.",
     ]
@@ -87,5 +101,8 @@ def result_of(
         "ranges": dict(ranges),
         "trials": [dict(result) for result in results],
         **trials_by_state(results),
+        "preset_dev_metric": results[0]["dev_metric"],
+        "linear_dev_metric": results[0].get("linear_dev_metric"),
+        "command": command_of(request),
         "best": {**best, "preset": str(request.folder / BEST), "chosen_by_this_score": True},
     }

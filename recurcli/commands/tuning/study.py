@@ -18,15 +18,18 @@ from recurcli.errors import ModelError, StorageError
 from recurcli.facts import as_stored
 from recurcli.training.fit import derived_seed
 
+PARTS = 20
+"""Parts of a training's steps at which the pruner compares trials. Ours: each report is a write to the disk."""
 _KEPT = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class Study:
     """The study in the file `path`, which is created if it is missing.
 
-    The sampler is the tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), with ten random trials first. Median
-    pruning (Golovin et al., KDD 2017) starts with the sixth trial and the second evaluation. The number of earlier trials and
-    `seed` give the seed of a trial's settings. An interrupted study therefore continues as if it had not been interrupted.
+    The sampler is the tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), with ten trials first: the preset, and
+    random ones. Median pruning (Golovin et al., KDD 2017) starts with the sixth trial and the second evaluation. The number of
+    earlier trials and `seed` give the seed of a trial's settings. An interrupted study therefore continues as if it had not
+    been interrupted.
     """
 
     def __init__(self, path: Path, ranges: Sequence[Range], seed: int) -> None:
@@ -43,7 +46,7 @@ class Study:
             study_name="recur tune",
             direction="maximize",
             load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
         )
 
     @property
@@ -59,22 +62,73 @@ class Study:
         """Return the results of the trials that ended, in their order."""
         return [trial.user_attrs["result"] for trial in self._study.get_trials(deepcopy=False, states=_KEPT)]
 
-    def next_trial(self) -> tuple[optuna.Trial, dict[str, Any]]:
-        """Start a trial and return it with the value of each key. Interrupted trials are marked as failed."""
+    def next_trial(self, preset: Mapping[str, Any]) -> "RunningTrial":
+        """Start a trial. The first one has the settings of the `preset`. Interrupted trials are marked as failed."""
         for running in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(running.number, state=TrialState.FAIL)
-        seed = derived_seed(self.seed, len(self.results())) % 2**32
+        ended = len(self.results())
+        if not ended:
+            return RunningTrial(None, preset)
+        seed = derived_seed(self.seed, ended) % 2**32
         self._study.sampler = optuna.samplers.TPESampler(seed=seed)
         trial = self._study.ask({each.key: each.distribution() for each in self.ranges})
-        return trial, {each.key: each.rounded(trial.params[each.key]) for each in self.ranges}
+        return RunningTrial(trial, {each.key: each.rounded(trial.params[each.key]) for each in self.ranges})
 
-    def end(self, trial: optuna.Trial, result: Mapping[str, Any]) -> None:
-        """Store the result of a trial. A diverged trial is stored like a pruned one."""
-        trial.set_user_attr("result", as_stored(result))
+    def end(self, trial: "RunningTrial", result: Mapping[str, Any]) -> None:
+        """Store the result of a trial. A diverged trial is stored like a pruned one.
+
+        Of the preset's settings the sampler knows those that lie in their ranges.
+        """
+        state, value = TrialState.PRUNED, None
         if result["state"] == "complete":
-            self._study.tell(trial, result["dev_metric"])
-        else:
-            self._study.tell(trial, state=TrialState.PRUNED)
+            state, value = TrialState.COMPLETE, result["dev_metric"]
+        attributes = {"result": as_stored(result)}
+        if trial.asked is not None:
+            trial.asked.set_user_attr("result", attributes["result"])
+            self._study.tell(trial.asked, value, state=state)
+            return
+        known = [each for each in self.ranges if each.contains(result["settings"][each.key])]
+        preset = optuna.trial.create_trial(
+            state=state,
+            value=value,
+            params={each.key: result["settings"][each.key] for each in known},
+            distributions={each.key: each.distribution() for each in known},
+            user_attrs=attributes,
+            intermediate_values=trial.reported,
+        )
+        self._study.add_trial(preset)
+
+
+class RunningTrial:
+    """A trial that is trained: its settings, and what its evaluations report to the pruner."""
+
+    def __init__(self, asked: optuna.Trial | None, settings: Mapping[str, Any]) -> None:
+        self.asked = asked
+        """Optuna's trial; None for the preset itself, which Optuna did not choose and which is never pruned."""
+        self.settings = settings
+        """The value of each key that is searched."""
+        self.evaluations = 0
+        self.reported: dict[int, float] = {}
+        """The dev metric at each of PARTS equal parts of the schedule."""
+        self._last = 0.0
+
+    def report(self, step: int, total_steps: int, dev_metric: float) -> None:
+        """Report an evaluation after `step` of `total_steps`.
+
+        The pruner compares trials at equal shares of their steps, because the learning rate of a training of two epochs has
+        decayed at its second evaluation and that of twenty epochs has not. A trial keeps its last metric until the next
+        evaluation, so that trials can be compared whose evaluations do not coincide.
+        """
+        now = step * PARTS // total_steps
+        for part in range(max(self.reported) + 1 if self.reported else now, now + 1):
+            self.reported[part] = dev_metric if part == now else self._last
+            if self.asked is not None:
+                self.asked.report(self.reported[part], part)
+        self._last, self.evaluations = dev_metric, self.evaluations + 1
+
+    def should_prune(self) -> bool:
+        """Return whether the trial is below the median of the complete ones, from its second evaluation on."""
+        return self.asked is not None and self.evaluations > 1 and self.asked.should_prune()
 
 
 @contextlib.contextmanager
