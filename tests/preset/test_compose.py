@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from recurcli.encoders import causal_key
+from recurcli.encoders import causal_key, encoder_class
 from recurcli.errors import UsageError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset import compose, preset_folder, preset_names
@@ -90,6 +90,22 @@ def test_a_preset_for_word_vectors_is_trained_with_a_file_and_shown_without(
         compose(name, section=section)
     preset = compose(name, settings=["embedding.vectors=required/x.txt"], section=section).preset
     assert (preset.embedding.vectors, preset.embedding.freeze) == (str(Path.cwd() / "required/x.txt"), True)
+
+
+@pytest.mark.parametrize("task", ["ptb", "custom"])
+def test_one_rule_gives_the_rate_of_a_causal_training(task: str) -> None:
+    """The rate in an encoder's file is for masked tokens; null is its class's rate, 1e-3 but for the truncated ones."""
+    able = [name for name in preset_names()["encoders"] if causal_key(name)]
+    causal = [] if task == "ptb" else ["pretraining.objective=causal"]
+    rates = {name: compose(f"{name}-{task}", settings=causal).preset.pretraining.learning_rate for name in able}
+    own = {name for name in able if compose(f"{name}-tnews").preset.pretraining.learning_rate is not None}
+    assert {"transformer", "orthogonal-transformer", "rsa", "transformer-xl"} <= own
+    assert {name: rate for name, rate in rates.items() if name in own} == dict.fromkeys(own, 1e-3)
+    for name in set(able) - own:
+        assert rates[name] is None and encoder_class(name).scratch_learning_rate in (1e-3, 3e-3), name
+    given = compose(f"transformer-{task}", settings=[*causal, "pretraining.learning_rate=0.002"]).preset
+    assert given.pretraining.learning_rate == 0.002
+    assert compose("transformer-tnews").preset.pretraining.learning_rate == 1e-4
 
 
 def test_exponents_are_numbers_and_no_is_a_word(tmp_path: Path) -> None:
