@@ -97,7 +97,7 @@ def compose(
 
 
 def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, Origin], encoder: str) -> None:
-    """Set the encoder's key `causal` or `bidirectional`, and the learning rate, as the causal objective of pre-training needs them.
+    """Set the encoder's key `causal` or `bidirectional` and the learning rate for the causal objective of pre-training.
 
     The key is set for fine-tuning too, so that `--init` fits. A rate in the encoder's file is for masked tokens, so
     CAUSAL_LEARNING_RATE replaces it. Raises UsageError for an encoder that cannot be causal, and if the key was given another
