@@ -11,13 +11,18 @@ LayerStats = dict[str, Any]
 """Numbers and lists of numbers by name. `attention` is a tensor (B, T, C) or (B, H, T, C) of weights on C keys, whose rows sum
 to 1."""
 
+PADDING_LIMIT = 1e10
+"""The largest magnitude of values at padded positions. Ours: squares of much larger ones overflow float32, and the NaN that they
+become passes a mask. TokenEmbedding gives padding the vector of a token."""
+
 
 class Encoder(nn.Module):
     """Maps embeddings (B, T, D) to hidden states (B, T, D).
 
-    `mask` (B, T) is bool and True at real tokens; None: all tokens are real. Padding is on the right. The values at padded
-    positions never change the states of real tokens, and a row without real tokens gives finite numbers. An encoder adds
-    positions in `forward`, if it needs them. Initial weights are drawn from torch's global generator, which the caller seeds.
+    `mask` (B, T) is bool and True at real tokens; None: all tokens are real. Padding is on the right. What padded positions
+    hold, up to PADDING_LIMIT in magnitude, never changes the states of real tokens, and a row without real tokens gives finite
+    numbers. An encoder adds positions in `forward`, if it needs them. Initial weights are drawn from torch's global generator,
+    which the caller seeds.
     """
 
     Config: ClassVar[type[Any]]

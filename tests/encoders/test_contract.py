@@ -1,6 +1,6 @@
 """What every encoder keeps, whatever it computes: one body, a row for each name in ENCODERS.
 
-Padding in these tests is large finite garbage (1e4), which a sloppy mask lets through and NaN would not show.
+Padding in these tests is the largest garbage that the contract allows, which a sloppy mask lets through and NaN would not show.
 """
 
 import dataclasses
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from recurcli.encoders import ENCODERS, Encoder, build_encoder, encoder_class
+from recurcli.encoders.encoder import PADDING_LIMIT
 from recurcli.errors import UsageError
 
 SIZE = 16
-GARBAGE = 1e4
+GARBAGE = PADDING_LIMIT
 
 SMALL: dict[str, dict[str, Any]] = {
     "transformer": {"num_heads": 2},
@@ -59,7 +60,9 @@ def test_gives_one_tensor_of_the_shape_of_its_input(name: str) -> None:
 def test_ignores_what_the_padding_holds(name: str) -> None:
     encoder = moved(name, torch.float32)
     mask = batch([7, 4, 1])[1]
-    outputs = [encoder(batch([7, 4, 1], torch.float32, filler)[0], mask)[mask] for filler in (0.0, GARBAGE, -GARBAGE)]
+    outputs = [
+        encoder(batch([7, 4, 1], torch.float32, filler)[0], mask)[mask] for filler in (0.0, 1e4, GARBAGE, -GARBAGE)
+    ]
     for other in outputs[1:]:
         torch.testing.assert_close(other, outputs[0], atol=1e-5, rtol=0)
 
