@@ -18,8 +18,9 @@ from recurcli.commands.prediction.writer import OutputFormat, RowWriter
 from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import ID_NAMES
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
+from recurcli.data.formats.readers import format_of
 from recurcli.data.formats.rows import Format, Record
-from recurcli.data.input_columns import ColumnOptions, InputColumns, find_input_columns
+from recurcli.data.input_columns import ColumnOptions, InputColumns, find_input_columns, trained_delimiter
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, counted, escaped
@@ -43,7 +44,7 @@ class PredictRequest:
     input_format: InputFormat | None = None
     """None: detected from the file name or the first byte."""
     delimiter: str | None = None
-    """Field delimiter; None: TAB for TSV, a comma for CSV."""
+    """Field delimiter; None: that of the training rows if it is the input's too, else TAB for TSV, a comma for CSV."""
     encoding: str | None = None
     """Encoding of the input; None means UTF-8, with a note if the training data had another encoding."""
     columns: ColumnOptions = field(default_factory=ColumnOptions)
@@ -81,6 +82,10 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
         predictor = _load(request)
         yield from RunDirectory(request.run).note_if_unfinished()
+        trained = training_rows(request.run, predictor)
+        if request.delimiter is None and trained.delimiter is not None:
+            is_table = format_of(str(request.source)) in ("tsv", "csv")
+            input = input._replace(delimiter=trained_delimiter(trained, is_table=is_table))
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         records, waits = open_input(input, stack, at_once=_answers_at_once(request, output))
@@ -88,7 +93,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
         sample = next(windows(records, waits), [])
         yield from _note_on_encoding(request)
-        columns = find_input_columns(records, sample, training_rows(request.run, predictor), request.columns)
+        columns = find_input_columns(records, sample, trained, request.columns)
         yield from columns.notes
         format = request.format or _same_format(records.format)
         yield from _note_on_ids(format, columns, sample[1:] if columns.header else sample, records.name)
@@ -100,13 +105,13 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             columns,
             predictor.labels,
             name=records.name,
-            delimiter=request.delimiter if format == records.format else None,
+            delimiter=records.delimiter if format == records.format else None,
             probabilities=request.probabilities,
             top_k=request.top_k,
             threshold=request.threshold,
             with_reason=whole is None or whole.faults > 0 or request.threshold is not None,
         )
-        progress = output.begin(**_facts(request, predictor, writer))
+        progress = output.begin(**_facts(request, predictor, writer, records.delimiter))
         for note in output.notes:
             yield Note(note, "warning")
         digest = hashlib.sha256()
@@ -200,7 +205,7 @@ def _answers_at_once(request: PredictRequest, output: OutputStream) -> bool:
     return request.unbuffered or is_terminal(request.output) or typed
 
 
-def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> dict[str, Facts]:
+def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter, delimiter: str | None) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     columns, config = writer.columns, predictor.config
     on_gpu = config.device.type == "cuda"
@@ -208,7 +213,7 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter) -> 
         "options": {
             "the model": sha256_of(request.run / MANIFEST),
             "--format": writer.format,
-            "--delimiter": request.delimiter,
+            "--delimiter": delimiter,
             "--encoding": canonical_encoding(request.encoding or UTF8),
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,

@@ -30,11 +30,14 @@ def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | No
 
 def training_rows(run: Path, predictor: Predictor) -> TrainingRows:
     """Return what rows for the model of `run` must be like: its training rows. A run without a readable preset names none."""
-    named = False
+    named, delimiter = False, None
     with contextlib.suppress(ModelError, UsageError):
         config = RunDirectory(run).read_data_config()
+        delimiter = config.delimiter
         named = bool(adapted(task_named(predictor.model.config.task), config).text)
-    return TrainingRows(str(run), TextColumns.from_json(predictor.model.config.columns), named=named)
+    return TrainingRows(
+        str(run), TextColumns.from_json(predictor.model.config.columns), named=named, delimiter=delimiter
+    )
 
 
 def task_of(run: Path, predictor: Predictor) -> Task:

@@ -59,6 +59,8 @@ class TrainingRows(NamedTuple):
     """Whether `source` is a run."""
     named: bool = False
     """Whether a setting named their columns. If not, they were found by their usual names."""
+    delimiter: str | None = None
+    """The separator of their fields; None: TAB or a comma."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Finds the columns of text, second text and id in an input of `recur predict`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -109,7 +109,7 @@ def find_input_columns(
     elif unclear or (guesses and options.header is None and not header):
         first_row = "line 1 is taken as a row; --header reads it as column names"
     doubts = (_guessed(guesses, len(keys)), first_row)
-    doubt = _other_delimiter(records, sample, names_before) or "; ".join(filter(None, doubts))
+    doubt = _other_delimiter(records, sample, trained) or "; ".join(filter(None, doubts))
     notes = [Note(f"{records.name}: {doubt}", "warning")] if doubt else []
     if has_names and not told.text:
         read = {columns.name_of(key) for key in texts.names}
@@ -152,13 +152,38 @@ def _guessed(guesses: Mapping[str, int], count: int) -> str | None:
     return f"taking {columns} {numbers} of {count} as {texts}; {' and '.join(f'--{what}' for what in guesses)} {names}"
 
 
-def _other_delimiter(records: Records, sample: Sequence[Record], trained: Mapping[str, Sequence[str]]) -> str | None:
-    """Return a warning if the first row of a TSV or CSV with one column is a header with another delimiter."""
+def trained_delimiter(trained: TrainingRows, *, is_table: bool) -> Callable[[str], str | None]:
+    """Return a function of an input's first row that returns the delimiter of the training rows if it is the input's as well.
+
+    It is, if it separates the names of columns, or if it is the only mark in the first row of a TSV or CSV (`is_table`). Other
+    rows, such as texts in a pipe, may hold the mark by chance.
+    """
+    mark, known = trained.delimiter, _header_names(trained.columns.to_json())
+
+    def choose(first: str) -> str | None:
+        if mark is None or mark not in first:
+            return None
+        has_names = not known.isdisjoint(folded(part.strip('"')) for part in first.split(mark))
+        return (
+            mark
+            if has_names or (is_table and not any(other in first for other in DELIMITERS if other != mark))
+            else None
+        )
+
+    return choose
+
+
+def _other_delimiter(records: Records, sample: Sequence[Record], trained: TrainingRows) -> str | None:
+    """Return a warning if the first row of a TSV or CSV with one column seems to have another delimiter.
+
+    It has, if it is a header with that delimiter, or holds the delimiter of the training rows.
+    """
     if records.columns != ("1",) or not sample:
         return None
-    first, known = str(sample[0].fields["1"]), _header_names(trained)
-    for mark in DELIMITERS:
-        if mark in first and not known.isdisjoint(folded(part.strip('"')) for part in first.split(mark)):
+    first, known = str(sample[0].fields["1"]), _header_names(trained.columns.to_json())
+    for mark in dict.fromkeys((*(trained.delimiter or ""), *DELIMITERS)):
+        names = {folded(part.strip('"')) for part in first.split(mark)}
+        if mark in first and (mark == trained.delimiter or not known.isdisjoint(names)):
             format = "tsv" if mark == "\t" else "csv"
             ways = [f"--input-format {format}"] if records.format != format else []
             ways += [option("delimiter", mark)] if mark not in "\t," else []

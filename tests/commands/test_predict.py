@@ -2,6 +2,7 @@
 
 import io
 import shlex
+import shutil
 import sys
 import tracemalloc
 from pathlib import Path
@@ -190,6 +191,32 @@ def test_a_first_line_of_unknown_names_is_a_warning(
     assert warning in err
     for option in ("--header", "--no-header"):
         assert "line 1" not in recur("predict", trained, tmp_path / name, option, "--text", "1")[2]
+
+
+def test_the_delimiter_of_the_training_rows_separates_the_fields_of_a_file_like_theirs(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, rows = tmp_path / "run", "sentence;label\n鼠鼠;100\n"
+    shutil.copytree(trained, run)
+    stored = (run / "preset.yaml").read_text(encoding="utf-8")
+    assert "  delimiter: null\n" in stored
+    (run / "preset.yaml").write_text(stored.replace("  delimiter: null\n", '  delimiter: ";"\n'), encoding="utf-8")
+    (tmp_path / "x.csv").write_text(rows)
+    (tmp_path / "told.jsonl").write_text(recur("predict", trained, tmp_path / "x.csv", "--delimiter", ";")[1])
+    code, out, err = recur("predict", run, tmp_path / "x.csv")
+    assert (code, out, "warning" in err) == (0, (tmp_path / "told.jsonl").read_text(), False), err
+    assert out.splitlines()[0] == "sentence;label;prediction;score"
+    as_stdin(monkeypatch, rows.encode())
+    assert [line.split(";")[:2] for line in recur("predict", run)[1].splitlines()] == [
+        ["sentence", "label"],
+        ["鼠鼠", "100"],
+    ]
+    (tmp_path / "x.csv").write_text('label,sentence\n100,"鼠; 鼠"\n')
+    assert recur("predict", run, tmp_path / "x.csv")[1].splitlines()[0] == "label,sentence,prediction,score"
+    as_stdin(monkeypatch, "鼠; 鼠\n".encode())
+    code, out, err = recur("predict", run)
+    assert (code, out.split("\t")[0]) == (0, "鼠; 鼠")
+    assert "';' seems to separate fields: --input-format csv --delimiter ';'" in err
 
 
 def test_pairs_for_a_model_of_one_text_are_refused_unless_one_column_is_named(

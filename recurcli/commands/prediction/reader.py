@@ -53,8 +53,8 @@ class Input(NamedTuple):
     source: Path
     format: InputFormat | None = None
     """None: detected from the file name or the first byte."""
-    delimiter: str | None = None
-    """Field delimiter; None: TAB for TSV, a comma for CSV."""
+    delimiter: str | Callable[[str], str | None] | None = None
+    """Field delimiter, or a function of the first row that returns it; None: TAB for TSV, a comma for CSV."""
     encoding: str = UTF8
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class Input(NamedTuple):
             canonical_encoding(self.encoding)
         except ValueError as error:
             raise UsageError(f"--{error}") from None
-        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+        if isinstance(self.delimiter, str) and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise UsageError(f"--delimiter: one character, no quote and no line end, not '{escaped(self.delimiter)}'")
 
 

@@ -5,7 +5,7 @@ No types are guessed and no word means "missing": a text is a string. An unreada
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import BinaryIO
@@ -15,7 +15,7 @@ from recurcli.data.formats.fasttext import FASTTEXT_COLUMNS, PREFIX, fasttext_re
 from recurcli.data.formats.json_lines import json_record
 from recurcli.data.formats.label_folders import label_folder_records
 from recurcli.data.formats.parquet import parquet_records
-from recurcli.data.formats.rows import Format, Record, Records, open_file, rows_of
+from recurcli.data.formats.rows import Format, Record, Records, decoded, open_file, rows_of
 from recurcli.data.formats.separated import Fields, comma_separated, tab_separated
 from recurcli.errors import DataError, escaped
 
@@ -48,16 +48,17 @@ def read_records(
     *,
     header: bool = True,
     name: str = "standard input",
-    delimiter: str | None = None,
+    delimiter: str | Callable[[str], str | None] | None = None,
     labels: Sequence[str] = (),
     encoding: str = UTF8,
 ) -> Records:
     """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
 
     `format` None means the format of the file's name, else that of its first row. `header` (whether the first row names the
-    columns) and `delimiter` (None: TAB or a comma) are for TSV and CSV. `labels` is for folders, and `encoding` for all
-    formats but Parquet. A stream stays open. Raises DataError for a missing file, another kind of content (compressed,
-    UTF-16, a JSON array, …) and a bad header. The records raise DataError if a file cannot be read to its end.
+    columns) and `delimiter` (or a function of the first row that returns it; None: TAB or a comma) are for TSV and CSV.
+    `labels` is for folders, and `encoding` for all formats but Parquet. A stream stays open. Raises DataError for a missing
+    file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header. The records raise DataError if a
+    file cannot be read to its end.
     """
     if not isinstance(source, str | Path):
         return _text_records(source, name, format, TextDecoder(encoding), header=header, delimiter=delimiter)
@@ -76,7 +77,13 @@ def read_records(
 
 
 def _text_records(
-    stream: BinaryIO, name: str, format: Format | None, decoder: TextDecoder, *, header: bool, delimiter: str | None
+    stream: BinaryIO,
+    name: str,
+    format: Format | None,
+    decoder: TextDecoder,
+    *,
+    header: bool,
+    delimiter: str | Callable[[str], str | None] | None,
 ) -> Records:
     """Return the records of an open file of text."""
     rows = rows_of(stream, name, decoder)
@@ -92,9 +99,13 @@ def _text_records(
         return Records(name, format, FASTTEXT_COLUMNS, starmap(fasttext_record, enumerate(rows, 1)), decoder=decoder)
     if format not in ("tsv", "csv"):
         raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
+    if callable(delimiter):
+        delimiter = None if first is None else delimiter(decoded(first)[0])
     fields = comma_separated(rows, delimiter or ",") if format == "csv" else tab_separated(rows, delimiter or "\t")
     columns, fields = _columns(fields, name, header=header)
-    return Records(name, format, columns, (_record(row, columns) for row in fields), decoder=decoder)
+    return Records(
+        name, format, columns, (_record(row, columns) for row in fields), decoder=decoder, delimiter=delimiter
+    )
 
 
 def _format_by_content(start: bytes) -> Format:

@@ -66,6 +66,8 @@ class Records(Iterator[Record]):
     """Closes the file; None if the caller closes it."""
     decoder: TextDecoder | None = None
     """The decoder of its rows; None for Parquet and the Hub."""
+    delimiter: str | None = None
+    """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
 
     @property
     def named(self) -> bool:
