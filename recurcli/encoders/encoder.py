@@ -12,8 +12,8 @@ LayerStats = dict[str, Any]
 to 1."""
 
 PADDING_LIMIT = 1e10
-"""The largest magnitude of values at padded positions. Ours: squares of much larger ones overflow float32, and the NaN that they
-become passes a mask. TokenEmbedding gives padding the vector of a token."""
+"""The largest magnitude of values at padded positions. Ours: squares of much larger ones overflow float32, and a mask does not
+stop the NaN that they become. TokenEmbedding gives padding the vector of a token."""
 
 
 class Encoder(nn.Module):
