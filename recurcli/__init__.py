@@ -7,11 +7,16 @@
 >>> classifier.predict_proba(["one text"])
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = ["Prediction", "Predictor", "TextClassifier", "__version__", "build_encoder", "load"]
+
+# OpenMP reads it when torch is loaded. By default its waiting threads spin: beside one other busy process on two cores, two
+# threads then take up to twenty times as long as one. Asleep they take hardly longer.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:
     from recurcli.encoders import build_encoder
