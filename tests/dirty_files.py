@@ -44,6 +44,7 @@ HEAD, TWO = b"text\tlabel\n", b"good\ta\nfine\tb\n"
 GOOD = ["good", "fine"]
 MEGABYTE = 1_000_000
 FAR_APART_IN_FRONT = ['"' * (number == 10) + f"row {number}" + '"' * (number == 60) for number in range(100)]
+ROWS = [f"row {number}" for number in range(100)]
 FAR_APART = [f"row {number}" + '"' * (number in (10, 60)) for number in range(100)]
 
 
@@ -114,8 +115,11 @@ CSV = {
     "a quote that is never closed": Case(CSV_HEAD + b'"good,a\nfine,b\n', "x.csv:2: has a quote", ["has a quote", ""]),
     "two stray quotes far apart": Case(
         CSV_HEAD + "".join(f"{text},{'ab'[row % 2]}\n" for row, text in enumerate(FAR_APART_IN_FRONT)).encode(),
-        "x.csv:12: has a quote that is closed 50 lines later",
-        ["has a quote" if row == 10 else "" for row in range(100)],
+        [*ROWS[:10], ",{}\n".join(ROWS[10:61]).format(*"ab" * 25), *ROWS[61:]],
+        [""] * 50,
+    ),
+    "a quote that a stray one closes": Case(
+        CSV_HEAD + b'"good,a\nfi",a,b\nso,b\n', "x.csv:2: has a quote that is closed 1 line later", ["has a quote", "has 3", ""]
     ),
     "text after a quote": Case(CSV_HEAD + b'"go"od,a\nfine,b\n', "x.csv:2: has text after a closing", ["has text after", ""]),
     "a bad byte in the second line of a row": Case(

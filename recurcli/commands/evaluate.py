@@ -88,6 +88,7 @@ def evaluate(
     if unread := unread_in_words(rows.columns.text, rows.unread):
         yield Note(f"{rows.path or task.name}: {unread}")
     labels = [str(example.label) for example in rows.examples]
+    yield from rows.notes
     if rows.bad:
         yield Note(f"{counted(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")
     if rows.dropped:

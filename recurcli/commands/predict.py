@@ -154,6 +154,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     if progress.faults:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
         yield Note(f"{progress.first_fault}{rest}; labelled from the readable part{records.hint}", "warning")
+    if records.doubt:
+        yield Note(records.doubt, "warning")
     if progress.unlabelled:
         yield Note(
             f"{counted(progress.unlabelled, 'row', 'have')} no prediction: the score is below {request.threshold:g}"

@@ -56,6 +56,8 @@ class Split:
     """Number of rows left out because they have no majority label."""
     bad: list[str] = field(default_factory=list)
     """`file:line: reason` of each row that was skipped."""
+    notes: tuple[Note, ...] = ()
+    """What a user should know about how its file was read."""
     dev: "Split | None" = None
     """The dev rows if this is a train split and its file holds both; else None."""
 
@@ -155,7 +157,7 @@ def draw_dev_rows(everything: Split, every: int, seed: int) -> tuple[Split, Spli
     for example in everything.examples:
         sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
     dev = replace(everything, examples=sides[True])
-    counted_once = replace(dev, dropped=0, bad=[])  # with the training rows
+    counted_once = replace(dev, dropped=0, bad=[], notes=())  # with the training rows
     return replace(everything, examples=sides[False], dev=counted_once if dev.examples else None), dev
 
 
@@ -246,7 +248,8 @@ def _read_split(
             raise _repeated_id(numbered, records.name, str(config.id))
         examples = [example._replace(id=str(number)) for number, example in numbered]
     sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
-    return Split(examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad)
+    notes = (Note(records.doubt, "warning"),) if records.doubt else ()
+    return Split(examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad, notes)
 
 
 def _repeated_id(numbered: list[tuple[int, Example]], name: str, column: str) -> DataError:

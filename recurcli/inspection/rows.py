@@ -72,6 +72,8 @@ class SplitRows:
         self.fault: str | None = None
         """Why the file cannot be read to its end."""
         self.read = self.dropped = self.bad = 0
+        self.doubt = ""
+        """A warning about rows that may be several rows."""
         self.hint = ""
         """The end of a message about bad rows, with the likely encoding of the file."""
         self.first_bad: list[str] = []
@@ -222,7 +224,7 @@ def _examples(
                 is_dev = splitter.is_dev(example.text, example.pair, example.label)
             yield record, example, is_dev
         for rows in splits:
-            rows.hint = records.hint
+            rows.hint, rows.doubt = records.hint, records.doubt
 
 
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:

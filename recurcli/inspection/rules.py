@@ -41,6 +41,8 @@ def _split_issues(
             skip = "; training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
         what = f"{counted(rows.bad, 'row', of=rows.read)} cannot be used, the first in line {first}"
         yield "error", f"{what}{skip}{rows.hint}"
+    if rows.doubt and not (rows.drawn and rows.split == "dev"):
+        yield "warning", "line " + rows.doubt.removeprefix(f"{rows.path}:")
     if not len(rows):
         hint = f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else ""
         yield "error", f"none of {counted(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"

@@ -11,6 +11,7 @@ from recurcli.data.formats.fasttext import is_fasttext
 from recurcli.data.sources import STEMS, adapted, has_split, is_label_folder
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError
+from recurcli.events import Note
 from recurcli.tokens.corpus import is_text_file, read_corpus, text_files
 
 
@@ -29,6 +30,8 @@ class TextSplit:
     first_bad: str = ""
     unread: list[Path] = field(default_factory=list)
     """Text files of the folder that belong to no split."""
+    notes: tuple[Note, ...] = ()
+    """What a user should know about how its file was read."""
 
 
 def is_plain_text(task: Task, config: DataConfig) -> bool:
@@ -57,7 +60,8 @@ def load_texts(task: Task, split: str, config: DataConfig, *, divided: bool = Fa
     if named is None and (task.plain_text or is_plain_text(task, config)):
         return _plain_split(task, split, config, divided=divided)
     rows = load_split(task, split, config, labelled=False, divided=divided)
-    return TextSplit(rows.texts, rows.path, rows.sha256, rows.dropped, len(rows.bad), "".join(rows.bad[:1]))
+    bad, first = len(rows.bad), "".join(rows.bad[:1])
+    return TextSplit(rows.texts, rows.path, rows.sha256, rows.dropped, bad, first, notes=rows.notes)
 
 
 def _plain_split(task: Task, split: str, config: DataConfig, *, divided: bool) -> TextSplit:

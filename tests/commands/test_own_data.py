@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from csv import writer as write_csv
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,30 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
         labels = [str([*NAMES.values()].index(label)) for label in labels]
     right = sum(a == b for a, b in zip(predicted, labels, strict=True)) / len(labels)
     assert right == pytest.approx(scored["metrics"]["accuracy"]), "a prediction reads the columns that training read"
+
+
+def test_what_python_writes_as_csv_is_read_by_every_command_and_a_doubt_is_a_warning(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    draw = random.Random(3)
+    lines = [", ".join("".join(draw.choices('ab "\n', k=3)) for _ in range(2)) for _ in range(80)]
+    texts = ["\n".join(lines[at : at + 4]) for at in range(0, 80, 4)] + ["\n".join(["so, far"] * 5 + ["end"])]
+    path = tmp_path / "x.csv"
+    with path.open("w", newline="") as file:
+        rows = ((text, "ab"[row % 2]) for row, text in enumerate(texts))
+        write_csv(file, lineterminator="\n").writerows([("text", "label"), *rows])
+    last = f"{path}:{path.read_text().count(chr(10)) - 5}: 6 lines in quotes are read as one row, though each looks like a row;"
+    (checked,) = report(recur("check", path, "--json", "--quiet"))["reports"]
+    assert (checked["splits"][0]["rows"], checked["errors"]) == (21, 0)
+    options = ["--preset", "starsaber-custom", "--data", path, "--output", tmp_path / "run", *tiny(), "--json"]
+    code, out, err = recur("finetune", *options, "--dry-run")
+    assert (code, sum(split["rows"] for split in json.loads(out)["data"].values())) == (0, 21)
+    assert last in err
+    code, out, err = recur("predict", trained, path, "--text", "text", "--format", "jsonl")
+    assert (code, [row["text"] for row in jsonl(out)]) == (0, texts)
+    assert last in err
+    warnings = [finding["message"] for finding in checked["findings"] if finding["level"] == "warning"]
+    assert any(f"x.csv: line {last.removeprefix(f'{path}:')}" in message for message in warnings)
 
 
 def test_label_folders_without_splits_are_one_unit_everywhere(recur: Recur, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def encode_splits(
         tokens[name] = tokenizer.encode(split.texts, max_length)
         counts = {"dropped": split.dropped, "bad": len(split.bad), "truncated": tokens[name].truncated}
         data[name] = {**facts_of(split.path, len(split.examples), split.sha256), **counts}
+        yield from split.notes
         yield from note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]))
         if split.dropped:
             kept = f"{len(split.examples):,} kept"
@@ -100,6 +101,7 @@ def windows_of_splits(
         counts = {"dropped": split.dropped, "bad": split.bad, "truncated": 0}
         sizes = {"tokens": len(stream), "unknown": unknown}
         data[name] = {**facts_of(split.path, len(split.texts), split.sha256), **counts, **sizes}
+        yield from split.notes
         yield from note_on_bad_rows(name, split.bad, split.first_bad)
         if split.unread and name == "train":
             names = ", ".join(escaped(file.name) for file in split.unread[:3]) + (

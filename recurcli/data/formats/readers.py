@@ -15,7 +15,7 @@ from recurcli.data.formats.fasttext import FASTTEXT_COLUMNS, PREFIX, fasttext_re
 from recurcli.data.formats.json_lines import json_record
 from recurcli.data.formats.label_folders import label_folder_records
 from recurcli.data.formats.parquet import parquet_records
-from recurcli.data.formats.rows import Format, Record, Records, decoded, open_file, rows_of
+from recurcli.data.formats.rows import Doubts, Format, Record, Records, decoded, open_file, rows_of
 from recurcli.data.formats.separated import Fields, comma_separated, tab_separated
 from recurcli.errors import DataError, escaped
 
@@ -29,6 +29,7 @@ FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 """Format by the ending of a file's name; .gz may follow all but .parquet."""
+USUAL_DELIMITERS = {"tsv": "\t", "csv": ","}
 ROWS_FOR_KEYS = 100
 """JSON rows among which the first readable one gives the columns."""
 _NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
@@ -101,11 +102,12 @@ def _text_records(
         raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
     if callable(delimiter):
         delimiter = None if first is None else delimiter(decoded(first)[0])
-    fields = comma_separated(rows, delimiter or ",") if format == "csv" else tab_separated(rows, delimiter or "\t")
+    doubts = Doubts()
+    mark = delimiter or USUAL_DELIMITERS[format]
+    fields = comma_separated(rows, mark, doubts) if format == "csv" else tab_separated(rows, mark)
     columns, fields = _columns(fields, name, header=header)
-    return Records(
-        name, format, columns, (_record(row, columns) for row in fields), decoder=decoder, delimiter=delimiter
-    )
+    found = (_record(row, columns) for row in fields)
+    return Records(name, format, columns, found, decoder=decoder, doubts=doubts, delimiter=delimiter)
 
 
 def _format_by_content(start: bytes) -> Format:

@@ -5,13 +5,13 @@ import lzma
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
 from recurcli.data.formats.encodings import TextDecoder
-from recurcli.errors import DataError, escaped
+from recurcli.errors import DataError, counted, escaped
 
 Format = Literal["tsv", "csv", "jsonl", "fasttext", "parquet", "folders"]
 """`fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label and hold a text file for each
@@ -53,6 +53,23 @@ class Record(NamedTuple):
 
 
 @dataclass
+class Doubts:
+    """Rows of a CSV file whose lines each look like a row: a quote that opens the first may be text."""
+
+    rows: int = 0
+    line: int = 0
+    """The first line of the first of them."""
+    lines: int = 0
+    """The number of lines of the first of them."""
+
+    def add(self, line: int, lines: int) -> None:
+        """Count a row of `lines` lines that begins in `line`."""
+        self.rows += 1
+        if self.rows == 1:
+            self.line, self.lines = line, lines
+
+
+@dataclass
 class Records(Iterator[Record]):
     """The records of an open file, which can be read once; a context manager that closes the file."""
 
@@ -66,6 +83,7 @@ class Records(Iterator[Record]):
     """Closes the file; None if the caller closes it."""
     decoder: TextDecoder | None = None
     """The decoder of its rows; None for Parquet and the Hub."""
+    doubts: Doubts = field(default_factory=Doubts)
     delimiter: str | None = None
     """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
 
@@ -78,6 +96,17 @@ class Records(Iterator[Record]):
     def hint(self) -> str:
         """The end of a message about rows that could not be read: the likely encoding of the file (see TextDecoder)."""
         return "" if self.decoder is None else self.decoder.hint
+
+    @property
+    def doubt(self) -> str:
+        """A warning about the rows read so far that may be several rows; empty if there are none."""
+        if not self.doubts.rows:
+            return ""
+        others = f", and {counted(self.doubts.rows - 1, 'other row')} so" if self.doubts.rows > 1 else ""
+        return (
+            f"{self.name}:{self.doubts.line}: {self.doubts.lines} lines in quotes are read as one row, though each looks like "
+            f'a row{others}; a quote that is text must be doubled ("")'
+        )
 
     def __next__(self) -> Record:
         return next(self.rows)

@@ -1,20 +1,23 @@
 """Splits rows of a TSV or CSV file into fields.
 
 TSV: TABs separate fields; quotes have no meaning. CSV: RFC 4180; a field that begins with a quote ends at the next single
-quote, and may hold delimiters and line ends. A quote that is never closed, or only by a stray quote far below, makes its
-line a fault; the lines after it are read as rows, where usual readers put them into one field (ours).
+quote, and may hold delimiters and line ends. What a strict reader reads as one row is one row, with a doubt if its lines look
+like rows. What it cannot read, such as a quote that is never closed, makes its line a fault; the lines after it are read as
+rows, where usual readers put them into one field (ours).
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from recurcli.data.formats.rows import LONGEST_ROW, Row, decoded
+from recurcli.data.formats.rows import Doubts, Row, decoded
 
-LONGEST_QUOTED = 500
-"""Most lines of one quoted field; a longer field counts as never closed."""
+LONGEST_QUOTED = 16 << 20
+"""Most characters of the lines of one row; a quoted field that is longer counts as never closed."""
+COST_OF_LINE = 64
+"""Characters that a line counts in addition to its own, since each line that waits takes memory."""
 LINES_LIKE_ROWS = 4
-"""Most lines after the first of a quoted field if each line has the right number of fields."""
+"""Most lines after the first of a row that may look like rows without a doubt."""
 
 
 def escapes_of(delimiter: str) -> dict[int, str]:
@@ -39,70 +42,65 @@ def tab_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
         yield Fields(line, text.split(delimiter), fault)
 
 
-def comma_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
+class Line(NamedTuple):
+    """A line of a CSV file: its number from 1, its text, and the reason why it cannot be used."""
+
+    number: int
+    text: str
+    fault: str | None
+
+
+def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts) -> Iterator[Fields]:
     """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
 
-    If a quote is never closed, text follows the closing quote, or the quoted lines look like rows, the first line is a row
-    with a fault and the lines after it are read as rows.
+    If a quote is never closed, text follows the closing quote, or a row of several lines has another number of fields than
+    the first row, the first line is a row with a fault and the lines after it are read as rows. Rows of lines that look like
+    rows are counted in `doubts`.
     """
-    lines = enumerate(rows, 1)
-    waiting: deque[tuple[int, Row]] = deque()
+    lines = (Line(number, *decoded(row)) for number, row in enumerate(rows, 1))
+    waiting: deque[Line] = deque()
     """Lines that were read to find a closing quote and belong to no row yet."""
     width = None
-    while (first := waiting.popleft() if waiting else next(lines, None)) is not None:
-        line, row = first
-        text, fault = decoded(row)
-        values = text.split(delimiter)
-        if '"' in text:
-            taken: list[tuple[int, Row]] = []
-            found, broken = _quoted(text, delimiter, _following(taken, waiting, lines))
-            more = [decoded(row) for _, row in taken]
-            broken = broken or _swallowed([text, *(text for text, _ in more)], delimiter, len(found), width)
+    while (line := waiting.popleft() if waiting else next(lines, None)) is not None:
+        values, fault = line.text.split(delimiter), line.fault
+        if '"' in line.text:
+            taken = [line]
+            found, broken = _quoted(line.text, delimiter, _following(taken, waiting, lines), width)
+            later = len(taken) - 1
+            if broken is None and later and width not in (None, len(found)):
+                closed = f"has a quote that is closed {later} {'line' if later == 1 else 'lines'} later"
+                broken = f"{closed}, and the number of its fields is then {len(found)}, not {width}"
             if broken is None:
                 values = found
-                faults = zip(taken, more, strict=True)
-                fault = fault or next(
-                    (f"continues in line {at}, which {bad}" for (at, _), (_, bad) in faults if bad), None
-                )
+                faults = ((at, bad) for at, _, bad in taken[1:] if bad)
+                fault = fault or next((f"continues in line {at}, which {bad}" for at, bad in faults), None)
+                look_like_rows = {text.count(delimiter) + 1 for _, text, _ in taken} == {len(values)} != {1}
+                if later > LINES_LIKE_ROWS and look_like_rows:
+                    doubts.add(line.number, len(taken))
             else:
                 fault = fault or broken
-                waiting.extendleft(reversed(taken))
+                waiting.extendleft(reversed(taken[1:]))
         width = width or len(values)
-        yield Fields(line, values, fault)
+        yield Fields(line.number, values, fault)
 
 
-def _swallowed(texts: list[str], delimiter: str, fields: int, width: int | None) -> str | None:
-    """Return why the lines `texts`, one row of `fields` fields by their quotes, are several rows; None if they are one."""
-    later = len(texts) - 1
-    if later == 0:
-        return None
-    closed = f"has a quote that is closed {later} {'line' if later == 1 else 'lines'} later"
-    if width is not None and fields != width:
-        return f"{closed}, and the number of its fields is then {fields}, not {width}"
-    counts = {text.count(delimiter) + 1 for text in texts}
-    if later > LINES_LIKE_ROWS and counts == {width or fields} and fields > 1:
-        return f"{closed}, and each of these lines looks like a row"
-    return None
-
-
-def _following(
-    taken: list[tuple[int, Row]], waiting: deque[tuple[int, Row]], lines: Iterator[tuple[int, Row]]
-) -> Iterator[str]:
-    """Yield the lines after the current one that may belong to its last field, and append them to `taken`."""
+def _following(taken: list[Line], waiting: deque[Line], lines: Iterator[Line]) -> Iterator[str]:
+    """Yield the text of each line after those in `taken` that may belong to the same row, and append it to `taken`."""
     size = 0
-    while len(taken) < LONGEST_QUOTED and size <= LONGEST_ROW:
+    while size <= LONGEST_QUOTED:
         line = waiting.popleft() if waiting else next(lines, None)
         if line is None:
             return
         taken.append(line)
-        size += len(line[1].content)
-        if not line[1].whole:
-            return
-        yield decoded(line[1])[0]
+        size += len(line.text) + COST_OF_LINE
+        yield line.text
 
 
-def _quoted(text: str, delimiter: str, following: Iterator[str]) -> tuple[list[str], str | None]:
-    """Return the fields of a row that begins with the line `text`, and its fault; takes more lines if a field needs them."""
+def _quoted(text: str, delimiter: str, following: Iterator[str], width: int | None) -> tuple[list[str], str | None]:
+    """Return the fields of a row that begins with the line `text`, and its fault; takes more lines if a field needs them.
+
+    A field beyond the first `width` takes no more lines, so that the work grows with the lines wherever they open quotes.
+    """
     values: list[str] = []
     start = 0
     while True:
@@ -119,6 +117,8 @@ def _quoted(text: str, delimiter: str, following: Iterator[str]) -> tuple[list[s
             end = text.find('"', start)
             if end < 0:  # the field goes on in the next line
                 pieces.append(text[start:] + "\n")
+                if width is not None and len(values) >= width:
+                    return values, f"has a quote that opens field {len(values) + 1}, but rows have {width}"
                 more = next(following, None)
                 if more is None:
                     return values, f"has a quote at character {opened + 1} that is never closed"
