@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from recurcli.commands.evaluation.errors_file import write_errors
-from recurcli.commands.evaluation.load import known_rows, load_rows
+from recurcli.commands.evaluation.load import count_known_rows, load_rows
 from recurcli.commands.evaluation.perplexity import evaluate_language_model, is_language_model
 from recurcli.commands.trained_run import task_of, training_rows
 from recurcli.data.columns import unread_in_words
@@ -94,8 +94,8 @@ def evaluate(
     if rows.dropped:
         yield Note(f"{counted(rows.dropped, 'row')} without a majority label ('-') dropped")
     trained_on: dict[str, int | None] = {}
-    if data is not None and is_single(data) and name != "train":
-        trained_on = yield from known_rows(run, task, rows)
+    if name != "train":
+        trained_on = yield from count_known_rows(run, task, rows, data)
     texts = rows.texts
     tokens = predictor.encode(texts)
     if plots is not None and not len(_diagnosed_rows(tokens)):

@@ -6,7 +6,7 @@ from pathlib import Path
 from shlex import quote
 
 from recurcli.commands.training.dev_evaluation import DevEvaluation, ScoredRows, fit_linear_model
-from recurcli.commands.training.init import load_pretrained, read_init
+from recurcli.commands.training.init import known_rows_of_init, load_pretrained, read_init
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import TrainingSetup, build_loop, build_model
@@ -23,6 +23,8 @@ from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.model.models import Classifier
+from recurcli.runs.known_rows import KnownRows
+from recurcli.runs.model_files import TrainedFiles
 from recurcli.training.config import WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.stop import StopRequest
@@ -49,18 +51,21 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             )
         yield from _notes_on_labels(task, train, splits["dev"])
         if train.dev is None:
-            yield from _note_on_known_rows("dev", splits["dev"], train)
-        own_texts = train.texts
+            yield from _note_on_known_rows("dev", splits["dev"], train, train)
+        own = train
         if preset.data.extra_rows:
             train = yield from _add_extra_rows(train, splits["dev"], preset.data)
             splits["train"] = train
         yield from no_test
         if test is not None:
             splits["test"] = test
-            yield from _note_on_known_rows("test", test, train)
+            yield from _note_on_known_rows("test", test, train, own)
+        known = KnownRows.of(train.texts, splits["dev"].texts)
+        if init is not None:
+            known = yield from _add_known_rows(known, init, splits)
         given = None if init is None else init.tokenizer
         texts = train.texts
-        tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given, measured=own_texts)
+        tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given, measured=own.texts)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
@@ -108,6 +113,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
                 stop=stop,
                 dev=dev,
                 linear=linear,
+                known=known,
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
             )
         )
@@ -149,14 +155,35 @@ def _load_test(request: TrainingRequest, task: Task, train: Split) -> tuple[Spli
     return (None if test.label is None else test), []
 
 
-def _note_on_known_rows(name: str, rows: Split, train: Split) -> Iterator[Note]:
-    """Yield a warning with the number of `rows` whose texts are also training rows, if there are any."""
+def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Iterator[Note]:
+    """Yield a warning with the number of `rows` whose texts are also training rows, if there are any.
+
+    `recur check` finds those among the `own` rows of the training file, but not those of `data.extra_rows`.
+    """
     if known := count_known_rows(rows, train):
         same = count_known_rows(rows, train, with_label=True)
         what = f"{counted(known, 'row', 'have', of=len(rows.examples))} the text of a training row"
         files = f"--train {quote(str(train.path))} --{name} {quote(str(rows.path))}"
-        where = f"; `recur check {escaped(files, 1000)}` shows where" if train.path and rows.path else ""
-        yield Note(f"{name}: {what}, {same:,} with its label{where}", "warning")
+        in_file = count_known_rows(rows, own)
+        where = f"; `recur check {escaped(files, 1000)}` shows where" if in_file and train.path and rows.path else ""
+        extra = f"; {known - in_file:,} of them only that of an extra row (data.extra_rows)" if in_file < known else ""
+        yield Note(f"{name}: {what}, {same:,} with its label{extra}{where}", "warning")
+
+
+def _add_known_rows(
+    known: KnownRows, init: TrainedFiles, splits: Mapping[str, Split]
+) -> Generator[Note, None, KnownRows]:
+    """Return the `known` rows with those of the classifier `init`; yields notes on its rows among the dev and test rows."""
+    before = yield from known_rows_of_init(init)
+    if before is None:
+        return known
+    for name in ("dev", "test"):
+        if name not in splits:
+            continue
+        counts, note = before.among(splits[name].texts, name=name, of=f" of {init.path}")
+        if counts["training_rows"] or (name == "test" and counts["dev_rows"]):
+            yield note
+    return known.joined(before)
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:

@@ -30,6 +30,7 @@ from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
+from recurcli.runs.known_rows import KnownRows
 from recurcli.runs.run_directory import RunStatus
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens
@@ -85,6 +86,10 @@ def _train_causal(
     if preset.data.max_length == "auto":
         yield Note(f"data.max_length auto: windows of {WINDOW} tokens")
         preset = replace(preset, data=replace(preset.data, max_length=WINDOW))
+    known = KnownRows.of(splits["train"].texts, splits["dev"].texts)
+    counts, note = replace(known, selected=known.selected[:0]).among(splits["dev"].lines, name="dev", lines=True)
+    if counts["training_rows"]:
+        yield note
     tokenizer, length = yield from settle_tokens(preset, lambda: splits["train"].texts)
     windows, data = yield from windows_of_splits(splits, tokenizer, length)
     model = yield from build_model(LanguageModel, preset, tokenizer, length, pairs=False)
@@ -102,6 +107,7 @@ def _train_causal(
         data=data,
         stop=stop,
         dev=dev,
+        known=known,
     )
 
 

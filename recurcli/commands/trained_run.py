@@ -1,18 +1,25 @@
-"""What `recur eval`, `predict` and `export` ask of a trained run: its task, its columns, and where its rows are."""
+"""What commands ask of a trained run: its task, its columns, where its rows are, and which rows it was trained on."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
+
+import numpy as np
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
-from recurcli.data.sources import adapted
+from recurcli.data.examples import load_split
+from recurcli.data.sources import adapted, is_local
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.predictor import Predictor
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.events import Note
+from recurcli.runs.dev_predictions import read_dev_texts
+from recurcli.runs.known_rows import KnownRows, read_known_rows
+from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
 
 
 def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
@@ -50,3 +57,78 @@ def task_of(run: Path, predictor: Predictor) -> Task:
     if labels and labels != predictor.labels:
         raise ModelError(f"{run / 'config.json'}: its labels are not those of {task.name}")
     return replace(task, labels=predictor.labels)
+
+
+def known_rows_of(run: Path, task: Task) -> Generator[Note, None, KnownRows | None]:
+    """Return the rows that a verified classifier was trained on and selected on.
+
+    Those of a run of an older recur, which did not store them, are read from the path in its preset, never from the Hub. If
+    they can no longer be read, the result is None; yields a warning that says why.
+    """
+    if (stored := read_known_rows(run)) is not None:
+        return stored
+    unknown = "the number of training rows among these rows is unknown"
+    config = RunDirectory(run).read_data_config()
+    if not is_local(config, "train") and (config.hub is not None or task.hub is not None):
+        yield Note(f"{unknown}: the run was trained on rows of the Hub", "warning")
+        return None
+    try:
+        config = data_config(run, None)
+        train = load_split(task, "train", config, divided=True)
+        dev = train.dev or load_split(task, "dev", config, divided=True)
+        for name, split in (("train", train), ("dev", dev)):
+            require_rows_of_training(run, name, split)
+    except (DataError, UsageError) as error:  # a classifier fitted in Python names no data
+        yield Note(f"{unknown}: {error}", "warning")
+        return None
+    return KnownRows.of(train.with_extra_rows().texts, dev.texts)
+
+
+class Rows(Protocol):
+    """Rows of a split as they are read now: a `Split` or a `TextSplit`."""
+
+    @property
+    def texts(self) -> list[tuple[str, str | None]]:
+        """The texts of the rows."""
+        ...
+
+    @property
+    def path(self) -> Path | None:
+        """Their file or folder."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the file or folder."""
+        ...
+
+
+def require_rows_of_training(run: Path, split: str, rows: Rows) -> None:
+    """Raise DataError if `rows`, read from the place that the run names for `split`, are not those of its training.
+
+    The hash of their file is that of result.json, and the dev rows, which may be drawn from a file, are those that selected the
+    model. A run that is not finished has no result.
+    """
+    directory = RunDirectory(run)
+    facts = directory.read_result()["data"].get(split) if directory.is_finished else None
+    if facts is not None and facts["sha256"] != rows.sha256:
+        fault = f"changed since the training: its sha256 is not that of the {split} rows of {run}"
+    elif split == "dev" and not _selected(run, rows):
+        fault = f"its dev rows are not those on which {run} was selected"
+        if facts is not None:
+            fault += ", because an older recur took texts of other case or white space as different in their draw"
+    else:
+        return
+    raise DataError(
+        f"{rows.path or 'the Hub'}: {fault}; --data {rows.path or 'FILE'} scores it as it is and counts the rows that were "
+        "trained on"
+    )
+
+
+def _selected(run: Path, rows: Rows) -> bool:
+    """Return whether `rows` are the dev rows that selected the model, as far as the run tells."""
+    own = KnownRows.of(rows.texts).trained
+    if texts := read_dev_texts(run) if (run / PREDICTIONS).is_file() else []:
+        return np.array_equal(own, KnownRows.of(texts).trained)
+    known = read_known_rows(run)
+    return known is None or bool(np.isin(own, known.selected).all())

@@ -25,7 +25,7 @@ from recurcli.linear.prior import Prior
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
-from recurcli.runs.run_directory import CALIBRATION, LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
+from recurcli.runs.run_directory import CALIBRATION, KNOWN_ROWS, LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
 from recurcli.tokens.tokenizer import Tokenizer
 
 Model = TypeVar("Model", Classifier, LanguageModel)
@@ -49,21 +49,21 @@ def write_model(
     config: ModelConfig,
     tokenizer: Tokenizer,
     tensors: Mapping[str, Tensor],
-    linear: LinearModel | None = None,
+    more: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies.
 
-    `linear` None: a linear model that is already there stays.
+    `more`: the content of `linear.safetensors` and of the known rows. Without it those that are already there stay.
     """
     for name in (MANIFEST, PRIOR, CALIBRATION, PREDICTIONS):  # the last three belong to the model before
         (folder / name).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())
     write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
-    if linear is not None:
-        write_atomically(folder / LINEAR_MODEL, linear.to_bytes())
-    more = (LINEAR_MODEL,) if (folder / LINEAR_MODEL).is_file() else ()
-    write_manifest(folder, (*MODEL_FILES, *more))
+    for name, content in (more or {}).items():
+        write_atomically(folder / name, content)
+    present = (name for name in (LINEAR_MODEL, KNOWN_ROWS) if (folder / name).is_file())
+    write_manifest(folder, (*MODEL_FILES, *present))
 
 
 def read_linear_model(folder: Path, num_classes: int) -> LinearModel | None:

@@ -28,12 +28,15 @@ LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
 PRIOR = "prior.json"
 """The weights of encoder and linear model, if their logits are joined."""
+KNOWN_ROWS = "training_rows.safetensors"
+"""Hashes of the rows that the model was trained on and selected on."""
 CALIBRATION = "calibration.json"
 """The temperature of the probabilities. A run with a prior has none, because the prior's weights are fitted instead."""
 CONTENTS = (
     PRESET,
     *MODEL_FILES,
     LINEAR_MODEL,
+    KNOWN_ROWS,
     PRIOR,
     CALIBRATION,
     MANIFEST,

@@ -33,6 +33,11 @@ class TextSplit:
     notes: tuple[Note, ...] = ()
     """What a user should know about how its file was read."""
 
+    @property
+    def lines(self) -> list[tuple[str, str | None]]:
+        """The texts that are not blank."""
+        return [(text, pair) for text, pair in self.texts if text.strip() or pair]
+
 
 def is_plain_text(task: Task, config: DataConfig) -> bool:
     """Return whether the data of the task are plain text.

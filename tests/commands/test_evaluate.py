@@ -4,14 +4,23 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_task import LABELS, rows, write_rows
+from tiny_task import LABELS, rows, tiny, write_rows
 
+from recurcli.commands.trained_run import require_rows_of_training
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import load_split
+from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
+from recurcli.errors import DataError
 from recurcli.evaluation.metrics import classification_report
+from recurcli.files import write_manifest
+from recurcli.runs.known_rows import KnownRows, read_known_rows
+from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, RunDirectory
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -92,29 +101,121 @@ def test_a_file_is_scored_whole_and_its_training_rows_are_counted(
     assert found["dev_rows"] == 24
     assert "24 in the dev rows, on which the model was selected" in err
     assert found["floors"].keys() == {"majority", "linear"}
-    found, _ = scored(recur, trained, "--data", tiny_tnews)
-    assert (found["split"], found["rows"]) == ("dev", 24)
-    assert "training_rows" not in found
+    (tmp_path / "folder").mkdir()
+    shutil.copy(copy, tmp_path / "folder" / "dev.json")
+    found, err = scored(recur, trained, "--data", tmp_path / "folder")
+    assert (found["split"], found["training_rows"]) == ("dev", 60)
+    assert "warning: 60 of 60 rows are in the training rows" in err, "a folder's rows are counted as a file's are"
+    found, err = scored(recur, trained)
+    assert (found["split"], found["dev_rows"], err) == ("dev", 24, "")
 
 
-def test_training_rows_that_are_gone_or_changed_leave_the_count_unknown(
-    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
-    data, run = tmp_path / "data", copy_of(trained, tmp_path / "run")
+def on_copied_data(trained: Path, tiny_tnews: Path, target: Path) -> tuple[Path, Path]:
+    """A copy of a run whose preset names a copy of its data; and that copy."""
+    data, run = target / "data", copy_of(trained, target / "run")
     shutil.copytree(tiny_tnews, data)
     (run / "preset.yaml").write_text((run / "preset.yaml").read_text().replace(str(tiny_tnews), str(data)))
-    assert scored(recur, run, "--data", tiny_tnews / "dev.json")[0]["training_rows"] is not None
+    return run, data
+
+
+def forget_known_rows(run: Path) -> None:
+    """Make a run one of an older recur, which stored no hashes of its rows."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["files"] = [entry for entry in manifest["files"] if entry["name"] != KNOWN_ROWS]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_rows_that_are_no_longer_those_of_the_training_are_not_scored_as_its_own(
+    older: bool, recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    run, data = on_copied_data(trained, tiny_tnews, tmp_path)
+    if older:
+        forget_known_rows(run)
+    assert scored(recur, run)[0]["rows"] == 24
+    shutil.copy(data / "train.json", data / "dev.json")
+    code, out, err = recur("eval", run)
+    assert (code, out) == (3, "")
+    assert err == (
+        f"recur: error: {data / 'dev.json'}: changed since the training: its sha256 is not that of the dev rows of {run}; "
+        f"--data {data / 'dev.json'} scores it as it is and counts the rows that were trained on\n"
+    )
+    assert "60 of 60 rows are in the training rows" in scored(recur, trained, "--data", data / "dev.json")[1]
+    assert scored(recur, run, "--split", "train")[0]["rows"] == 60
+
+
+def test_an_unfinished_run_is_not_scored_on_other_dev_rows(
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    run, data = on_copied_data(trained, tiny_tnews, tmp_path)
+    (run / "result.json").unlink()
+    write_manifest(run, (*MODEL_FILES, KNOWN_ROWS))  # predictions are written at the end
+    (run / "predictions.dev.jsonl").unlink()
+    assert scored(recur, run)[0]["rows"] == 24
+    write_rows(data / "dev.json", rows(24, seed=9, labelled=True))
+    code, _, err = recur("eval", run)
+    assert (code, f"its dev rows are not those on which {run} was selected; --data" in err) == (3, True), err
+
+
+def test_dev_rows_that_an_older_recur_drew_by_another_rule_are_not_scored_as_its_own(
+    trained: Path, tmp_path: Path
+) -> None:
+    run = copy_of(trained, tmp_path / "run")
+    forget_known_rows(run)
+    facts = RunDirectory(run).read_result()["data"]["dev"]
+    drawn = load_split(task_named("tnews"), "dev", RunDirectory(run).read_data_config())
+    require_rows_of_training(run, "dev", drawn)
+    assert drawn.sha256 == facts["sha256"]
+    with pytest.raises(DataError, match="because an older recur took texts of other case or white space as different"):
+        require_rows_of_training(run, "dev", replace(drawn, examples=drawn.examples[1:]))
+
+
+def test_the_training_rows_of_an_older_run_are_read_again(
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    run, data = on_copied_data(trained, tiny_tnews, tmp_path)
+    stored = scored(recur, run, "--data", tiny_tnews / "dev.json")[0]
+    forget_known_rows(run)
+    found = scored(recur, run, "--data", tiny_tnews / "dev.json")[0]
+    assert (found["training_rows"], found["dev_rows"]) == (stored["training_rows"], stored["dev_rows"])
     write_rows(data / "train.json", rows(9, seed=9, labelled=True))
     found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
     assert found["training_rows"] is None
     assert (
-        f"the number of training rows among these rows is unknown: {data / 'train.json'} has changed since the training"
+        f"the number of training rows among these rows is unknown: {data / 'train.json'}: changed since the training"
         in err
     )
     shutil.rmtree(data)
     found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
     assert found["training_rows"] is None
     assert f"unknown: {data}: the data of {run} are no longer there" in err
+
+
+def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    """Rows that a finetuned run was trained on are no dev or test rows for a run that starts from it."""
+    lines = (tiny_tnews / "train.json").read_text().splitlines(keepends=True)
+    new = rows(20, seed=30, labelled=True)
+    write_rows(tmp_path / "train.json", [{**row, "sentence": f"蛇蛇{row['sentence']}"} for row in new])
+    (tmp_path / "dev.json").write_text("".join(lines[:8]))
+    write_rows(
+        tmp_path / "test.json",
+        [{**json.loads(line), "sentence": f" {json.loads(line)['sentence']} "} for line in lines[:5]],
+    )
+    options = ["finetune", "--preset", "starsaber-tnews", "--init", trained, "--output", tmp_path / "run", "--quiet"]
+    files = [part for split in ("train", "dev", "test") for part in (f"--{split}", tmp_path / f"{split}.json")]
+    code, _, err = recur(*options, *files, *tiny("finetuning.max_steps=1", "prior.kind=linear"))
+    assert code == 0, err
+    assert f"recur: warning: dev: 8 of 8 rows are in the training rows of {trained}" in err
+    assert f"recur: warning: test: 5 of 5 rows are in the training rows of {trained}" in err
+    before, known = read_known_rows(trained), read_known_rows(tmp_path / "run")
+    assert before is not None and known is not None
+    own = KnownRows.of(load_split(task_named("tnews"), "train", DataConfig(path=str(tmp_path))).texts)
+    assert set(known.trained) == {*before.trained, *own.trained}
+    assert len(own.trained) == 20
+    _, err = scored(recur, tmp_path / "run", "--data", tiny_tnews / "train.json")
+    assert "60 of 60 rows are in the training rows" in err
 
 
 def test_an_unfinished_run_is_scored_with_a_warning(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -188,7 +289,7 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "dev.json", [{"sentence": "鼠" * 99, "label": "100"}, {"sentence": "鼠", "label": "100"}])
     _, out, err = recur("eval", trained, "--data", tmp_path, "--json")
     assert json.loads(out)["truncated"] == 1
-    assert err == "recur: 1 row was cut to the encoder's 16 tokens\n"
+    assert err == "recur: 0 of 2 rows are in the training rows\nrecur: 1 row was cut to the encoder's 16 tokens\n"
     assert recur("eval", trained, "--data", tmp_path, "--quiet")[2] == ""
 
 

@@ -263,3 +263,16 @@ def test_data_on_the_command_line_replace_the_files_of_the_preset(recur: Recur, 
             (files / "second" / "result.json").unlink()
     code, _, err = again("--data", other, "--output", files / "run", "--resume")
     assert (code, "cannot be resumed: train sha256 was" in err) == (2, True), err
+
+
+def test_test_rows_that_are_only_extra_rows_are_told_without_a_command_that_shows_none(
+    recur: Recur, files: Path
+) -> None:
+    lines = "".join(f"{row['sentence']},{row['label']},鼠鼠 龙\n" for row in rows(60, seed=0, labelled=True))
+    (files / "a.csv").write_text(f"text,label,keywords\n{lines}", encoding="utf-8")
+    (files / "b.csv").write_text("text,label\n鼠鼠 龙,100\n虎虎虎虎虎,100\n", encoding="utf-8")
+    named = ["--train", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv", "--dry-run"]
+    extra = [*SETTINGS, "--set", "data.extra_rows=[keywords]"]
+    err = finetune(recur, files / "r", *named, settings=extra)["err"]
+    note = "test: 1 of 2 rows has the text of a training row, 1 with its label; 1 of them only that of an extra row"
+    assert f"recur: warning: {note} (data.extra_rows)\n" in err

@@ -3,14 +3,15 @@
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
-from recurcli.commands.trained_run import data_config
+from recurcli.commands.trained_run import data_config, known_rows_of, require_rows_of_training
 from recurcli.data.columns import TrainingRows, option, setting
-from recurcli.data.examples import Split, count_known_rows, load_split
+from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import adapted, find_source, is_local, is_single
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError, ModelError, UsageError, counted
+from recurcli.errors import DataError
 from recurcli.events import Note
 from recurcli.files import sha256_of
+from recurcli.runs.known_rows import read_known_rows
 from recurcli.runs.run_directory import RunDirectory
 
 
@@ -24,8 +25,8 @@ def load_rows(
 ) -> Split:
     """Return the labelled rows to score. The split "file" means all rows of the file `data`.
 
-    Raises DataError if the rows have no labels or cannot be read, and if they are pairs and the rows `trained` single texts,
-    or the other way round.
+    Raises DataError if the rows have no labels or cannot be read, if they are pairs and the rows `trained` single texts, or
+    the other way round, and without `data` if they are not those of the training.
     """
     config = data_config(run, data, columns)
     way_out = setting if data is None else option
@@ -41,6 +42,8 @@ def load_rows(
     rows = load_split(task, split, config, divided=divided, way_out=way_out, trained=trained)
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
+    if data is None:
+        require_rows_of_training(run, split, rows)
     return rows
 
 
@@ -61,36 +64,21 @@ def is_training_file(run: Path, task: Task, data: Path) -> bool:
     return data.samefile(source.path) or (same_size and sha256_of(data) == sha256_of(source.path))
 
 
-def known_rows(run: Path, task: Task, rows: Split) -> Generator[Note, None, dict[str, int | None]]:
+def count_known_rows(
+    run: Path, task: Task, rows: Split, data: Path | None
+) -> Generator[Note, None, dict[str, int | None]]:
     """Return the numbers of `rows` with the text of a training row and of a dev row of the run; yields a note on them.
 
-    A number is None if the rows of the run can no longer be read. They are read from the path in the run's preset, never from
-    the Hub.
+    A number is None if the run tells no longer. On rows of the run's own, for which `data` is None, there is a note only if
+    training rows are among them.
     """
-    unknown = "the number of training rows among these rows is unknown"
-    counts: dict[str, int | None] = {"training_rows": None, "dev_rows": None}
-    config = RunDirectory(run).read_data_config()
-    if not is_local(config, "train") and (config.hub is not None or task.hub is not None):
-        yield Note(f"{unknown}: the run was trained on rows of the Hub", "warning")
-        return counts
-    try:
-        config = data_config(run, None)
-        train = load_split(task, "train", config, divided=True)
-        dev = train.dev or load_split(task, "dev", config, divided=True)
-    except (DataError, UsageError) as error:  # a classifier fitted in Python names no data
-        yield Note(f"{unknown}: {error}", "warning")
-        return counts
-    for split, known in (("train", train), ("dev", dev)):
-        try:
-            stored = RunDirectory(run).read_result()["data"][split]["sha256"]
-        except (OSError, ModelError, KeyError, TypeError):
-            stored = known.sha256  # an unfinished run has no result
-        if stored != known.sha256:
-            yield Note(f"{unknown}: {known.path} has changed since the training", "warning")
-            return counts
-    for key, known in (("training_rows", train), ("dev_rows", dev)):
-        counts[key] = count_known_rows(rows, known.with_extra_rows())
-    chosen = f", {counts['dev_rows']:,} in the dev rows, on which the model was selected" if counts["dev_rows"] else ""
-    text = f"{counted(counts['training_rows'] or 0, 'row', 'are', of=len(rows.examples))} in the training rows{chosen}"
-    yield Note(text, "warning" if counts["training_rows"] else "info")
+    stored = read_known_rows(run)
+    if stored is None and data is None:  # the training counted them
+        return {}
+    known = stored or (yield from known_rows_of(run, task))
+    if known is None:
+        return {"training_rows": None, "dev_rows": None}
+    counts, note = known.among(rows.texts)
+    if data is not None or counts["training_rows"]:
+        yield note
     return counts

@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.commands.evaluation.load import is_training_file
-from recurcli.commands.trained_run import data_config
+from recurcli.commands.trained_run import data_config, require_rows_of_training
 from recurcli.commands.training.tokenization import windows_of_splits
 from recurcli.data.sources import is_single
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError, UsageError, counted
+from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.perplexity import iter_score
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.model.device import Precision, choose_device
+from recurcli.runs.known_rows import read_known_rows
 from recurcli.runs.model_files import build_trained_language_model, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.splits import TextSplit, load_texts
@@ -55,7 +56,8 @@ def evaluate_language_model(
     except UsageError as error:
         raise ModelError(f"{run / 'config.json'}: {error}") from None
     name = split or ("file" if data is not None and is_single(data) else "dev")
-    text = yield from _load(run, task, name, data, columns)
+    text = _load(run, task, name, data, columns)
+    trained_on = {} if name == "train" else (yield from _count_known_lines(run, text, data))
     windows, facts = yield from windows_of_splits({name: text}, files.tokenizer, files.config.max_length)
     config = InferenceConfig(place, precision, batch_size, current())
     score = yield from iter_score(model, windows[name], config)
@@ -64,6 +66,7 @@ def evaluate_language_model(
         "task": task.name,
         "split": name,
         **facts[name],
+        **trained_on,
         "windows": len(windows[name].targets),
         "perplexity": score.perplexity,
         "metrics": {"perplexity": score.perplexity, "loss": score.loss},
@@ -72,27 +75,35 @@ def evaluate_language_model(
         yield Finished(result)
 
 
-def _load(
-    run: Path, task: Task, split: str, data: Path | None, columns: Mapping[str, object]
-) -> Generator[Note, None, TextSplit]:
-    """Return the text to score. The split "file" means all of the file `data`."""
-    directory = RunDirectory(run)
+def _load(run: Path, task: Task, split: str, data: Path | None, columns: Mapping[str, object]) -> TextSplit:
+    """Return the text to score. The split "file" means all of the file `data`.
+
+    Raises DataError if it cannot be read, and without `data` if it is not that of the training.
+    """
     config = data_config(run, data, columns)
     alone = config.path is not None and is_single(Path(config.path))
     if data is None and alone and split == "test" and config.named_file(split) is None:
         raise DataError(f"{config.path}: holds train and dev text; name the test text with --data")
     divided = split not in ("file", "test") and (data is None or _is_training_text(run, task, data))
     text = load_texts(task, "train" if split == "file" else split, config, divided=divided)
-    if data is None and split in ("train", "dev") and directory.is_finished:
-        yield from _note_if_changed(text, directory.read_result()["data"][split], split)
+    if data is None:
+        require_rows_of_training(run, split, text)
     return text
 
 
-def _note_if_changed(text: TextSplit, facts: Mapping[str, Any], split: str) -> Iterator[Note]:
-    """Yield a warning if `text` is not the one with the `facts` that the training has stored."""
-    if (text.sha256, len(text.texts)) != (facts["sha256"], facts["rows"]):
-        now = f"the {split} text, {counted(len(text.texts), 'line')} of {text.path}, is not that of the training"
-        yield Note(f"{now}: {counted(facts['rows'], 'line')} of {facts['path']}", "warning")
+def _count_known_lines(
+    run: Path, text: TextSplit, data: Path | None
+) -> Generator[Note, None, Mapping[str, int | None]]:
+    """Return the numbers of lines of `text` that are training lines and dev lines of the run; yields a note on them.
+
+    On text of the run's own, for which `data` is None, there is a note only if it is a warning.
+    """
+    if (known := read_known_rows(run)) is None:
+        return {}  # a run of an older recur
+    counts, note = known.among(text.lines, lines=True)
+    if data is not None or note.level == "warning":
+        yield note
+    return counts
 
 
 def _is_training_text(run: Path, task: Task, data: Path) -> bool:

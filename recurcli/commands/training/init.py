@@ -1,16 +1,20 @@
 """`--init`: the pretrained run that a fine-tuning starts from."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from recurcli.commands.trained_run import known_rows_of
+from recurcli.data.tasks import task_named
 from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError
+from recurcli.events import Note
 from recurcli.facts import find_difference
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
 from recurcli.preset.schema import with_defaults
+from recurcli.runs.known_rows import KnownRows
 from recurcli.runs.model_files import TrainedFiles, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
@@ -30,6 +34,16 @@ def read_init(path: Path, preset: Preset) -> TrainedFiles:
         way_out = f"; --set {key}={its.lower()} does" if key in ("encoder.causal", "embedding.scaled") else ""
         raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same{way_out}")
     return files
+
+
+def known_rows_of_init(init: TrainedFiles) -> Generator[Note, None, KnownRows | None]:
+    """Return the rows that the classifier `init` was trained and selected on; None for a pretrained run.
+
+    A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
+    """
+    if not init.config.labels:
+        return None
+    return (yield from known_rows_of(init.path, task_named(init.config.task)))
 
 
 def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:

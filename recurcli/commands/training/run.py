@@ -29,7 +29,7 @@ from recurcli.facts import first_difference, require_same
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_files import write_model
-from recurcli.runs.run_directory import RunDirectory, RunStatus, checkpoint_folders
+from recurcli.runs.run_directory import KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
 from recurcli.training.session import Session
 from recurcli.training.stop import StopTraining
 from recurcli.validation import InvalidConfig, parse_config
@@ -161,11 +161,12 @@ def _session(setup: TrainingSetup) -> Session:
         "learning_rate": setup.loop.config.learning_rate,
         "word_dropout": getattr(setup.loop.config, "word_dropout", None),
     }
-    unwritten = [] if setup.linear is None else [setup.linear]
+    parts = {LINEAR_MODEL: setup.linear, KNOWN_ROWS: setup.known}
+    unwritten = {name: part for name, part in parts.items() if part is not None}
 
     def publish(tensors: Mapping[str, Tensor]) -> None:
-        linear = unwritten.pop() if unwritten else None  # it never changes, so the first model brings it
-        write_model(run.path, config, setup.tokenizer, tensors, linear)
+        write_model(run.path, config, setup.tokenizer, tensors, {n: part.to_bytes() for n, part in unwritten.items()})
+        unwritten.clear()  # they never change, so the first model brings them
 
     return Session(
         run=run,

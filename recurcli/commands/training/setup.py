@@ -17,6 +17,7 @@ from recurcli.model.config import ModelConfig
 from recurcli.model.device import choose_precision
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.preset import Preset
+from recurcli.runs.known_rows import KnownRows
 from recurcli.runs.run_directory import RunStatus
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
@@ -77,6 +78,9 @@ class TrainingSetup:
     """The evaluation on dev data that selects the best model. None in masked pre-training, which keeps the last model."""
     linear: LinearModel | None = None
     """The linear model that is kept beside the encoder; None: there is none."""
+    known: KnownRows | None = None
+    """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
+    texts too, and in a dry run."""
     init_sha256: str | None = None
     """sha256 of the initial weights of --init; None: random initial weights."""
 

@@ -70,12 +70,13 @@ def _trained(run: RunDirectory) -> dict[str, Any]:
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on what a reader must know to interpret the scores."""
-    if result["split"] == "dev":
+    known = result.get("dev_rows")
+    if result["split"] == "dev" and known in (None, result["rows"]):
         yield "The model was selected on these rows, so its scores here are slightly too high."
+    elif known:
+        yield f"{known:,} of them are dev rows, on which the model was selected."
     if result.get("training_rows"):
         yield f"{result['training_rows']:,} of them are training rows."
-    if result.get("dev_rows"):
-        yield f"{result['dev_rows']:,} of them are dev rows, on which the model was selected."
     prior = result.get("prior")
     if prior and not prior["encoder_weight"]:
         yield "The model is its linear part alone, which was the best on the dev rows."
