@@ -1,6 +1,6 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote

@@ -23,6 +23,7 @@ def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
     present = {path.name for path in trained.iterdir()}
     assert present == {
         *("preset.yaml", "config.json", "model.safetensors", "tokenizer.json", "linear.safetensors", "prior.json"),
+        "training_rows.safetensors",
         *(
             "manifest.json",
             "metrics.jsonl",
