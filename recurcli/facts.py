@@ -1,4 +1,4 @@
-"""What a resume must match: facts of a run, stored with it and compared when it goes on."""
+"""Facts of a run, stored with it: what a resume must match, and the parameters of what `predict` runs."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -45,3 +45,17 @@ def require_same(stored: Facts, current: Facts, path: Path, but: Collection[str]
     stored, current = ({key: facts[key] for key in facts.keys() - set(but)} for facts in (stored, current))
     if difference := first_difference(stored, current):
         raise UsageError(f"{path}: cannot be resumed: {difference}; undo that, or start again with --overwrite")
+
+
+def parameters_in_words(result: Mapping[str, Any]) -> str:
+    """Return the number of parameters that `recur predict` runs, from the content of result.json.
+
+    The linear model of a prior has a weight for each n-gram and class, and a bias for each class.
+    """
+    encoder, prior = result["parameters"]["total"], result.get("prior")
+    if not prior or not prior["linear_weight"]:
+        return f"{encoder:,}"
+    linear = (result["linear_floor"]["ngrams"] + 1) * len(result["dev"]["names"])
+    if not prior["encoder_weight"]:
+        return f"{linear:,}, of the linear model alone (the encoder, which is not run, has {encoder:,})"
+    return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from recurcli.errors import StorageError, counted, escaped
 from recurcli.evaluation.metrics import METRICS, PERPLEXITY, words_of
+from recurcli.facts import parameters_in_words
 from recurcli.files import finite
 
 if TYPE_CHECKING:
@@ -233,12 +234,13 @@ def print_training(result: Mapping[str, Any], output: Any) -> None:
         for name, metric in METRICS.items():
             listed.add_row(f"test {metric.words}", f"{test[name]:.4f}")
         add_floors(listed, {**test, "metric": result["metric"]}, of="test ")
-    listed.add_row("parameters", f"{result['parameters']['total']:,}")
+    listed.add_row("parameters", parameters_in_words(result))
     if matched := result.get("match_parameters"):
         listed.add_row("encoder parameters", cell(f"{matched['parameters']:,}{_wanted(result)}"))
     steps = f"{result['steps']:,}"
     if "metric" in result:
-        steps += f" (best dev {words_of(result['metric'])} at step {result['best_step']:,})"
+        of = " of the encoder" if result.get("prior") else ""
+        steps += f" (best dev {words_of(result['metric'])}{of} at step {result['best_step']:,})"
     listed.add_row("steps", steps)
     if stopped := result.get("early_stopping"):
         words, count = words_of(stopped["metric"]), stopped["evaluations"]

@@ -9,10 +9,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 from tiny_task import rows, tiny, write_rows
 
+from recurcli.commands.training.report import model_card
 from recurcli.display.diagnosis import MEASURES
 from recurcli.display.report.encoder import MEANINGS
+from recurcli.display.tables import print_training
 
 Recur = Callable[..., tuple[int, str, str]]
 EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'
@@ -64,6 +67,40 @@ def read_page(path: Path) -> Page:
     assert not re.search(r"(?:https?:)?//(?!www\.w3\.org/)", html), "a page has no address of the network"
     assert "#010203" not in html and "\x1b" not in html and "\u202e" not in html
     return page
+
+
+@pytest.mark.parametrize(
+    ("encoder_weight", "counted", "star"),
+    [
+        (0.0, "{linear:,}, of the linear model alone", "the best encoder; the model is the linear one"),
+        (0.5, "{both:,}: {encoder:,} of the encoder and {linear:,} of the linear model", "the model's encoder"),
+    ],
+)
+def test_words_and_parameters_are_those_of_what_predict_runs(
+    encoder_weight: float,
+    counted: str,
+    star: str,
+    trained: Path,
+    tmp_path: Path,
+    recur: Recur,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run, ignore=shutil.ignore_patterns(".lock"))
+    result = json.loads((run / "result.json").read_text())
+    result["prior"]["encoder_weight"] = encoder_weight
+    (run / "result.json").write_text(json.dumps(result))
+    weights = load_file(run / "linear.safetensors")
+    encoder, linear = result["parameters"]["total"], weights["weights"].size + weights["bias"].size
+    expected = counted.format(encoder=encoder, linear=linear, both=encoder + linear)
+    card = model_card(result)
+    assert f"| parameters | {expected}" in card and f"epochs), encoder of step {result['best_step']}" in card
+    print_training(result, run)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"parameters {expected}" in shown and "best dev accuracy of the encoder at step" in shown
+    assert recur("eval", run, "--report", tmp_path / "r.html", "--quiet")[0] == 0
+    page = read_page(tmp_path / "r.html")
+    assert star in page.text and expected in page.text and "the kept model" not in page.text
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from recurcli.commands.training.setup import TrainingSetup
 from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS, PERPLEXITY
+from recurcli.facts import parameters_in_words
 from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
 from recurcli.strict_yaml import flatten
@@ -137,9 +138,10 @@ def model_card(result: Mapping[str, Any]) -> str:
         "",
         "| | |",
         "|---|---|",
-        f"| parameters | {result['parameters']['total']:,} |",
+        f"| parameters | {parameters_in_words(result)} |",
         *([f"| --match-parameters | {matched_counts(matched)} |"] if (matched := result["match_parameters"]) else []),
-        f"| steps | {result['steps']:,} ({result['epochs']} epochs), model of step {result['best_step']:,} |",
+        f"| steps | {result['steps']:,} ({result['epochs']} epochs), "
+        f"{'encoder' if result.get('prior') else 'model'} of step {result['best_step']:,} |",
         f"| training | {result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s, "
         f"{result['machine']['precision']} on {result['machine']['device']} |",
     ]

@@ -106,12 +106,12 @@ def score_chart(scores: Sequence[Scores], floors: Mapping[str, float], metric: s
 def curve_chart(
     curves: Sequence[Curve],
     ylabel: str,
-    best: tuple[int, float] | None = None,
+    best: tuple[int, float, str] | None = None,
     *,
     xlabel: str = "optimizer step",
     log: bool = False,
 ) -> str:
-    """Draw values over optimizer steps. `best` is a point to mark; `log` draws the values on a logarithmic axis."""
+    """Draw values over optimizer steps. `best` is a point to mark, with its name; `log` makes the vertical axis logarithmic."""
     with drawing(2.6, f"{ylabel} over the {xlabel}") as (figure, made):
         axis = figure.subplots()
         for place, curve in enumerate(curves):
@@ -121,7 +121,8 @@ def curve_chart(
             label = _plain(curve.name) if first else None
             axis.plot(curve.steps, curve.values, color=colour, marker=marker, markersize=3, linewidth=1.5, label=label)
         if best:
-            axis.plot(*best, "*", color=COLOURS[1], markersize=12, label="the kept model")
+            step, value, name = best
+            axis.plot(step, value, "*", color=COLOURS[1], markersize=12, label=name)
         axis.set(xlabel=xlabel, ylabel=ylabel, yscale="log" if log else "linear")
         if len({curve.name for curve in curves}) > 1 or best:
             figure.legend(loc="outside upper left", frameon=False, ncols=2)

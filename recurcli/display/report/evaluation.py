@@ -15,6 +15,7 @@ from recurcli.evaluation.calibration import BINS
 from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import share_interval
+from recurcli.facts import parameters_in_words
 from recurcli.runs.run_directory import RunDirectory
 
 MOST_MISTAKES = 30
@@ -105,13 +106,13 @@ def _metrics(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _facts(trained: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not trained:
         return []
-    machine = trained["machine"]
+    machine, part = trained["machine"], "encoder" if trained.get("prior") else "model"
     return [
         ("preset", f"{trained['preset']}, seed {trained['seed']}"),
         ("encoder", trained["encoder"]),
-        ("parameters", f"{trained['parameters']['total']:,}"),
+        ("parameters", parameters_in_words(trained)),
         ("training rows", f"{trained['data']['train']['rows']:,}"),
-        ("steps", f"{trained['steps']:,} (epochs: {trained['epochs']:g}), model of step {trained['best_step']:,}"),
+        ("steps", f"{trained['steps']:,} (epochs: {trained['epochs']:g}), {part} of step {trained['best_step']:,}"),
         ("training", f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}"),
     ]
 
@@ -126,9 +127,15 @@ def _curves(run: RunDirectory, trained: Mapping[str, Any]) -> list[str]:
         words = METRICS[trained["metric"]].words if trained else "metric"
         of_encoder = " (encoder)" if "parts" in trained else ""
         best = dict(zip(steps, values, strict=True)).get(trained.get("best_step", -1))
-        mark = None if best is None else (trained["best_step"], best)
+        mark = None if best is None else (trained["best_step"], best, _name_of_best(trained.get("prior")))
         made.append(curve_chart([Curve("after an evaluation", steps, values)], f"dev {words}{of_encoder}", mark))
     return made
+
+
+def _name_of_best(prior: Mapping[str, Any] | None) -> str:
+    if not prior:
+        return "the kept model"
+    return "the model's encoder" if prior["encoder_weight"] else "the best encoder; the model is the linear one"
 
 
 def _columns(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], list[float]]:
