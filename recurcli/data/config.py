@@ -53,6 +53,8 @@ class DataConfig:
     """Labels in the order of the classes; null: those of the task, or of the training rows."""
     drop_label: str | int | None = None
     """Label of rows that are left out of train and dev, such as the - of NLI rows without a majority."""
+    close_brackets: bool = True
+    """Whether the generated rows of the tasks listops and listops-mini have their closing brackets."""
     dev_seed: int = 0
     """Seed of the draw of dev rows from training rows (see dev_every); `runtime.seed` does not change them."""
     dev_every: int | None = None

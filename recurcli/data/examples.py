@@ -126,7 +126,8 @@ def load_split(
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
     else:
-        rows = (Record(line, row._asdict()) for line, row in enumerate(listops_rows(task, split), 1))
+        made = listops_rows(task, split, close_brackets=config.close_brackets)
+        rows = (Record(line, row._asdict()) for line, row in enumerate(made, 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
         extra = split == "train"

@@ -3,7 +3,7 @@
     tree := digit | operator tree … tree ']'        operators [MIN [MAX [MED [SM, 2 to `max_children` children
 
 Below the greatest depth a tree is an operator with probability 1/4, else a digit. MED is the integer part of the median,
-SM the sum modulo 10. One space separates tokens; closing brackets are tokens.
+SM the sum modulo 10. One space separates tokens; closing brackets are tokens (`data.close_brackets`).
 """
 
 import random
@@ -78,9 +78,14 @@ def generate(
     return [Expression(text, str(value)) for text, value in expressions.items()]
 
 
-def listops_rows(task: Task, split: str) -> list[Expression]:
-    """Return the rows of a split of task listops-mini or listops; no row is in two splits."""
-    return _splits(task.name)[split]
+def listops_rows(task: Task, split: str, *, close_brackets: bool = True) -> list[Expression]:
+    """Return the rows of a split of task listops-mini or listops; no row is in two splits.
+
+    Without `close_brackets` the tokens `]` are left out, as Skyformer's tokenizer does (Chen et al., 2021). An expression can
+    then be read in several ways.
+    """
+    rows = _splits(task.name)[split]
+    return rows if close_brackets else [row._replace(text=row.text.replace(" ]", "")) for row in rows]
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from recurcli.data.config import DataConfig
+from recurcli.data.examples import load_split
 from recurcli.data.listops import OPERATORS, Expression, generate, listops_rows, value_of
 from recurcli.data.tasks import TASKS
 
@@ -66,6 +68,16 @@ def test_the_mini_splits_share_no_row() -> None:
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 20_000, "dev": 2_000, "test": 2_000}
     assert len({row.text for rows in splits.values() for row in rows}) == 24_000
     assert set(Counter(row.label for row in splits["train"])) == set("0123456789")
+
+
+def test_rows_without_closing_brackets_are_the_others_without_them() -> None:
+    task = TASKS["listops-mini"]
+    rows = load_split(task, "dev", DataConfig()).examples
+    bare = load_split(task, "dev", DataConfig(close_brackets=False)).examples
+    assert all("]" in row.text for row in rows)
+    assert [(row.text.split(), row.label) for row in bare] == [
+        ([token for token in row.text.split() if token != "]"], row.label) for row in rows
+    ]
 
 
 def floors(rows: Sequence[Expression]) -> dict[str, float]:

@@ -17,6 +17,7 @@ TRANSJECT = {
 LONG_RANGE = {
     **{"loss": "cross_entropy", "learning_rate": 1e-4, "max_steps": 50_000, "batch_size": 32, "lr_scheduler": "linear"},
     **{"beta1": 0.9, "beta2": 0.999, "adam_epsilon": 1e-6, "weight_decay": 0.0, "scalar_lr_factor": 1.0},
+    **{"evaluate_every": 500, "patience": None},
 }
 WIDE = {"hidden_size": 512, "num_layers": 12}
 HEADS = {"num_heads": 8, "feed_forward_size": 2048}
@@ -24,7 +25,11 @@ VECTORS = {"hidden_size": 300, "num_layers": 12}
 SMALL_HEADS = {**VECTORS, "num_heads": 8, "head_size": 38, "feed_forward_size": 1200}
 SIX = {"hidden_size": 512, "num_layers": 6}
 TINY = {"hidden_size": 64, "num_layers": 2, "dropout": 0.1}
-ATTENTION = {**TINY, "num_heads": 2, "feed_forward_size": 128, "activation": "gelu", "norm": "pre"}
+ATTENTION = {
+    **{**TINY, "num_heads": 2, "feed_forward_size": 128, "activation": "gelu", "norm": "pre"},
+    **{"feed_forward_dropout": 0.1},
+}
+SOFTMAX = {**ATTENTION, "attention_dropout": 0.1}
 NO_NORM = {key: value for key, value in ATTENTION.items() if key != "norm"}
 
 Rows = dict[str, tuple[dict[str, Any], dict[str, Any]]]
@@ -60,8 +65,8 @@ TABLE_2: dict[str, dict[str, Any]] = {
     "transject": {**TINY, "num_experts": 4},
     "random-transject": {**TINY, "num_experts": 4},
     "rezero": NO_NORM,
-    "transformer": ATTENTION,
-    "orthogonal-transformer": ATTENTION,
+    "transformer": SOFTMAX,
+    "orthogonal-transformer": SOFTMAX,
     "reformer": {**ATTENTION, "chunk_size": 64, "num_hashes": 2},
     "bigbird": {**ATTENTION, "block_size": 64, "num_random_blocks": 3},
     "informer": ATTENTION,
@@ -86,6 +91,7 @@ def test_a_preset_named_after_a_paper_keeps_its_values(name: str) -> None:
         preset.embedding.segments or preset.embedding.matches or preset.embedding.ngrams or preset.data.extra_rows
     )
     assert preset.finetuning.label_smoothing == 0.0
+    assert preset.data.close_brackets
     assert preset.data.max_length == {"tnews": 64, "imdb": 512, "agnews": 512}.get(preset.task, 128)
     if finetuning["loss"] == "hinge":
         rate, warmup = (1e-4, 0.05) if preset.encoder["name"] == "transformer" else (1e-3, 0.0)
@@ -102,6 +108,7 @@ def test_the_rows_of_the_long_range_table_have_its_settings(encoder: str, task: 
     assert {key: preset.encoder[key] for key in expected} == expected
     finetuning = {**LONG_RANGE, "warmup_steps": warmup}
     assert {key: getattr(preset.finetuning, key) for key in finetuning} == finetuning
+    assert not preset.data.close_brackets
     assert preset.pooling == ("max" if "transject" in encoder and task == "listops" else "mean")
     assert preset.encoder.get("sampling_factor") in (None, {"listops": 17, "charimdb": 16}[task])
     assert preset.encoder.get("max_length") in (None, length)
