@@ -77,7 +77,7 @@ TSV = {
     "an extra TAB": Case(HEAD + b"go\tod\ta\nfine\tb\n", "x.tsv:2: has 3 fields, not 2", ["has 3 fields, not 2", ""]),
     "a missing field": Case(HEAD + b"good\nfine\tb\n", "x.tsv:2: has 1 field, not 2", ["has 1 field, not 2", ""]),
     "another delimiter": Case(b"text,label\ngood,a\nfine,b\n", "separated by ',', not by TAB", ["", "", ""]),
-    "no header": Case(TWO, "which column is the text? add --set data.text=COLUMN; the columns are: good, a", ["", ""]),
+    "no header": Case(TWO, "which column is the text? add --text COLUMN; the columns are: good, a", ["", ""]),
     "a header's name twice": Case(b"text\tlabel\ttext\n" + b"a\tb\tc\n", "has the column 'text' twice", "'text' twice"),
     "nearly the same name twice": Case(
         b"Text\ttext\tlabel\nx\tgood\ta\ny\tfine\tb\n", GOOD, ["", ""]
@@ -183,7 +183,7 @@ PARQUET = {
         {"text": GOOD, "label": LABELS, "when": pyarrow.array([0, 1], pyarrow.timestamp("s"))}, GOOD, ["", ""]
     ),
     "no numbers": Case({"text": GOOD, "label": LABELS, "x": [float("nan"), 1.0]}, GOOD, ["cannot be written as JSON", ""]),
-    "no text": Case({"x": GOOD, "z": GOOD}, "column is the text? add --set data.text=COLUMN; the columns are: x, z", "text"),
+    "no text": Case({"x": GOOD, "z": GOOD}, "column is the text? add --text COLUMN; the columns are: x, z", "text"),
     "TSV": Case(HEAD + TWO, "is not a Parquet file, or is damaged", "is not a Parquet file, or is damaged"),
     "an empty file": Case(b"", "is not a Parquet file, or is damaged", "is not a Parquet file, or is damaged"),
 }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import app, example
-from recurcli.cli.options import Debug, Delimiter, Encoding, Header, Json, Label, Pair, Quiet, Text, named_files
+from recurcli.cli.options import Debug, Delimiter, Encoding, Header, Id, Json, Label, Pair, Quiet, Text, named_files
 from recurcli.errors import DataError
 
 
@@ -47,7 +47,7 @@ def check(
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
-    id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")] = None,
+    id_column: Id = None,
     header: Header = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,

@@ -85,6 +85,7 @@ Text = Annotated[
 ]
 Pair = Annotated[str | None, typer.Option("--pair", help="Column of the second text.", metavar="COLUMN")]
 Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", metavar="COLUMN")]
+Id = Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")]
 Header = Annotated[
     bool | None,
     typer.Option("--header/--no-header", help="Whether the first row of a TSV or CSV names the columns."),
@@ -135,7 +136,7 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
         **dict.fromkeys(("seed", "device", "precision"), "runtime"),
         **dict.fromkeys(("epochs", "learning-rate", "batch-size"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
-        "encoding": "data",
+        **dict.fromkeys(("text", "pair", "label", "id", "header", "delimiter", "encoding"), "data"),
     }
     overrides = {}
     for name, value in given.items():

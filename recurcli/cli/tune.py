@@ -10,13 +10,19 @@ from recurcli.cli.app import app, example
 from recurcli.cli.options import (
     Data,
     Debug,
+    Delimiter,
     Dev,
     Encoding,
+    Header,
+    Id,
     Json,
+    Label,
+    Pair,
     Preset,
     Quiet,
     Seed,
     Settings,
+    Text,
     Train,
     named_files,
     overrides_of,
@@ -34,6 +40,13 @@ def tune(
     data: Data = None,
     train: Train = None,
     dev: Dev = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    id_column: Id = None,
+    header: Header = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     trials: Annotated[
         int, typer.Option(help="Number of trials, with those before a --resume.", min=1, metavar="N")
     ] = 20,
@@ -54,7 +67,6 @@ def tune(
     ] = None,
     settings: Settings = None,
     seed: Seed = None,
-    encoding: Encoding = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study; the trial that was interrupted is run again.")
     ] = False,
@@ -76,7 +88,8 @@ def tune(
     from recurcli.display import progress, tables, tuning
 
     keep_freed_memory()
-    given = {"encoding": encoding, "seed": seed, **named_files(data, train=train, dev=dev)}
+    columns = {"text": text, "pair": pair, "label": label, "id": id_column, "header": header, "delimiter": delimiter}
+    given = {**columns, "encoding": encoding, "seed": seed, **named_files(data, train=train, dev=dev)}
     overrides = overrides_of("finetuning", settings or [], given)
     request = TuningRequest(
         preset,

@@ -51,7 +51,7 @@ def evaluate(
     """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
 
     `split` None means all rows of `data` if it is a file or holds label folders, else the dev rows. `columns` has the keys
-    `text`, `pair`, `label`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; a value None means
+    `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; a value None means
     that of the training. `diagnosed` adds a diagnosis of the layers, and `plots` is the file of its plots. `errors` is the
     file of the rows that are predicted wrongly. `report` is called with the result and the rows. Raises DataError if the rows
     have no labels.

@@ -11,7 +11,7 @@ from recurcli.commands.training.request import Event, TrainingRequest, finished_
 from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import TrainingSetup, build_loop, build_model
 from recurcli.commands.training.tokenization import encode_splits, settle_tokens
-from recurcli.data.columns import require_same_kind, setting, unread_in_words
+from recurcli.data.columns import require_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.sources import has_split, is_local, is_single
@@ -201,7 +201,7 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[N
     columns = " and ".join(f"'{escaped(str(name))}'" for name in config.extra_rows)
     if train.columns.pair:
         raise UsageError(
-            f"data.extra_rows: rows of {columns} would be single texts, but the others are pairs; {setting('extra_rows', '[]')}"
+            f"data.extra_rows: rows of {columns} would be single texts, but the others are pairs; --set data.extra_rows=[]"
         )
     longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)

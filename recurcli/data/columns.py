@@ -143,13 +143,8 @@ def is_number(word: str) -> bool:
     return word.isascii() and word.isdigit()
 
 
-def setting(key: str, value: str = "COLUMN") -> str:
-    """Return the option of `recur finetune` that sets `data.<key>`, as messages show it; a delimiter is quoted."""
-    return f"""--set 'data.{key}="{escaped(value)}"'""" if key == "delimiter" else f"--set data.{key}={value}"
-
-
 def option(key: str, value: str = "COLUMN") -> str:
-    """Return the option of `recur check`, `recur eval` and `recur predict` for `data.<key>`, as messages show it."""
+    """Return the option of the commands that sets `data.<key>`, as messages show it."""
     if key == "header":
         return "--header" if value == "true" else "--no-header"
     if key == "delimiter":
@@ -165,14 +160,13 @@ def find_columns(
     *,
     labelled: bool | None,
     extra: bool = False,
-    way_out: Callable[[str, str], str] = setting,
     trained: TrainingRows | None = None,
 ) -> Columns:
     """Find the columns of labelled rows: those that `config` and `task` name, else those with a usual name.
 
     JSON rows may have different keys, so that named columns are not looked up; an id is required only if `config` names
     it. `labelled` None: the label is optional unless `config` names it. `extra`: whether the columns of `config.extra_rows`
-    are read; they may be missing. `way_out`: `setting` or `option`. `trained`: the rows that these are to be like. Raises
+    are read; they may be missing. `trained`: the rows that these are to be like. Raises
     DataError for another column that is missing or has no usual name, and for pairs beside single texts.
     """
     names = records.columns
@@ -180,24 +174,22 @@ def find_columns(
     mark = next((mark for mark in DELIMITERS if mark in names[0]), None) if numbered and len(names) == 1 else None
     if mark is not None:
         expected = "TAB" if records.format == "tsv" else "a comma"
-        hint = (
-            f"; its fields seem to be separated by '{escaped(mark)}', not by {expected}: {way_out('delimiter', mark)}"
-        )
+        hint = f"; its fields seem to be separated by '{escaped(mark)}', not by {expected}: {option('delimiter', mark)}"
     header = "" if records.named else f"{records.name}:1"
     columns = ColumnNames(records.name, names, names, header=header, numbered=numbered, hint=hint)
 
     def named(name: str, what: str) -> str:
-        return name if records.format == "jsonl" else columns.find(name, f"; {way_out(what, 'COLUMN')} names another")
+        return name if records.format == "jsonl" else columns.find(name, f"; {option(what)} names another")
 
     no_header = ""
     if columns.numbered and any(len(name) > LONGEST_NAME or name.count(" ") > 1 for name in names):
-        no_header = f", or {way_out('header', 'false')} if line 1 is a row"
+        no_header = f", or {option('header', 'false')} if line 1 is a row"
 
     def usual(candidates: Iterable[str], what: str) -> str:
         if not names:
             raise DataError(f"{records.name}: has no rows, or its first rows cannot be read")
         if (name := columns.find_usual(candidates)) is None:
-            raise columns.ask(what, f"add {way_out(what, 'COLUMN')}{no_header}")
+            raise columns.ask(what, f"add {option(what)}{no_header}")
         return name
 
     told = TextColumns(layout.text or task.text, task.pair)

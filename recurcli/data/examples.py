@@ -3,12 +3,12 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.columns import Columns, TrainingRows, find_columns, setting
+from recurcli.data.columns import Columns, TrainingRows, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.formats.readers import read_records
@@ -94,7 +94,6 @@ def load_split(
     *,
     labelled: bool | None = None,
     divided: bool = False,
-    way_out: Callable[[str, str], str] = setting,
     trained: TrainingRows | None = None,
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
@@ -104,7 +103,7 @@ def load_split(
     With `divided` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
-    `config.id` is set) the row's number in the file from 0. `way_out` and `trained`: see `find_columns`.
+    `config.id` is set) the row's number in the file from 0. `trained`: see `find_columns`.
 
     Raises UsageError for task `custom` without a path or a Hub name; DataError for a split without rows, for rows that
     cannot be read, lack a text or have an unknown label (`config.skip_bad_rows` allows 1 % of them), and for a file
@@ -131,9 +130,7 @@ def load_split(
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
         extra = split == "train"
-        columns = find_columns(
-            records, task, config, layout, labelled=labelled, extra=extra, way_out=way_out, trained=trained
-        )
+        columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, trained=trained)
         everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
         return everything

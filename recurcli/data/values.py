@@ -158,9 +158,7 @@ def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(known, key=lambda label: (int(label), label)) if numbers else sorted(known))
 
 
-def refuse_what_are_no_labels(
-    labels: Sequence[str], rows: int, where: str, *, option: str = "--set data.label=COLUMN"
-) -> None:
+def refuse_what_are_no_labels(labels: Sequence[str], rows: int, where: str) -> None:
     """Raise DataError if the values of a label column are too few or too many to be classes."""
     if len(labels) < 2:
         only = f"only '{escaped(labels[0])}'" if labels else "nothing"
@@ -168,7 +166,7 @@ def refuse_what_are_no_labels(
     if len(labels) > MOST_LABELS or (rows > 100 and len(labels) > rows / 2):
         raise DataError(
             f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes; "
-            f"name the right column: {option}"
+            "name the right column: --label COLUMN"
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import Columns, TrainingRows, find_columns, is_usual, option
+from recurcli.data.columns import Columns, TrainingRows, find_columns, is_usual
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.examples import Example, examples_of, open_source
@@ -212,9 +212,7 @@ def _examples(
     splitter = DevSplitter(task.dev_every, config.dev_seed) if file.alone or len(file.splits) > 1 else None
     with open_source(file.source, task, config) as records:
         extra = split in ("train", UNNAMED)
-        columns = find_columns(
-            records, task, config, layout, labelled=labelled, extra=extra, way_out=option, trained=trained
-        )
+        columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, trained=trained)
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.header = layout.header and records.format in ("tsv", "csv")

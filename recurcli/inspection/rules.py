@@ -90,7 +90,7 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
     if not task.labels and rows.split in ("train", UNNAMED):
         try:
             where = f"the label column '{escaped(rows.columns.label)}'"
-            refuse_what_are_no_labels(labels, len(rows), where, option="--label COLUMN")
+            refuse_what_are_no_labels(labels, len(rows), where)
         except DataError as error:
             yield "error", str(error)
     elif len(labels) == 1 and len(rows) > 1:

@@ -40,6 +40,19 @@ def test_every_command_explains_itself_with_an_example(command: str, recur: Recu
     assert all(len(line) <= 110 for line in out.splitlines())
 
 
+@pytest.mark.parametrize("command", ["check", "finetune", "tune", "eval", "predict"])
+def test_columns_have_the_same_options_in_every_command(command: str) -> None:
+    from typer.main import get_command
+
+    found = {option: parameter for parameter in get_command(app).commands[command].params for option in parameter.opts}  # type: ignore[attr-defined]
+    wanted = {"--text", "--pair", "--id", "--header", "--delimiter", "--encoding"} | (
+        {"--label"} if command != "predict" else set()
+    )
+    assert wanted <= found.keys()
+    assert found["--text"].help == "Column of the text, by name or number from 1."
+    assert found["--header"].secondary_opts == ["--no-header"]
+
+
 def test_help_names_arguments_without_types_and_cuts_no_description(recur: Recur) -> None:
     assert "..." not in recur("--help")[1].partition("Commands:")[2]
     for command, usage, argument in (

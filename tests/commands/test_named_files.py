@@ -194,6 +194,12 @@ def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -
             "--seed and --set runtime.seed set the same key",
         ),
         (
+            ["--train", "a.csv", "--text", "text", "--set", "data.text=text"],
+            2,
+            "--text and --set data.text set the same key; give one of them\n",
+        ),
+        (["--train", "a.csv", "--text", "txt"], 3, "has no column 'txt'; did you mean 'text'?; --text COLUMN names"),
+        (
             ["--train", "a.csv", "--epochs", "1.5"],
             2,
             "--epochs: finetuning.epochs: 1.5 should be a valid integer, or 'auto'\n",
@@ -213,6 +219,16 @@ def test_what_cannot_be_is_one_line(
     monkeypatch.chdir(files)
     found, _, err = recur("finetune", "--preset", "starsaber-custom", *options)
     assert (found, message in err) == (code, True), err
+
+
+def test_options_name_the_columns_of_a_training(recur: Recur, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("".join(f"k{n};{'ab'[n % 2]} {n};{['no', 'yes'][n % 2]}\n" for n in range(40)))
+    options = ["--text", "2", "--label", "3", "--id", "1", "--delimiter", ";", "--no-header", "--dry-run", "--json"]
+    arguments = ["--preset", "starsaber-custom", "--output", tmp_path / "run", *options]
+    code, out, err = recur("finetune", *arguments, "--data", tmp_path / "x.csv")
+    assert (code, "texts from '2', 2 labels from '3': 'no', 'yes'" in err) == (0, True), err
+    data = json.loads(out)["values"]["data"]
+    assert [data[key] for key in ("text", "label", "id", "delimiter", "header")] == ["2", "3", "1", ";", False]
 
 
 @pytest.mark.parametrize("command", ["pretrain", "finetune"])

@@ -63,14 +63,14 @@ def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> No
 @pytest.mark.parametrize(
     ("header", "told", "message"),
     [
-        ("a\tb", {}, "x.tsv: which column is the text? add --set data.text=COLUMN; the columns are: a, b"),
-        ("text\tb", {}, "x.tsv: which column is the label? add --set data.label=COLUMN; the columns are: text, b"),
-        ("text,label", {}, "separated by ',', not by TAB: --set 'data.delimiter=\",\"'; the columns are: text,label"),
-        ("a\tb", {"text": "c"}, "x.tsv:1: has no column 'c'; known: a, b; --set data.text=COLUMN names another"),
+        ("a\tb", {}, "x.tsv: which column is the text? add --text COLUMN; the columns are: a, b"),
+        ("text\tb", {}, "x.tsv: which column is the label? add --label COLUMN; the columns are: text, b"),
+        ("text,label", {}, "separated by ',', not by TAB: --delimiter ','; the columns are: text,label"),
+        ("a\tb", {"text": "c"}, "x.tsv:1: has no column 'c'; known: a, b; --text COLUMN names another"),
         (
             "pos\tscene fun actor film",
             {},
-            "add --set data.text=COLUMN, or --set data.header=false if line 1 is a row; the",
+            "add --text COLUMN, or --no-header if line 1 is a row; the",
         ),
         ("a\treviews", {"text": "review"}, "x.tsv:1: has no column 'review'; did you mean 'reviews'?"),
         ("a\tb", {"text": 3}, "x.tsv:1: has no column '3'; known: a, b"),

@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 
 from recurcli.commands.trained_run import data_config, known_rows_of, require_rows_of_training
-from recurcli.data.columns import TrainingRows, option, setting
+from recurcli.data.columns import TrainingRows
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import adapted, find_source, is_local, is_single
 from recurcli.data.tasks import Task
@@ -29,7 +29,6 @@ def load_rows(
     the other way round, and without `data` if they are not those of the training.
     """
     config = data_config(run, data, columns)
-    way_out = setting if data is None else option
     alone = config.path is not None and is_single(Path(config.path))
     named = data is None and config.named_file(split) is not None
     if not task.has_labels(split) and split != "file" and not named:
@@ -37,9 +36,9 @@ def load_rows(
     if data is None and alone and split not in ("train", "dev") and not named:
         raise DataError(f"{config.path}: holds train and dev rows; name the {split} rows with --data")
     if split == "file":
-        return load_split(task, "dev", config, way_out=way_out, trained=trained)
+        return load_split(task, "dev", config, trained=trained)
     divided = data is None or (alone and is_training_file(run, task, data))
-    rows = load_split(task, split, config, divided=divided, way_out=way_out, trained=trained)
+    rows = load_split(task, split, config, divided=divided, trained=trained)
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     if data is None:
