@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from recurcli.errors import ModelError, StorageError, UsageError
+from recurcli.errors import ModelError, StorageError, UsageError, escaped
 
 MANIFEST = "manifest.json"
 LONGEST_NAME = 255
@@ -236,11 +236,20 @@ def remove(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def require_utf8(output: Path, option: str = "--output") -> None:
+    """Raise UsageError if the name of an output is not UTF-8, as the files that name it are. `option` gives it."""
+    try:
+        os.fspath(output).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{option}: the name {escaped(ascii(str(output)))} is not UTF-8; choose another") from None
+
+
 def require_writable(output: Path, *, overwrite: bool, option: str = "--output") -> None:
-    """Raise UsageError if `output` is a folder, is in a missing folder, or exists without `overwrite`.
+    """Raise UsageError if `output` is a folder, is in a missing folder, exists without `overwrite`, or is not UTF-8.
 
     `option` is the option that gives it.
     """
+    require_utf8(output, option)
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another {option}")
     if output.is_dir():

@@ -32,6 +32,7 @@ EVERYWHERE = {
     "facts",
     "files",
     "findings",
+    "interruptible",
     "strict_yaml",
     "validation",
     "__init__",

@@ -38,6 +38,9 @@ def main() -> None:
     """Run the command line of this process and exit with its code."""
     put_off_collection()
     code = run(sys.argv[1:])
+    if code > 128:  # a library may still be at work in a thread, on which a normal exit could wait or fail
+        drop_output()
+        os._exit(code)
     skip_last_collection()
     sys.exit(code)
 
@@ -52,6 +55,8 @@ def run(arguments: list[str]) -> int:
             flush_output()
             if code == 130:
                 raise KeyboardInterrupt  # as which it began: Typer has made a number of it
+            if received:
+                raise received[0]  # which a library on the way has swallowed
             group.finish()
             return code if isinstance(code, int) else 0
         except BaseException as caught:

@@ -12,7 +12,7 @@ from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
 from recurcli.export.onnx_export import export_onnx
-from recurcli.files import MANIFEST, read_manifest, require_writable
+from recurcli.files import MANIFEST, read_manifest, require_utf8, require_writable
 from recurcli.model.device import Precision
 from recurcli.runs.run_directory import RunDirectory
 
@@ -73,6 +73,7 @@ def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> Non
     if not format.folder_with:
         require_writable(output, overwrite=overwrite)
         return
+    require_utf8(output)
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
     if not output.is_dir() and os.path.lexists(output):

@@ -18,6 +18,7 @@ from recurcli.events import Note
 from recurcli.export.format import TrainedRun
 from recurcli.export.onnx_model import onnx_model, require_exportable
 from recurcli.files import commit_directory, to_json
+from recurcli.interruptible import interruptible
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import LONGEST_TEXT
 from recurcli.model.saved import config_to_dict
@@ -47,7 +48,7 @@ def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, Non
         yield Note("predict.py does not mark the two spans of a text; give it texts that are marked", "warning")
     files: dict[str, tuple[bytes, str]] = {}
     if weights[0]:
-        content, difference = onnx_model(run.model.cpu())
+        content, difference = interruptible(partial(onnx_model, run.model.cpu()))
         files["model.onnx"] = content, f"encoder; its logits are within {difference:.0e} of the run's"
         files["tokenizer.json"] = run.tokenizer.to_json().encode(), "tokenizer"
     else:

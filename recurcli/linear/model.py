@@ -6,6 +6,7 @@ Shapes: N rows, V n-grams, C classes.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.errors import DataError, ModelError
+from recurcli.interruptible import interruptible
 from recurcli.linear.ngrams import (
     CHARACTERS_AT_ONCE,
     OLDER_SECOND_TEXT,
@@ -77,7 +79,7 @@ class LinearModel:
         vectors = sparse.vstack(blocks, format="csr")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about many classes, and about steps that did not converge
-            solver = LinearSVC(C=SVC_C, random_state=0).fit(vectors, labels)
+            solver = interruptible(partial(LinearSVC(C=SVC_C, random_state=0).fit, vectors, labels))
         weights, bias = solver.coef_, solver.intercept_
         if len(classes) == 2:  # one vector stands for both classes
             weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])

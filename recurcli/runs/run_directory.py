@@ -15,7 +15,17 @@ from typing import Any, Literal
 from recurcli.data.config import DataConfig
 from recurcli.errors import ModelError, UsageError
 from recurcli.events import Note
-from recurcli.files import MANIFEST, locked, open_no_follow, remove, sync_directory, to_json, write_atomically, writing
+from recurcli.files import (
+    MANIFEST,
+    locked,
+    open_no_follow,
+    remove,
+    require_utf8,
+    sync_directory,
+    to_json,
+    write_atomically,
+    writing,
+)
 from recurcli.model.config import FORMAT_VERSION, require_format
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
@@ -86,8 +96,9 @@ class RunDirectory:
         """Lock the folder within the block. Creates a missing folder, and removes it again if it is still empty.
 
         Temporary files of a killed process are deleted. Raises StorageError without waiting if another process holds the
-        lock, or if the folder is not writable.
+        lock, or if the folder is not writable; UsageError for a folder whose name is not UTF-8.
         """
+        require_utf8(self.path)
         created = not self.path.exists()
         try:
             with writing(self.path):

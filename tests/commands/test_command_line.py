@@ -144,6 +144,26 @@ def test_wrong_usage_is_one_line_with_the_way_out(arguments: list[str], reason: 
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["finetune", "--preset", "starsaber-custom", "--data", "rows.csv", "--output", "r\udcff"],
+        ["export", "runs/x", "--format", "onnx", "--output", "r\udcff"],
+        ["export", "runs/x", "--output", "r\udcff.zip"],
+    ],
+)
+def test_an_output_that_no_file_could_name_is_refused_at_once(
+    arguments: list[str], recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = recur(*arguments)
+    assert (code, err) == (
+        2,
+        f"recur: error: --output: the name {arguments[-1]!a} is not UTF-8; choose another\n",
+    )
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_device_is_wrong_usage(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("a\n")
     for device in ("cud", "mps", "cuda:99"):

@@ -1,12 +1,23 @@
 """Signals in every phase of a command: a checkpoint where there is something to save, and an exit code that says which."""
 
+import contextlib
+import hashlib
 import os
 import signal
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from forked import Child, ForkServer
 from small_runs import COMMANDS, fingerprint, options
+
+from recurcli.errors import Interrupted
+from recurcli.evaluation.predictor import Predictor
+from recurcli.linear.model import LinearModel
+
+Recur = Callable[..., tuple[int, str, str]]
 
 ENDINGS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
 PHASES = ("a step", "a checkpoint", "the logits of an evaluation", "the last evaluation")
@@ -147,3 +158,61 @@ def test_a_signal_from_outside_ends_a_prediction_that_waits_for_rows(
         ended = child.end()
     assert (ended.code, ended.err) == (code, f"recur: stopped by {number.name}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
+
+
+@contextlib.contextmanager
+def interrupted_soon() -> Iterator[None]:
+    """A signal after a tenth of a second raises Interrupted out of the block, within a second."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(number, "stopped")
+
+    before, started = signal.signal(signal.SIGALRM, stop), time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(Interrupted):
+            yield
+        assert time.monotonic() - started < 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_ends_the_fit_of_the_linear_model_in_the_midst_of_c_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(*arguments: object) -> None:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 4_000_000)  # as liblinear: seconds outside the interpreter
+
+    monkeypatch.setattr("sklearn.svm.LinearSVC.fit", fit)
+    with interrupted_soon():
+        LinearModel.fit([("good", None), ("bad", None)], [0, 1], num_classes=2)
+
+
+def test_a_signal_ends_an_onnx_export_although_torch_catches_all_errors(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript")
+    from recurcli.commands.export import export
+
+    def catch_all(*arguments: object, **options: object) -> None:
+        ends = time.monotonic() + 2
+        while time.monotonic() < ends:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+
+    monkeypatch.setattr("torch.export.export", catch_all)
+    Predictor.load(trained)  # so that what is imported by then does not count
+    with interrupted_soon():
+        list(export([trained], format="onnx", output=tmp_path / "folder"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_that_a_library_swallows_still_gives_its_exit_code(
+    recur: Recur, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swallow(*arguments: object, **options: object) -> None:
+        with contextlib.suppress(Exception):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+
+    monkeypatch.setattr("recurcli.display.tables.print_preset_names", swallow)
+    code, _, err = recur("presets")
+    assert (code, err) == (143, "recur: stopped by SIGTERM\n")

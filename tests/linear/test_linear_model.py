@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -82,11 +81,11 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
 
 def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
     texts = [("good film", f"{'good' if n % 3 else 'bad'} {n}") for n in range(30)]
-    targets = [0 if n % 3 else 1 for n in range(30)]
-    with pytest.MonkeyPatch.context() as patch:  # in which a character was taken for the one 512 places further on
-        patch.setattr(NgramConfig, "__init__", partialmethod(NgramConfig.__init__, second_text=512))
-        older = LinearModel.fit(texts, targets, num_classes=2)
-    assert older.ngrams.config.second_text == 512
+    ngrams = Ngrams.fit(
+        texts, NgramConfig(characters=(1, 2), second_text=512)
+    )  # that of a character 512 places further on
+    weights = np.random.default_rng(0).standard_normal((len(ngrams.keys), 2)).astype(np.float32)
+    older = LinearModel(ngrams, weights, np.zeros(2, np.float32), len(texts))
     tensors = {name: tensor for name, tensor in load(older.to_bytes()).items() if name != "second_text"}
     (tmp_path / "linear.safetensors").write_bytes(save(tensors))
     assert (LinearModel.load(tmp_path / "linear.safetensors").logits(texts) == older.logits(texts)).all()
