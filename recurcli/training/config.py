@@ -44,6 +44,8 @@ class OptimizationConfig:
     """Adam's epsilon, added to the denominator (Kingma & Ba, 2015)."""
     max_grad_norm: float | None = 1.0
     """Norm to which larger gradients are clipped; null = no clipping."""
+    max_grad_value: float | None = None
+    """Absolute value to which each larger number of the gradient is clipped, after `max_grad_norm`; null = no clipping."""
     checkpoint_every: int | None = None
     """Optimiser steps between checkpoints; null = at the end of each epoch."""
     keep_checkpoints: int = 2
@@ -83,8 +85,10 @@ class OptimizationConfig:
         for name in ("warmup_ratio", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), not {getattr(self, name)}")
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm must be above 0 or null, not {self.max_grad_norm}")
+        for name in ("max_grad_norm", "max_grad_value"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0 or null, not {value}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -190,6 +190,8 @@ def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> Non
             f"step {state.step + 1}: loss {loss}, gradient norm {norm}: not finite, so training stops; "
             "try a smaller learning rate, or --precision fp32"
         )
+    if loop.config.max_grad_value is not None:
+        nn.utils.clip_grad_value_(clipped, loop.config.max_grad_value)
     optimizer.step()
     optimizer.zero_grad()
     with torch.no_grad():

@@ -17,7 +17,7 @@ TRANSJECT = {
 LONG_RANGE = {
     **{"loss": "cross_entropy", "learning_rate": 1e-4, "max_steps": 50_000, "batch_size": 32, "lr_scheduler": "linear"},
     **{"beta1": 0.9, "beta2": 0.999, "adam_epsilon": 1e-6, "weight_decay": 0.0, "scalar_lr_factor": 1.0},
-    **{"evaluate_every": 500, "patience": None},
+    **{"evaluate_every": 500, "patience": None, "max_grad_norm": None, "max_grad_value": 1.0},
 }
 WIDE = {"hidden_size": 512, "num_layers": 12}
 HEADS = {"num_heads": 8, "feed_forward_size": 2048}

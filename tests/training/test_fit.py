@@ -193,3 +193,17 @@ def test_a_step_whose_numbers_are_not_finite_changes_nothing(where: str, monkeyp
     torch.testing.assert_close(optimizer_tensors(loop.model, loop.optimizer), before[1], atol=0, rtol=0)
     assert vars(state) | {"seconds": 0} == vars(before[2]) | {"seconds": 0}
     assert all(parameter.grad is None for parameter in loop.model.parameters())
+
+
+def test_each_number_of_a_gradient_is_clipped_at_its_largest_value() -> None:
+    """By plain gradient descent at a rate of 1 a parameter changes by its gradient, and by the weight decay of 0.1."""
+    steps = []
+    for value in (None, 1e-3):
+        loop = training_loop(max_grad_value=value, learning_rate=1.0, max_steps=1)
+        before = [parameter.detach().clone() for parameter in loop.model.parameters()]
+        trained(loop)
+        pairs = zip(loop.model.parameters(), before, strict=True)
+        steps.append(torch.cat([(0.9 * old - new.detach()).flatten() for new, old in pairs]))
+    whole, clipped = steps
+    assert whole.abs().max() > 2e-3 > 1e-4 > whole.abs().min()
+    torch.testing.assert_close(clipped, whole.clamp(-1e-3, 1e-3), atol=1e-12, rtol=0)
