@@ -16,7 +16,7 @@ from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.sources import has_split, is_local, is_single
 from recurcli.data.tasks import Task, task_named
-from recurcli.data.values import labels_that_look_alike
+from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, counted, escaped
 from recurcli.evaluation.inference import InferenceConfig
@@ -225,8 +225,5 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     )
     shown = ", ".join(f"'{escaped(label)}'" for label in task.labels[:8]) + (", …" if len(task.labels) > 8 else "")
     yield Note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
-    for group in labels_that_look_alike(task.labels):
-        names = " and ".join(f"'{escaped(label)}'" for label in group)
-        yield Note(
-            f"the labels {names} differ by case or spaces alone; they are taken as {len(group)} classes", "warning"
-        )
+    for doubt in label_doubts(task.labels, lambda group: " and ".join(f"'{escaped(label)}'" for label in group)):
+        yield Note(doubt, "warning")

@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
+from recurcli.data.formats.readers import USUAL_DELIMITERS
 from recurcli.data.formats.rows import Records
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
@@ -152,6 +153,11 @@ def option(key: str, value: str = "COLUMN") -> str:
     return f"--{key} {value}"
 
 
+def _in_words(mark: str) -> str:
+    """Return a delimiter as messages name it."""
+    return {"\t": "TAB", ",": "a comma", ";": "a semicolon", "|": "a vertical bar"}.get(mark, f"'{escaped(mark)}'")
+
+
 def find_columns(
     records: Records,
     task: Task,
@@ -171,10 +177,12 @@ def find_columns(
     """
     names = records.columns
     numbered, hint = records.format in ("tsv", "csv"), ""
-    mark = next((mark for mark in DELIMITERS if mark in names[0]), None) if numbered and len(names) == 1 else None
-    if mark is not None:
-        expected = "TAB" if records.format == "tsv" else "a comma"
-        hint = f"; its fields seem to be separated by '{escaped(mark)}', not by {expected}: {option('delimiter', mark)}"
+    if numbered and len(names) == 1:
+        used = records.delimiter or USUAL_DELIMITERS[records.format]
+        mark = next((mark for mark in DELIMITERS if mark in names[0] and mark != used), None)
+        if mark is not None:
+            what = f"its fields seem to be separated by {_in_words(mark)}, not by {_in_words(used)}"
+            hint = f"; {what}: {option('delimiter', mark)}"
     header = "" if records.named else f"{records.name}:1"
     columns = ColumnNames(records.name, names, names, header=header, numbered=numbered, hint=hint)
 
@@ -182,8 +190,13 @@ def find_columns(
         return name if records.format == "jsonl" else columns.find(name, f"; {option(what)} names another")
 
     no_header = ""
-    if columns.numbered and any(len(name) > LONGEST_NAME or name.count(" ") > 1 for name in names):
-        no_header = f", or {option('header', 'false')} if line 1 is a row"
+    if (
+        columns.numbered
+        and layout.header
+        and not any(map(is_usual, names))
+        and columns.find_usual((*LABEL_NAMES, *ID_NAMES)) is None
+    ):
+        no_header = f"; if line 1 is a row, add {option('header', 'false')} and give the numbers of columns"
 
     def usual(candidates: Iterable[str], what: str) -> str:
         if not names:

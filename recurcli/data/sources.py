@@ -98,11 +98,18 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
         names = [str(candidate.path.relative_to(path)) for candidate in candidates if candidate.path.suffix != ".gz"]
         names = names or [*(f"{split}{ending}" for ending in FORMATS), f"{split}/LABEL/*"]
         looked_for = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise DataError(
-            f"{path}: has no {split} rows (looked for {looked_for}); --data (data.path) names a folder with these files, "
-            "or one file"
-        )
+        others = files_in_words(path) or "--data (data.path) names a folder with these files, or one file"
+        raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {others}")
     return _configured(source._replace(divided=source.divided and not config.has_own_dev_file), config)
+
+
+def files_in_words(folder: Path) -> str:
+    """Return which files of rows lie in `folder`, and how to name them; "" if there are none."""
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.removesuffix(".gz").endswith((*FORMATS,)))
+    if not files:
+        return ""
+    shown = ", ".join(escaped(name, 60) for name in files[:8]) + (", …" if len(files) > 8 else "")
+    return f"it holds {shown}; give the path of one file, or name files with --train, --dev and --test"
 
 
 def is_local(config: DataConfig, split: str) -> bool:

@@ -1,7 +1,9 @@
 """How the values of a record become texts and labels: columns of text, checks of labels, and the script of texts."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,6 +19,9 @@ _WITHOUT_SPACES = re.compile(
 """Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 
 MOST_LABELS = 10_000
+
+_LOOK_LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ", "abekmhopctyxijsabehikmnoptyx")
+"""Cyrillic and Greek letters, case-folded, that look like Latin ones as small or as capital letters."""
 
 
 class BadRow(Exception):
@@ -175,9 +180,64 @@ def folded(name: str) -> str:
     return name.strip().casefold()
 
 
-def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Yield groups of labels that differ only in case or surrounding spaces."""
+def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield groups of labels that look alike, each with what they differ by.
+
+    They differ in case, surrounding spaces, Unicode's forms (NFC, NFD, full and half width), or letters of other scripts that
+    look like Latin ones (the commonest of Unicode's confusables.txt; ours).
+    """
     groups: dict[str, list[str]] = {}
     for label in labels:
-        groups.setdefault(folded(label), []).append(label)
-    return (tuple(group) for group in groups.values() if len(group) > 1)
+        letters = folded(unicodedata.normalize("NFKC", label)).translate(_LOOK_LATIN)
+        groups.setdefault(unicodedata.normalize("NFKC", letters), []).append(label)
+    for group in groups.values():
+        if len(group) > 1:
+            yield tuple(group), _difference(group)
+
+
+def _difference(labels: Sequence[str]) -> str:
+    """Return what the first of `labels` that look alike differ by: case or spaces, else their first different characters."""
+    one = labels[0].strip()
+    other = next((label.strip() for label in labels if folded(label) != folded(one)), None)
+    if other is None:
+        return "case or spaces"
+    at = next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
+    codes = " and ".join(f"U+{ord(label[at]):04X} {unicodedata.name(label[at], '')}".strip() for label in (one, other))
+    return f"how character {at + 1} is written ({codes})"
+
+
+def joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
+    """Return a mark and a label if the labels seem to be several labels joined by this mark, such as `red;blue`.
+
+    They seem so if at least three, and half of those that hold the mark, consist of parts that recur in other labels, and
+    a third of these parts also are labels on their own or stand at different places: unlike the levels of `news|sport`. The
+    rule is ours.
+    """
+    known = list(labels)
+    for mark in ";|,":
+        parts = {label: [part.strip(" []'\"") for part in label.split(mark)] for label in known}
+        several = {label: found for label, found in parts.items() if len(found) > 1 and all(found)}
+        counts = Counter(part for found in parts.values() for part in set(found))
+        recurring = [label for label, found in several.items() if all(counts[part] > 1 for part in found)]
+        if len(recurring) < 3 or len(recurring) * 2 < len(several):
+            continue
+        places: dict[str, set[int]] = {}
+        for found in parts.values():
+            for place, part in enumerate(found):
+                places.setdefault(part, set()).add(-1 if len(found) == 1 else place)
+        used = {part for label in recurring for part in several[label]}
+        if sum(len(places[part]) > 1 or -1 in places[part] for part in used) * 3 >= len(used):
+            return mark, recurring[0]
+    return None
+
+
+def label_doubts(labels: Sequence[str], named: Callable[[Sequence[str]], str]) -> Iterator[str]:
+    """Yield warnings about labels that look alike or like several labels in one; `named` shows the labels of a group."""
+    for group, difference in labels_that_look_alike(labels):
+        yield f"the labels {named(group)} differ only by {difference}; they are taken as {len(group)} classes"
+    if found := joined_labels(labels):
+        mark, label = found
+        yield (
+            f"the label {named([label])} looks like several labels joined by '{mark}'; a row has one label, and each of the "
+            f"{len(labels):,} different values is taken as a class"
+        )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.sources import Source, adapted, find_source, is_single, split_named, splits_of
+from recurcli.data.sources import Source, adapted, files_in_words, find_source, is_single, split_named, splits_of
 from recurcli.data.tasks import CUSTOM, TASKS, Task
 from recurcli.errors import DataError
 from recurcli.tokens.corpus import is_text_file
@@ -89,9 +89,11 @@ def _find(path: Path, task: str | None, reason: str) -> list[Dataset]:
         for folder, name in _FOLDERS.items()
         if folder in names and not TASKS[name].plain_text and _has_files(name, path / folder)
     ]
-    if not inside and any(is_text_file(Path(name)) for name in names):
-        raise _plain_text(path, CUSTOM, "holds")
     if not inside:
+        if files := files_in_words(path):
+            raise DataError(f"{path}: has no train, dev or test file by its name; {files}")
+        if any(is_text_file(Path(name)) for name in names):
+            raise _plain_text(path, CUSTOM, "holds")
         raise DataError(
             f"{path}: has no train, dev or test file (.tsv, .csv, .jsonl, .json, .ft, .parquet), no LABEL/* or "
             "train/LABEL/* and no folder named after a task; give the path of the file itself"

@@ -7,7 +7,7 @@ from recurcli.data.columns import LONGEST_NAME, is_usual, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import BAD_ROWS_ALLOWED
 from recurcli.data.tasks import Task
-from recurcli.data.values import labels_that_look_alike, ordered_labels, refuse_what_are_no_labels
+from recurcli.data.values import label_doubts, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, counted, escaped
 from recurcli.findings import Finding, Level
 from recurcli.inspection.locate import UNNAMED
@@ -95,9 +95,8 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
             yield "error", str(error)
     elif len(labels) == 1 and len(rows) > 1:
         yield "warning", f"every row has the label '{escaped(labels[0])}'"
-    for group in labels_that_look_alike(labels):
-        what = f"the labels {_name(group, rows, ' and ')} differ only by case or spaces"
-        yield "warning", f"{what}; they are taken as {len(group)} classes"
+    for doubt in label_doubts(labels, lambda group: _name(group, rows, " and ")):
+        yield "warning", doubt
     for label in labels:
         what = f"line {rows.label_lines[label]}: the label '{escaped(label)}'"
         if label != label.strip():

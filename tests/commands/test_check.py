@@ -187,16 +187,18 @@ def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
     path = written(tmp_path / "x.csv", "good film;pos", "bad film;neg", "a good film;pos", header="text;label")
     code, _, err = recur("check", path)
     assert code == 3
-    assert "seem to be separated by ';', not by a comma: --delimiter ';'" in err
+    assert "seem to be separated by a semicolon, not by a comma: --delimiter ';'" in err
     assert recur("check", path, "--delimiter", ";")[0] == 0
 
 
 def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
-    path.write_bytes(b"text\tlabel\r\na b\tPos\r\nb c\tpos\nnull\tneg \n")
+    path.write_bytes(b"text\tlabel\r\na b\tPos\r\nb c\tpos\nnull\tneg \nc\ta|b\nd\tb|c\ne\ta|c\n")
     found = report(path, "--no-lengths")
     assert messages(found, "warning") == [
         "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ only by case or spaces; they are taken as 2 classes",
+        "x.tsv: the label 'a|b' (line 5) looks like several labels joined by '|'; a row has one label, and each of the 6 "
+        "different values is taken as a class",
         "x.tsv: line 4: the label 'neg ' begins or ends with a space",
     ]
     assert all("training on this file alone" in message for message in messages(found, "information"))

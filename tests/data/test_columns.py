@@ -23,7 +23,8 @@ def found(header: str, **told: object) -> Columns:
     from recurcli.data.sources import adapted
 
     config = DataConfig(**told)  # type: ignore[arg-type]
-    with read_records(io.BytesIO(f"{header}\n".encode()), "tsv", name="x.tsv") as records:
+    source = io.BytesIO(f"{header}\n".encode())
+    with read_records(source, "tsv", name="x.tsv", delimiter=config.delimiter) as records:
         task = adapted(CUSTOM, config)
         return find_columns(records, task, config, labelled=True)
 
@@ -63,14 +64,25 @@ def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> No
 @pytest.mark.parametrize(
     ("header", "told", "message"),
     [
-        ("a\tb", {}, "x.tsv: which column is the text? add --text COLUMN; the columns are: a, b"),
+        (
+            "James\tM",
+            {},
+            "x.tsv: which column is the text? add --text COLUMN; if line 1 is a row, add --no-header and "
+            "give the numbers of columns; the columns are: James, M",
+        ),
+        ("a;b", {"delimiter": ","}, "separated by a semicolon, not by a comma: --delimiter ';'"),
+        ("a,b", {"delimiter": ";"}, "separated by a comma, not by a semicolon: --delimiter ','"),
         ("text\tb", {}, "x.tsv: which column is the label? add --label COLUMN; the columns are: text, b"),
-        ("text,label", {}, "separated by ',', not by TAB: --delimiter ','; the columns are: text,label"),
+        (
+            "text,label",
+            {},
+            "separated by a comma, not by TAB: --delimiter ','; the columns are: text,label",
+        ),
         ("a\tb", {"text": "c"}, "x.tsv:1: has no column 'c'; known: a, b; --text COLUMN names another"),
         (
             "pos\tscene fun actor film",
             {},
-            "add --text COLUMN, or --no-header if line 1 is a row; the",
+            "add --text COLUMN; if line 1 is a row, add --no-header and give",
         ),
         ("a\treviews", {"text": "review"}, "x.tsv:1: has no column 'review'; did you mean 'reviews'?"),
         ("a\tb", {"text": 3}, "x.tsv:1: has no column '3'; known: a, b"),
@@ -95,7 +107,7 @@ def test_a_column_goes_by_name_or_by_number() -> None:
         ("Sentence\tlabel", "; did you mean 'Sentence'"),
         ("sentence \tlabel", "; did you mean 'sentence '"),
         ("a\tb", "; known: a, b"),
-        ("sentence,label", "; its fields seem to be separated by ',', not by TAB"),
+        ("sentence,label", "; its fields seem to be separated by a comma, not by TAB"),
         ("\x1b[31m\tb", "; known: \\x1b[31m, b"),
     ],
 )

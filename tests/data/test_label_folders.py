@@ -88,6 +88,14 @@ def test_labels_may_be_chosen(archive: Path) -> None:
     assert {example.label for example in found.examples} == {"pos", "neg"}
 
 
+@pytest.mark.parametrize("label", ["../secret", "/etc", "..", ".", "neg/..", "a\0b"])
+def test_a_label_that_is_no_name_of_a_folder_reads_nothing_outside(label: str, archive: Path) -> None:
+    put(archive / "secret" / "key.txt", b"private")
+    labels = ("neg", str(archive / "secret") if label == "/etc" else label)
+    with pytest.raises(DataError, match=r"test: the label '.*' is not the name of a folder in it; change data.labels"):
+        load_split(TASKS["custom"], "test", DataConfig(path=str(archive), labels=labels))
+
+
 def test_files_have_any_ending_or_none_and_hidden_ones_are_no_rows(tmp_path: Path) -> None:
     """As in 20 Newsgroups, whose files have names without an ending, on a disk that a Mac has looked at."""
     for label in ("alt.atheism", "sci.med"):

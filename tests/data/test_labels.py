@@ -7,7 +7,7 @@ import pytest
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, load_split, with_labels_of
 from recurcli.data.tasks import TASKS, Task
-from recurcli.data.values import labels_that_look_alike, ordered_labels
+from recurcli.data.values import joined_labels, labels_that_look_alike, ordered_labels
 from recurcli.errors import DataError
 
 CUSTOM = TASKS["custom"]
@@ -42,8 +42,60 @@ def test_numbers_stand_by_value_and_the_rest_as_text(labels: list[str], expected
 def test_labels_are_those_of_the_training_rows(tmp_path: Path) -> None:
     task, split, _ = train(tmp_path, ["pos", "neg", " Neg ", "pos"])
     assert task.labels == (" Neg ", "neg", "pos")
-    assert list(labels_that_look_alike(task.labels)) == [(" Neg ", "neg")]
+    assert list(labels_that_look_alike(task.labels)) == [((" Neg ", "neg"), "case or spaces")]
     assert [example.label for example in split.examples] == ["pos", "neg", " Neg ", "pos"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "difference"),
+    [
+        (
+            ("caf\u00e9", "cafe\u0301"),
+            "how character 4 is written (U+00E9 LATIN SMALL LETTER E WITH ACUTE and U+0065 LATIN",
+        ),
+        (
+            ("pos", "p\u043es"),
+            "how character 2 is written (U+006F LATIN SMALL LETTER O and U+043E CYRILLIC SMALL LETTER O)",
+        ),
+        (
+            ("\uff21", "A", "a"),
+            "how character 1 is written (U+FF21 FULLWIDTH LATIN CAPITAL LETTER A and U+0041 LATIN CAPITAL",
+        ),
+        (
+            ("\u041d\u0415\u0422", "HET"),
+            "how character 1 is written (U+041D CYRILLIC CAPITAL LETTER EN and U+0048 LATIN",
+        ),
+        (("весна", "Весна"), "case or spaces"),
+    ],
+)
+def test_labels_that_differ_only_in_how_they_are_written_are_told(labels: tuple[str, ...], difference: str) -> None:
+    ((group, found),) = labels_that_look_alike([*labels, "другой"])
+    assert group == labels
+    assert found.startswith(difference)
+
+
+RED = ["red;blue", "red", "blue", "blue;green", "green;red"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (RED, (";", "red;blue")),
+        ([label.replace(";", "|") for label in RED], ("|", "red|blue")),
+        (["['a', 'b']", "['b', 'c']", "['a']", "['a', 'c']"], (",", "['a', 'b']")),
+        (["1,2", "2,15", "15,1", "3"], (",", "1,2")),
+        (["C;C++", "Java", "C", "C++"], None),
+        (["news|sport", "news|politics", "sports|football", "sports|tennis"], None),
+        (["positive|high", "positive|low", "negative|high", "negative|low"], None),
+        (["Yes, definitely", "Yes, probably", "No, definitely", "No, probably"], None),
+        (["Clothing, Shoes & Jewelry", "Movies, TV", "Movies", "Books"], None),
+        (["news/sport", "news", "sport", "sport/news"], None),
+    ],
+)
+def test_labels_joined_in_one_cell_are_told_from_names_that_hold_a_mark(
+    labels: list[str], found: tuple[str, str] | None
+) -> None:
+    assert joined_labels(labels) == found
 
 
 def test_a_given_order_of_labels_is_kept_and_others_are_refused(tmp_path: Path) -> None:

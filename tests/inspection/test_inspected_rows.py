@@ -1,5 +1,6 @@
 """One pass over a split's rows: what is counted, and that nothing is kept of the texts."""
 
+import re
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -191,6 +192,16 @@ def test_a_path_names_its_task(tmp_path: Path) -> None:
     assert find_datasets(tmp_path / "tnews" / "train.json", None, "")[0].task == "tnews"
     assert find_datasets(tmp_path / "own" / "listops-mini_x.tsv", None, "")[0].task == "listops-mini"
     assert find_datasets(tmp_path / "tnews" / "train.json", "afqmc", "")[0].task == "afqmc"
+
+
+def test_a_folder_of_files_without_a_splits_name_lists_them(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv.gz", "notes.txt"):
+        (tmp_path / name).write_text("text,label\n")
+    files = "it holds a.csv, b.csv.gz; give the path of one file, or name files with --train, --dev and --test"
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: has no train, dev or test file by its name; {files}")):
+        find_datasets(tmp_path, None, "")
+    with pytest.raises(DataError, match=re.escape(f"; {files}")):
+        load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)))
 
 
 def test_plain_text_is_refused_by_its_name(tmp_path: Path) -> None:

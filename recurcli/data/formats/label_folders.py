@@ -16,6 +16,10 @@ def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder
     Labels come in the order of `labels`; if it is empty, all folders come in the order of their names. The files of a label
     are sorted by name. Files and folders whose names begin with a dot are skipped. Raises DataError if there is no file.
     """
+    if foreign := [label for label in labels if label.startswith(".") or Path(label).name != label or "\0" in label]:
+        raise DataError(
+            f"{path}: the label '{escaped(foreign[0])}' is not the name of a folder in it; change data.labels"
+        )
     try:
         names = labels or sorted(folder.name for folder in path.iterdir() if folder.is_dir() and not _is_hidden(folder))
         files = [(label, file) for label in names for file in _files_in(path / label)]
