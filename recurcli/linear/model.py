@@ -4,7 +4,7 @@ Shapes: N rows, V n-grams, C classes.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from recurcli.errors import DataError, ModelError
+from recurcli.errors import DataError, ModelError, escaped
 from recurcli.interruptible import interruptible
 from recurcli.linear.ngrams import (
     CHARACTERS_AT_ONCE,
@@ -37,6 +37,12 @@ UNSEEN = -2.0
 """Logit of a class without training rows. LinearSVC's logits of a class that a row does not have are about -1. Ours."""
 MAX_CHARACTERS = 40_000_000
 """Maximal number of characters of training text; of longer data, as many rows are drawn. Ours: a minute on one core."""
+
+
+LARGEST_WEIGHT = 1e6
+"""Largest weight that is read, far above any that is fitted; sums of such weights are finite."""
+LONGEST_NGRAM = 16
+"""Longest n-gram of a model that is read; `choose_ngrams` takes at most 4."""
 
 
 @dataclass(frozen=True)
@@ -133,16 +139,38 @@ class LinearModel:
 
         try:
             tensors = load_file(path)
-            characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
-            second_text = int(tensors["second_text"][0]) if "second_text" in tensors else OLDER_SECOND_TEXT
-            config = NgramConfig(characters=characters, words=words, second_text=second_text)
-            ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
-            model = cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]))
-            for name, kind in (("keys", np.uint64), ("idf", np.float32), ("weights", np.float32), ("bias", np.float32)):
-                if tensors[name].dtype != kind or not np.isfinite(tensors[name]).all():
-                    raise ValueError(f"{name} must be finite {np.dtype(kind)}")
+            _require_tensors(tensors)
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            raise ModelError(f"{path}: is not a linear model of recur: {error}") from None
-        if model.weights.shape != (len(ngrams.keys), len(model.bias)) or ngrams.weights.shape != ngrams.keys.shape:
-            raise ModelError(f"{path}: is not a linear model of recur: its shapes do not fit together")
-        return model
+            raise ModelError(f"{path}: is not a linear model of recur: {escaped(error)}") from None
+        characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
+        second_text = int(tensors["second_text"][0]) if "second_text" in tensors else OLDER_SECOND_TEXT
+        config = NgramConfig(characters=characters, words=words, second_text=second_text)
+        ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
+        return cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]))
+
+
+def _require_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Raise KeyError or ValueError if `tensors` have other types, shapes or values than those that are written.
+
+    Their scores are then finite, and they need no more time than those of any other model.
+    """
+    size, classes = len(tensors["keys"].flat), len(tensors["bias"].flat)
+    expected: dict[str, tuple[type, tuple[int, ...], float, float]] = {
+        "keys": (np.uint64, (size,), 0, 2.0**64),
+        "idf": (np.float32, (size,), 1e-3, LARGEST_WEIGHT),
+        "weights": (np.float32, (size, classes), -LARGEST_WEIGHT, LARGEST_WEIGHT),
+        "bias": (np.float32, (classes,), -LARGEST_WEIGHT, LARGEST_WEIGHT),
+        "ranges": (np.int64, (2, 2), 0, LONGEST_NGRAM),
+        "rows": (np.int64, (1,), 0, 2.0**63),
+        "second_text": (np.uint64, (1,), 0, 2.0**64),
+    }
+    for name, (kind, shape, least, most) in expected.items():
+        if name == "second_text" and name not in tensors:
+            continue
+        tensor = tensors[name]
+        if tensor.dtype != kind or tensor.shape != shape:
+            raise ValueError(f"{name} is {tensor.dtype} {tensor.shape}, not {np.dtype(kind)} {shape}")
+        if not ((tensor >= least) & (tensor <= most)).all():  # NaN is neither
+            raise ValueError(f"{name} has values that are not between {least:g} and {most:g}")
+    if not (tensors["keys"][1:] > tensors["keys"][:-1]).all():
+        raise ValueError("keys must ascend")

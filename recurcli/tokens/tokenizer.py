@@ -1,6 +1,7 @@
 """Encodes texts as token ids: `a` alone, or `a [SEP] b` for a pair (separator between the texts: Xu et al., StarSaber)."""
 
 import functools
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,7 +118,10 @@ class Tokenizer:
         except UnicodeDecodeError:
             raise ModelError(f"{path}: is damaged (it is not UTF-8)") from None
         try:
-            tokenizer = cls(tokenizers.Tokenizer.from_str(content))
+            document = json.loads(content)
+            if part := vocabulary.foreign_part(document):
+                raise ModelError(f"its {part} is none that recur writes; it is not a tokenizer of recur")
+            tokenizer = cls(tokenizers.Tokenizer.from_str(json.dumps(document)))
             tokenizer.encode([("\U0002a6a5", "a")], max_length=3)  # an unknown character reveals a broken model
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from None

@@ -4,15 +4,17 @@ The WordPiece trainer of `tokenizers` iterates over hash maps whose order change
 sorts the words, and `tokenizers` merges pairs, which is deterministic.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from recurcli.data.formats.rows import rows_of_file
 from recurcli.errors import DataError, escaped
-from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.config import TokenizerConfig, TokenizerKind
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
@@ -46,6 +48,40 @@ def trained(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
             "is no vocabulary; are they empty, or is the text another column?"
         )
     return _with_special_tokens(backend)
+
+
+def foreign_part(document: Any) -> str | None:
+    """Return the part of a tokenizer.json that `trained` never writes, such as another normalizer; None if there is none.
+
+    Vocabulary, merges and ids may be any. A normalizer or a regular expression of somebody else can make the library
+    abort the process, so `document`, the parsed JSON, is looked at before the library reads it. Raises KeyError,
+    TypeError or AttributeError for another structure.
+    """
+    found = _frame(document)
+    frames = []
+    for kind in get_args(TokenizerKind)[1:]:  # without auto
+        for lowercase in (True, False):
+            config = TokenizerConfig(kind=kind, lowercase=lowercase, min_frequency=1)
+            frames.append(_frame(json.loads(trained(["ab"], config).to_str())))
+            if found == frames[-1]:
+                return None
+    known = {part for frame in frames for part in frame}
+    strange = (part for part in found if all(found[part] != frame.get(part) for frame in frames))
+    return escaped(next(strange, None) or next(iter(known - found.keys()), "normalizer"))
+
+
+def _frame(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a tokenizer.json without its vocabulary, its merges and its ids."""
+    model = {key: value for key, value in document["model"].items() if key not in ("vocab", "merges")}
+    special = {token["content"]: {**token, "id": None} for token in document["added_tokens"]}
+    processor = document["post_processor"]
+    names = {name: {**token, "ids": None} for name, token in processor["special_tokens"].items()}
+    return {
+        **document,
+        "model": model,
+        "added_tokens": special,
+        "post_processor": {**processor, "special_tokens": names},
+    }
 
 
 def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
