@@ -15,8 +15,9 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 
@@ -244,18 +245,72 @@ def require_utf8(output: Path, option: str = "--output") -> None:
         raise UsageError(f"{option}: the name {escaped(ascii(str(output)))} is not UTF-8; choose another") from None
 
 
-def require_writable(output: Path, *, overwrite: bool, option: str = "--output") -> None:
-    """Raise UsageError if `output` is a folder, is in a missing folder, exists without `overwrite`, or is not UTF-8.
+class OutputKind(NamedTuple):
+    """What a command writes to a file that an option names."""
 
-    `option` is the option that gives it.
+    title: str
+    """In words, for messages."""
+    endings: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    """Packages of the extra `report` that write it."""
+    bare: bool = False
+    """Whether a name without an ending is allowed, too."""
+
+
+PLOT = OutputKind("a plot", (".png", ".svg", ".pdf"), ("matplotlib",))
+
+
+def require_ending(output: Path, kind: OutputKind) -> None:
+    """Raise UsageError if the name of `output` does not end as its `kind` does."""
+    if not (output.name.endswith(kind.endings) if output.suffix else kind.bare):
+        known = f"one of {', '.join(kind.endings)}" if len(kind.endings) > 1 else kind.endings[0]
+        raise UsageError(f"{output}: {kind.title} ends in {known}")
+
+
+def require_writable(
+    output: Path,
+    kind: OutputKind,
+    *,
+    overwrite: bool,
+    option: str = "--output",
+    resume: bool = False,
+    inputs: Iterable[Path] = (),
+) -> None:
+    """Check, before anything is computed, that `option` may write the file `output`.
+
+    An existing file is replaced only with `overwrite`, or continued with `resume`; a symbolic link is replaced, not
+    followed. `inputs` are the files that the command reads. Raises UsageError if `output` ends otherwise, is a folder, a
+    device or one of the inputs, lies in a missing folder, or exists, and if a package of `kind` is missing. Raises
+    StorageError if nothing can be written to its folder.
     """
+    require_ending(output, kind)
+    if output.is_dir():
+        raise UsageError(f"{output}: is a folder; name a file with {option}")
+    if is_stream(output):
+        raise UsageError(f"{output}: is no plain file; choose another {option}")
+    if output.exists() and any(path.exists() and path.samefile(output) for path in inputs):
+        raise UsageError(f"{output}: is an input as well; choose another {option}")
+    require_place(output, option)
+    if os.path.lexists(output) and not overwrite and not resume:
+        raise UsageError(f"{output}: exists already; replace it with --overwrite")
+    if missing := [name for name in kind.packages if find_spec(name) is None]:
+        raise UsageError(f"{option} needs {' and '.join(missing)}: pip install 'recurcli[report]'")
+
+
+def require_place(output: Path, option: str) -> None:
+    """Raise UsageError as `require_utf8` does or if the folder of `output` is missing, StorageError if it is not writable."""
     require_utf8(output, option)
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another {option}")
-    if output.is_dir():
-        raise UsageError(f"{output}: is a folder; choose another {option}")
-    if os.path.lexists(output) and not overwrite:
-        raise UsageError(f"{output}: exists already; replace it with --overwrite")
+    with writing(output), tempfile.NamedTemporaryFile(dir=output.parent, prefix=f".{output.name}.", suffix=".tmp"):
+        pass
+
+
+def is_stream(output: Path) -> bool:
+    """Whether `output` is a stream: standard output, a FIFO, a device, or /dev/fd/N of a process substitution."""
+    if str(output).startswith("/dev/"):  # also where it leads to a file: that was opened by somebody else
+        return not str(output).startswith("/dev/shm/")
+    return str(output) == "-" or (output.exists() and not output.is_file())
 
 
 def open_no_follow(path: Path) -> TextIO:

@@ -50,13 +50,14 @@ def compare(
     """
     from recurcli.commands.compare import compare as command
     from recurcli.display import comparison, comparison_files, progress, tables
+    from recurcli.display.report.page import REPORT
+    from recurcli.files import require_writable
+    from recurcli.runs.run_directory import contents_of
 
-    if output is not None:
-        comparison_files.require_table(output, overwrite=overwrite)
-    if report is not None:
-        from recurcli.display.report.page import require_report
-
-        require_report(report, overwrite=overwrite)
+    read = [file for run in runs for file in contents_of(run)]
+    for option, path, kind in (("--output", output, comparison_files.TABLE), ("--report", report, REPORT)):
+        if path is not None:
+            require_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
     result = progress.follow(command(runs, part=part, metric=metric), quiet=quiet)
     if output is not None:
         comparison_files.write_table(result, output)

@@ -24,7 +24,6 @@ from recurcli.cli.options import (
     Quiet,
     Text,
 )
-from recurcli.errors import UsageError
 
 
 @app.command(name="eval", epilog=example("recur eval runs/starsaber-tnews --data $RECUR_DATA --json"))
@@ -58,7 +57,7 @@ def evaluate(
     ] = None,
     errors: Annotated[
         Path | None,
-        typer.Option(help="Write the rows that are predicted wrongly to this TSV, the surest first.", metavar="FILE"),
+        typer.Option(help="Write the rows that are predicted wrongly to this .tsv, the surest first.", metavar="FILE"),
     ] = None,
     report: Annotated[
         Path | None,
@@ -67,7 +66,9 @@ def evaluate(
             metavar="FILE",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing --errors or --report.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace existing files of --plots, --errors and --report.")
+    ] = False,
     json: Json = False,
     device: Device = None,
     precision: PrecisionOption = None,
@@ -85,18 +86,15 @@ def evaluate(
     the training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import evaluate as command
-    from recurcli.display.report.page import require_report
-    from recurcli.files import require_writable
+    from recurcli.commands.evaluation.errors_file import ERRORS
+    from recurcli.display.report.page import REPORT
+    from recurcli.files import PLOT, require_writable
+    from recurcli.runs.run_directory import contents_of
 
-    if errors is not None:
-        require_writable(errors, overwrite=overwrite, option="--errors")
-    if report is not None:
-        require_report(report, overwrite=overwrite)
-    for option, path in (("--errors", errors), ("--report", report)):
-        if path is not None and path.exists() and data is not None and data.exists() and path.samefile(data):
-            raise UsageError(f"{option} {path}: is the file of --data as well; choose another {option}")
-    if errors is not None and report is not None and errors.absolute() == report.absolute():
-        raise UsageError(f"--errors and --report are both {errors}; choose another --report")
+    read = [*contents_of(run), *([] if data is None else [data])]
+    for option, path, kind in (("--plots", plots, PLOT), ("--errors", errors, ERRORS), ("--report", report, REPORT)):
+        if path is not None:
+            require_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
     events = command(
         run,
         split=split,

@@ -24,10 +24,20 @@ def predict(
             help="TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input.", metavar="INPUT"
         ),
     ] = Path("-"),
-    output: Annotated[Path, typer.Option(help="File to write; '-' is standard output.", metavar="FILE")] = Path("-"),
+    output: Annotated[
+        Path,
+        typer.Option(
+            help="File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz; "
+            "'-' is standard output.",
+            metavar="FILE",
+        ),
+    ] = Path("-"),
     format: Annotated[
         Literal["tsv", "csv", "jsonl", "clue"] | None,
-        typer.Option(help="Format of the output. Default: that of the input; jsonl for Parquet and fastText."),
+        typer.Option(
+            help="Format of the output. Default: from the ending of --output, else that of the input; jsonl for "
+            "Parquet and fastText."
+        ),
     ] = None,
     input_format: Annotated[
         Literal["tsv", "csv", "jsonl", "fasttext", "parquet"] | None,

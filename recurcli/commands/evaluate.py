@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,8 @@ def evaluate(
     given = [key for key, value in (columns or {}).items() if value is not None]
     if given and data is None:
         raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
-    if plots is not None:
-        _check_plots(plots, diagnosed)
+    if plots is not None and not diagnosed:
+        raise UsageError("--plots draws a diagnosis; add --diagnose")
     if is_language_model(run):
         if diagnosed or plots is not None or errors is not None or report is not None:
             raise UsageError(
@@ -146,18 +145,6 @@ def evaluate(
     if report is not None:
         report(result, evaluated)
     yield Finished(result)
-
-
-def _check_plots(path: Path, diagnosed: bool) -> None:
-    """Raise UsageError if the plots could not be drawn, before anything is computed."""
-    if not diagnosed:
-        raise UsageError("--plots draws a diagnosis; add --diagnose")
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"{path}: a plot ends in .png, .svg or .pdf")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path.parent}: no such folder; make it first")
-    if find_spec("matplotlib") is None:
-        raise UsageError("--plots needs matplotlib: pip install 'recurcli[report]'")
 
 
 def _diagnose(predictor: Predictor, tokens: Tokens) -> Generator[Note, None, dict[str, Any] | None]:

@@ -12,13 +12,13 @@ from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
 from recurcli.export.onnx_export import export_onnx
-from recurcli.files import MANIFEST, read_manifest, require_utf8, require_writable
+from recurcli.files import MANIFEST, OutputKind, read_manifest, require_place, require_writable
 from recurcli.model.device import Precision
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import RunDirectory, contents_of
 
 FORMATS: dict[str, ExportFormat] = {
-    "clue": ExportFormat(export_clue, "a CLUE submission is a zip", suffix=".zip"),
-    "onnx": ExportFormat(export_onnx, "an ONNX export is a folder", folder_with="predict.py", reads_data=False),
+    "clue": ExportFormat(export_clue, OutputKind("a CLUE submission", (".zip",))),
+    "onnx": ExportFormat(export_onnx, OutputKind("an ONNX export", ()), folder_with="predict.py", reads_data=False),
 }
 """The formats of `recur export` by the value of `--format`; each is a file of `recurcli.export` and a row here."""
 
@@ -41,8 +41,12 @@ def export(
     if format not in FORMATS:
         raise UsageError(f"--format: unknown format '{escaped(format)}'; known: {', '.join(FORMATS)}")
     if data is not None and not FORMATS[format].reads_data:
-        raise UsageError(f"--data: {FORMATS[format].title} without rows of the task; leave it out")
-    _check_output(output, FORMATS[format], overwrite=overwrite)
+        raise UsageError(f"--data: {FORMATS[format].kind.title} needs no rows of the task; leave it out")
+    if FORMATS[format].folder_with:
+        _require_folder(output, FORMATS[format], overwrite=overwrite)
+    else:
+        read = [file for run in runs for file in contents_of(run)]
+        require_writable(output, FORMATS[format].kind, overwrite=overwrite, inputs=read)
     predictors = [Predictor.load(run, device=device, precision=precision, batch_size=batch_size) for run in runs]
     loaded = [
         _trained_run(run, predictor, data, FORMATS[format]) for run, predictor in zip(runs, predictors, strict=True)
@@ -63,21 +67,13 @@ def _trained_run(run: Path, predictor: Predictor, data: Path | None, format: Exp
     )
 
 
-def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> None:
-    """Raise UsageError if `output` has the wrong suffix or cannot be written.
+def _require_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> None:
+    """Raise UsageError if no folder can be written to `output`, StorageError as `require_place` does.
 
     A folder is replaced only if all its files are those of an earlier export.
     """
-    if output.suffix != format.suffix and not format.folder_with:
-        raise UsageError(f"{output}: {format.title}; name it {output.name}{format.suffix}")
-    if not format.folder_with:
-        require_writable(output, overwrite=overwrite)
-        return
-    require_utf8(output)
-    if not output.parent.is_dir():
-        raise UsageError(f"{output.parent}: no such folder; make it first, or choose another --output")
     if not output.is_dir() and os.path.lexists(output):
-        raise UsageError(f"{output}: is a file, but {format.title}; choose another --output")
+        raise UsageError(f"{output}: is a file, but {format.kind.title} is a folder; choose another --output")
     if output.is_dir() and (os.path.ismount(output) or output.name in ("", "..") or output.samefile(Path.cwd())):
         place = "a mount point" if os.path.ismount(output) else "the working folder or one above it"
         raise UsageError(f"{output}: is {place}, which cannot be replaced; give a folder inside it to --output")
@@ -86,6 +82,7 @@ def _check_output(output: Path, format: ExportFormat, *, overwrite: bool) -> Non
             raise UsageError(f"{output}: is not empty and is not an earlier export; choose another --output")
         if not overwrite:
             raise UsageError(f"{output}: exists already; replace it with --overwrite")
+    require_place(output, "--output")
 
 
 def _is_earlier_export(folder: Path, format: ExportFormat) -> bool:

@@ -6,15 +6,16 @@ import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import torch
 
-from recurcli.commands.prediction.output import OutputStream, is_terminal, refuse_output
+from recurcli.commands.prediction.output import OutputStream, has_ending, is_terminal, refuse_output
 from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import is_complete, open_output
-from recurcli.commands.prediction.writer import OutputFormat, RowWriter
+from recurcli.commands.prediction.writer import OutputFormat, RowWriter, named_format, output_kind, require_holdable
 from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import ID_NAMES
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
@@ -40,7 +41,7 @@ class PredictRequest:
     source: Path = Path("-")
     output: Path = Path("-")
     format: OutputFormat | None = None
-    """None: the format of the input."""
+    """None: the format that the ending of `output` names, else that of the input."""
     input_format: InputFormat | None = None
     """None: detected from the file name or the first byte."""
     delimiter: str | None = None
@@ -72,7 +73,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         return
     input = Input(request.source, request.input_format, request.delimiter, request.encoding or UTF8)
     input.check()
-    refuse_output(request.output, request.source, overwrite=request.overwrite, resume=request.resume)
+    kind = output_kind(request.format)
+    refuse_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
     if request.resume and is_complete(request.output):
         yield Note(f"{request.output}: is complete; --overwrite writes it again")
         if ranks.world_size > 1:
@@ -95,9 +97,13 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         yield from _note_on_encoding(request)
         columns = find_input_columns(records, sample, trained, request.columns)
         yield from columns.notes
-        format = request.format or _same_format(records.format)
+        format = (
+            request.format or (has_ending(request.output) and named_format(request.output)) or _same(records.format)
+        )
         yield from _note_on_ids(format, columns, sample[1:] if columns.header else sample, records.name)
-        whole, columns = scan(input, columns, separated=format in ("tsv", "csv"))
+        delimiter = records.delimiter if format == records.format else None
+        holdable = partial(require_holdable, columns=columns, format=format, name=records.name, delimiter=delimiter)
+        whole, columns = scan(input, columns, separated=format in ("tsv", "csv"), require=holdable)
         if request.strict and whole and whole.first_fault:
             raise DataError(f"{whole.first_fault}{whole.hint}")
         writer = RowWriter(
@@ -105,7 +111,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             columns,
             predictor.labels,
             name=records.name,
-            delimiter=records.delimiter if format == records.format else None,
+            delimiter=delimiter,
             probabilities=request.probabilities,
             top_k=request.top_k,
             threshold=request.threshold,
@@ -191,7 +197,7 @@ def _note_on_ids(format: OutputFormat, columns: InputColumns, rows: Sequence[Rec
             return
 
 
-def _same_format(format: Format) -> OutputFormat:
+def _same(format: Format) -> OutputFormat:
     return "csv" if format == "csv" else "tsv" if format == "tsv" else "jsonl"
 
 

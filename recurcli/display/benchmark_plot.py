@@ -2,24 +2,12 @@
 
 from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from recurcli.errors import UsageError
-from recurcli.files import require_writable, write_atomically
+from recurcli.files import write_atomically
 
-ENDINGS = (".png", ".svg", ".pdf")
 ROWS = (("tokens_per_second", 1.0, "tokens/s"), ("peak_memory_bytes", 1e6, "peak memory (MB)"))
-
-
-def require_plot(path: Path, *, overwrite: bool) -> None:
-    """Raise UsageError if `path` has no ending of a plot, if it exists without `overwrite`, or if matplotlib is missing."""
-    if path.suffix not in ENDINGS:
-        raise UsageError(f"{path}: a plot ends in one of {', '.join(ENDINGS)}")
-    require_writable(path, overwrite=overwrite)
-    if find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib: pip install 'recurcli[report]'")
 
 
 def draw_benchmark(result: Mapping[str, Any], path: Path) -> None:

@@ -18,19 +18,12 @@ from recurcli.display.comparison import (
     p_text,
     sentence_on_rows,
 )
-from recurcli.errors import UsageError, escaped
+from recurcli.errors import escaped
 from recurcli.evaluation.metrics import METRICS
-from recurcli.files import require_writable, to_json, write_atomically
+from recurcli.files import OutputKind, to_json, write_atomically
 
 Rows = list[list[str]]
 """A table of text; the first row is the header."""
-
-
-def require_table(output: Path, *, overwrite: bool) -> None:
-    """Raise UsageError if no table can be written to `output`, by its suffix or because it exists."""
-    if output.suffix not in FORMATS:
-        raise UsageError(f"{output}: a table ends in one of {', '.join(FORMATS)}")
-    require_writable(output, overwrite=overwrite)
 
 
 def write_table(result: Mapping[str, Any], output: Path) -> None:
@@ -150,3 +143,4 @@ FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ".json": lambda result: to_json(dict(result)),
 }
 """The formats of a table by the suffix of its file."""
+TABLE = OutputKind("a table", tuple(FORMATS))

@@ -8,6 +8,7 @@ from typing import Any
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
 from recurcli.events import Note, RowsDone
+from recurcli.files import OutputKind
 from recurcli.linear.prior import Prior
 from recurcli.model.models import Classifier
 from recurcli.tokens.tokenizer import Tokenizer
@@ -39,10 +40,8 @@ class ExportFormat:
 
     export: Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, list[dict[str, Any]]]]
     """Writes the runs to a path, replacing what is there, and returns facts for a table, `name` first, of each file."""
-    title: str
-    """The format in words, for messages."""
-    suffix: str = ""
-    """Ending of the file's name."""
+    kind: OutputKind
+    """The format in words, for messages, and the ending of a file."""
     folder_with: str = ""
     """For a format that writes a folder (by `commit_directory`): the file by which an earlier export is recognised."""
     reads_data: bool = True

@@ -64,6 +64,11 @@ _STEP = re.compile(r"step-(\d{8,12})")
 _HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})\n)?")
 
 
+def contents_of(folder: Path) -> list[Path]:
+    """Return the paths of the files of a run, which no other output replaces; none if `folder` is not a run."""
+    return [folder / name for name in CONTENTS] if (folder / PRESET).is_file() else []
+
+
 def checkpoint_folders(folder: Path) -> list[Path]:
     """Return the checkpoint folders, sorted by step number, the newest first."""
     found = [(int(match[1]), path) for path in folder.glob("step-*") if (match := _STEP.fullmatch(path.name))]

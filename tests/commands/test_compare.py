@@ -249,8 +249,6 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
         rows_of = [line for line in begun[1].splitlines() if line.endswith(r"\\")]
         assert {line.count(" & ") + 1 for line in rows_of} == {len(begun[0])}
     assert not re.search(r"(?<!\\)[_%#]", tex.replace("% ", ""))
-    code, _, err = recur("compare", runs, "--output", tmp_path / "table.md")
-    assert (code, "exists already; replace it with --overwrite" in err) == (2, True)
     assert recur("compare", runs, "--output", tmp_path / "table.md", "--overwrite")[0] == 0
     code, _, err = recur("compare", runs, "--output", tmp_path / "table.xlsx")
     assert (code, "a table ends in one of .md, .tex, .csv, .json" in err) == (2, True)

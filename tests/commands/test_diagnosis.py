@@ -82,7 +82,7 @@ def test_the_picture_has_the_format_of_its_name(
     ("arguments", "message"),
     [
         (["--plots", "d.png"], "add --diagnose"),
-        (["--diagnose", "--plots", "d.jpg"], "ends in .png, .svg or .pdf"),
+        (["--diagnose", "--plots", "d.jpg"], "a plot ends in one of .png, .svg, .pdf"),
         (["--diagnose", "--plots", "nowhere/d.png"], "no such folder"),
     ],
 )

@@ -16,7 +16,7 @@ from recurcli.commands.export import FORMATS
 from recurcli.events import RowsDone
 from recurcli.export.clue import validate
 from recurcli.export.format import ExportFormat, TrainedRun
-from recurcli.files import write_atomically
+from recurcli.files import OutputKind, write_atomically
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -163,21 +163,6 @@ def test_a_task_that_is_not_clues_is_refused(recur: Recur, tmp_path: Path) -> No
     assert "listops-mini is not a task of CLUE's leaderboard" in err
 
 
-def test_an_output_that_cannot_be_is_refused_at_once(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "there.zip").write_text("precious")
-    (tmp_path / "folder.zip").mkdir()
-    for name, reason in (
-        ("there.zip", "replace it with --overwrite"),
-        ("folder.zip", "is a folder"),
-        ("clue.json", "name it clue.json.zip"),
-        ("no/clue.zip", "no such folder"),
-    ):
-        code, _, err = recur("export", trained, "--output", tmp_path / name)
-        assert code == 2
-        assert reason in err
-    assert (tmp_path / "there.zip").read_text() == "precious"
-
-
 def test_a_damaged_model_among_several_ends_it_before_anything(
     recur: Recur, trained: Path, full_tests: Path, tmp_path: Path
 ) -> None:
@@ -202,9 +187,7 @@ def export_vocabulary(runs: Sequence[TrainedRun], output: Path) -> Generator[Row
 def test_a_format_is_a_function_and_a_row(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        FORMATS, "vocabulary", ExportFormat(export_vocabulary, "a vocabulary is a text file", suffix=".txt")
-    )
+    monkeypatch.setitem(FORMATS, "vocabulary", ExportFormat(export_vocabulary, OutputKind("a vocabulary", (".txt",))))
     options = ["--format", "vocabulary", "--output"]
     code, out, err = recur("export", trained, *options, tmp_path / "x.txt", "--json")
     assert code == 0, err
@@ -213,7 +196,7 @@ def test_a_format_is_a_function_and_a_row(
     assert tokens[:4] == ["[PAD]", "[UNK]", "[SEP]", "[MASK]"]
     assert json.loads(out)["files"][0]["rows"] == len(tokens) - 1
     code, _, err = recur("export", trained, *options, tmp_path / "x.zip")
-    assert (code, err) == (2, f"recur: error: {tmp_path / 'x.zip'}: a vocabulary is a text file; name it x.zip.txt\n")
+    assert (code, err) == (2, f"recur: error: {tmp_path / 'x.zip'}: a vocabulary ends in .txt\n")
 
 
 def test_a_format_that_is_unknown_is_refused_with_those_there_are(recur: Recur, trained: Path, tmp_path: Path) -> None:

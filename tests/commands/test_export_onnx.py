@@ -274,7 +274,10 @@ def test_only_an_earlier_export_is_replaced(
 
 
 def test_several_runs_and_data_are_refused(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    for more, reason in (((trained,), "writes one run"), (("--data", tmp_path), "--data: an ONNX export")):
+    for more, reason in (
+        ((trained,), "writes one run"),
+        (("--data", tmp_path), "--data: an ONNX export needs no rows"),
+    ):
         code, _, err = recur("export", trained, *more, "--format", "onnx", "--output", tmp_path / "x")
         assert (code, reason in err) == (2, True), err
 

@@ -1,5 +1,6 @@
 """`recur predict` from the command line: columns, forms of the output, and what a prediction depends on."""
 
+import csv
 import io
 import shlex
 import shutil
@@ -280,22 +281,23 @@ def test_probabilities_and_the_best_labels_are_added(recur: Recur, trained: Path
     assert row[1:3] == row[3:5] == [best[0][0], f"{best[0][1]:.6f}"]
 
 
-def test_json_goes_to_tsv_and_back(recur: Recur, trained: Path, tmp_path: Path) -> None:
+def test_json_goes_to_csv_and_back(recur: Recur, trained: Path, tmp_path: Path) -> None:
     lines: list[dict[str, object]] = [
         {"id": 7, "sentence": "鼠\t牛", "tags": ["a", "b"], "none": None},
         {"sentence": "龙\n蛇", "late": "x"},
     ]
     write_rows(tmp_path / "x.jsonl", lines)
-    code, out, _ = recur("predict", trained, tmp_path / "x.jsonl", "--format", "tsv", "--quiet")
+    code, out, _ = recur("predict", trained, tmp_path / "x.jsonl", "--format", "csv", "--quiet")
     assert code == 0
-    head, *found = tsv(out)
+    head, *found = csv.reader(io.StringIO(out, newline=""))
     assert head == ["id", "sentence", "tags", "none", "late", "prediction", "score"]
-    assert [row[:5] for row in found] == [["7", "鼠\\t牛", '["a", "b"]', "null", ""], ["", "龙\\n蛇", "", "", "x"]]
-    (tmp_path / "y.tsv").write_text("".join("\t".join(row[:5]) + "\n" for row in [head, *found]))
-    code, out, err = recur("predict", trained, tmp_path / "y.tsv", "--format", "jsonl")
+    assert [row[:5] for row in found] == [["7", "鼠\t牛", '["a", "b"]', "null", ""], ["", "龙\n蛇", "", "", "x"]]
+    with (tmp_path / "y.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(row[:5] for row in [head, *found])
+    code, out, err = recur("predict", trained, tmp_path / "y.csv", "--format", "jsonl")
     assert code == 0, err
     back = jsonl(out)
-    assert [line["sentence"] for line in back] == ["鼠\\t牛", "龙\\n蛇"]
+    assert [line["sentence"] for line in back] == ["鼠\t牛", "龙\n蛇"]
     assert list(back[0]) == ["id", "sentence", "tags", "none", "late", "prediction", "score"]
 
 
@@ -316,7 +318,7 @@ def test_ever_new_keys_are_no_columns(recur: Recur, trained: Path, tmp_path: Pat
 
 
 def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.tsv").write_text("id\tsentence\n7\t鼠\nx8\t牛\n\t虎\n")
+    (tmp_path / "x.tsv").write_text("id\tsentence\n7\t鼠\nx8\t牛\n010\t虎\n")
     assert [line["id"] for line in jsonl(recur("predict", trained, tmp_path / "x.tsv", "--format", "clue")[1])] == [
         0,
         1,
@@ -325,7 +327,7 @@ def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) ->
     code, out, _ = recur("predict", trained, tmp_path / "x.tsv", "--format", "clue", "--id", "id")
     assert code == 0
     found = jsonl(out)
-    assert [line["id"] for line in found] == [7, "x8", 2]
+    assert [line["id"] for line in found] == [7, "x8", "010"]
     assert all(list(line) == ["id", "label"] for line in found)
     (tmp_path / "y.csv").write_text("id,text\n7,鼠牛\n9,虎\n", encoding="utf-8")
     code, out, err = recur("predict", trained, tmp_path / "y.csv", "--format", "clue")

@@ -85,7 +85,7 @@ def test_an_output_is_replaced_only_when_told_and_never_the_input(
     for name in ("x.tsv", "link.tsv", "hard.tsv"):
         code, _, err = recur("predict", trained, source, "--output", tmp_path / name, "--overwrite")
         assert code == 2
-        assert "is the input as well" in err
+        assert "is an input as well" in err
     with source.open() as stream:
         monkeypatch.setattr(sys, "stdin", stream)
         code, _, err = recur("predict", trained, "--output", source, "--overwrite")

@@ -1,6 +1,7 @@
 """CSV and Parquet go into `recur predict`, and CSV comes out: a row for each row, their values as they were."""
 
 import csv
+import gzip
 import io
 import json
 from pathlib import Path
@@ -14,6 +15,7 @@ from recurcli.commands.prediction.writer import RowWriter
 from recurcli.data.formats.rows import Record
 from recurcli.data.input_columns import InputColumns
 from recurcli.data.values import TextColumns
+from recurcli.errors import DataError
 from recurcli.evaluation.predictor import Prediction
 
 ROWS = [["1", "鼠,\n牛"], ["2", 'a "虎"\t兔'], ["3", ""], ["4", "NA"]]
@@ -34,11 +36,88 @@ def test_a_csv_keeps_its_values_whatever_they_hold(recur: Recur, trained: Path, 
     assert [row[:2] for row in rows] == ROWS
 
 
-def test_a_csv_as_tsv_is_a_line_a_row(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    code, out, err = recur("predict", trained, write_csv(tmp_path / "x.csv"), "--format", "tsv")
+@pytest.mark.parametrize(
+    ("cell", "held"),
+    [("a\tb", "a TAB"), ("a\nb", "a line end"), ("a\rb", "a line end"), ("a\\tb", None), ('"a", b', None)],
+)
+@pytest.mark.parametrize("piped", [False, True])
+def test_what_a_tsv_cannot_hold_is_refused_with_its_row(
+    cell: str,
+    held: str | None,
+    piped: bool,
+    recur: Recur,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(json.dumps({"key": 1, "sentence": text}) + "\n" for text in ("a", "b", cell)))
+    source, name = ("-", "standard input") if piped else (path, path)
+    if piped:
+        as_stdin(monkeypatch, path.read_bytes())
+    code, _, err = recur("predict", trained, source, "--output", tmp_path / "y.tsv", "--quiet")
+    if held:
+        way_out = "write a CSV (--output x.csv) or JSON lines"
+        said = f"recur: error: {name}:3: 'sentence' holds {held}, which no TSV can hold; {way_out}\n"
+        assert (code, err, (tmp_path / "y.tsv").exists()) == (3, said, False)
+    else:
+        assert code == 0, err
+        assert (tmp_path / "y.tsv").read_text().splitlines()[-1].split("\t")[1] == cell
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "tsv.gz", "csv.gz", "jsonl.gz"])
+@pytest.mark.parametrize("form", ["tsv", "csv", "jsonl"])
+def test_the_ending_of_the_output_is_its_format(
+    ending: str, form: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    source, output = tmp_path / f"in.{form}", tmp_path / f"out.{ending}"
+    mark = {"tsv": "\t", "csv": ","}.get(form)
+    rows = ["鼠", 'a "b", c']
+    lines = [
+        ["key", "sentence"],
+        *(["1", f'"{row.replace(chr(34), chr(34) * 2)}"' if mark == "," else row] for row in rows),
+    ]
+    objects = (json.dumps({"key": "1", "sentence": row}) for row in rows)
+    source.write_text("".join(f"{line}\n" for line in (objects if mark is None else map(mark.join, lines))))
+    code, _, err = recur("predict", trained, source, "--output", output, "--quiet")
     assert code == 0, err
-    lines = [line.split("\t")[:2] for line in out.splitlines()]
-    assert lines == [["key", "sentence"], ["1", "鼠,\\n牛"], ["2", 'a "虎"\\t兔'], ["3", ""], ["4", "NA"]]
+    content = gzip.decompress(output.read_bytes()) if ending.endswith("gz") else output.read_bytes()
+    assert recur("predict", trained, source, "--format", ending.removesuffix(".gz"))[1].encode() == content
+    text = content.decode()
+    kind = ending.removesuffix(".gz")
+    if kind == "jsonl":
+        found = [list(json.loads(line).values()) for line in text.splitlines()]
+    else:
+        found = list(csv.reader(io.StringIO(text, newline="")))[1:] if kind == "csv" else []
+        found += [line.split("\t") for line in text.splitlines()[1:]] if kind == "tsv" else []
+    assert [row[:2] for row in found] == [["1", row] for row in rows]
+
+
+def test_a_name_without_an_ending_keeps_the_format_of_the_input(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "x.csv")
+    assert recur("predict", trained, source, "--output", tmp_path / "out", "--quiet")[0] == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == recur("predict", trained, source)[1]
+
+
+@pytest.mark.parametrize(
+    ("ids", "shown"),
+    [
+        (["1", ""], "empty"),
+        ([1, None], "empty"),
+        ([1, 1.5], "1.5"),
+        ([1, True], "true"),
+        (["1", "  "], "empty"),
+        ([1, [2]], "[2]"),
+    ],
+)
+def test_an_id_that_clue_does_not_know_is_refused_with_its_row(
+    ids: list[object], shown: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(json.dumps({"id": row, "sentence": "a"}) + "\n" for row in ids))
+    code, out, err = recur("predict", trained, path, "--format", "clue", "--id", "id")
+    assert (code, out) == (3, "")
+    assert err == f"recur: error: {path}:2: the id is {shown}; CLUE's ids are whole numbers or texts\n"
 
 
 def test_a_csv_from_a_pipe_is_named_as_such(
@@ -72,9 +151,6 @@ def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
     assert [row[:2] for row in rows] == ROWS
     assert all(len(row) == 4 for row in rows)
     assert recur("predict", trained, path, "--delimiter", ";", "--format", "csv")[1] == out
-    code, out, err = recur("predict", trained, path, "--delimiter", ";", "--format", "tsv")
-    assert code == 0, err
-    assert out.splitlines()[0] == "key\tsentence\tprediction\tscore"
     (tmp_path / "x.tsv").write_bytes("key;sentence\n1;鼠\t,\n2;牛;more\n".encode())
     code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--delimiter", ";")
     assert code == 0, err
@@ -84,9 +160,9 @@ def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
     assert (second[:2], second[4]) == (["2", "牛"], "has 3 fields, not 2")
 
 
-def test_a_label_that_holds_the_delimiter_of_a_tsv_stays_one_field() -> None:
+def test_a_label_that_holds_the_delimiter_of_a_tsv_is_refused() -> None:
     columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
-    for delimiter, shown in ((";", "a\\x3bb\tc"), (None, "a;b\\tc")):
+    for delimiter, held in ((";", "a ';'"), (None, "a TAB")):
         writer = RowWriter(
             "tsv",
             columns,
@@ -98,8 +174,8 @@ def test_a_label_that_holds_the_delimiter_of_a_tsv_stays_one_field() -> None:
             top_k=None,
             with_reason=False,
         )
-        row = writer.row(0, Record(1, {"1": "text"}), Prediction("a;b\tc", 0.5, {"x": 1.0}), None).decode()
-        assert row == (delimiter or "\t").join(["text", shown, "0.500000"]) + "\n"
+        with pytest.raises(DataError, match=f"^x:1: 'a;b.*' holds {held}, which no TSV can hold"):
+            writer.row(0, Record(1, {"1": "text"}), Prediction("a;b\tc", 0.5, {"x": 1.0}), None)
 
 
 def test_a_csv_without_a_header_has_numbers(recur: Recur, trained: Path, tmp_path: Path) -> None:

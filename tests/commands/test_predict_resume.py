@@ -55,7 +55,7 @@ def whole(trained: Path, sources: dict[str, Path]) -> dict[str, bytes]:
     """What runs that are left alone write, by form of the input."""
     found = {}
     for form, source in sources.items():
-        output = source.with_name(f"{form}.whole")
+        output = source.with_name(f"whole-{form}")
         list(predict(PredictRequest(trained, source, output)))
         found[form] = output.read_bytes()
     return found
@@ -74,24 +74,25 @@ def left_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("precision", "form"),
+    ("precision", "form", "ending"),
     [
-        ("fp32", "tsv"),
-        ("bf16", "jsonl"),
-        pytest.param("fp32", "jsonl", marks=pytest.mark.slow),
-        pytest.param("bf16", "tsv", marks=pytest.mark.slow),
+        ("fp32", "tsv", ""),
+        ("bf16", "jsonl", ".csv.gz"),
+        pytest.param("fp32", "jsonl", "", marks=pytest.mark.slow),
+        pytest.param("bf16", "tsv", ".tsv.gz", marks=pytest.mark.slow),
     ],
 )
 def test_a_stop_in_any_window_resumes_byte_for_byte(
-    form: str, precision: Precision, trained: Path, sources: dict[str, Path], tmp_path: Path
+    form: str, ending: str, precision: Precision, trained: Path, sources: dict[str, Path], tmp_path: Path
 ) -> None:
-    request = PredictRequest(trained, sources[form], tmp_path / "whole", precision=precision)
+    whole = tmp_path / f"whole{ending}"
+    request = PredictRequest(trained, sources[form], whole, precision=precision)
     list(predict(request))
     for rows in (0, 1, WINDOW - 1, WINDOW + 1, 2 * WINDOW, ROWS):
-        output = tmp_path / f"{rows}"
+        output = tmp_path / f"{rows}{ending}"
         drop_after(rows, replace(request, output=output))
         list(predict(replace(request, output=output, resume=True)))
-        assert output.read_bytes() == (tmp_path / "whole").read_bytes(), f"stopped after {rows} rows"
+        assert output.read_bytes() == whole.read_bytes(), f"stopped after {rows} rows"
     assert not any(name.startswith(".") for name in left_in(tmp_path))
 
 

@@ -218,28 +218,6 @@ def test_runs_of_which_none_is_finished_are_listed_though_there_is_no_page(
     assert "unfinished" in out
 
 
-def test_the_data_are_not_overwritten_by_what_is_written_about_them(
-    recur: Recur, trained: Path, evil: Path, tmp_path: Path
-) -> None:
-    data = tmp_path / "d.json"
-    shutil.copy(evil, data)
-    before = data.read_bytes()
-    code, _, err = recur("eval", trained, "--data", data, "--errors", data, "--overwrite")
-    assert code == 2 and "is the file of --data as well" in err
-    same = tmp_path / "x.html"
-    code, _, err = recur("eval", trained, "--errors", same, "--report", same)
-    assert code == 2 and "--errors and --report are both" in err
-    assert data.read_bytes() == before
-
-
-@pytest.mark.parametrize(("name", "reason"), [("x.txt", "ends in .html"), ("no/x.html", "no such folder")])
-def test_where_no_page_can_be_written(recur: Recur, trained: Path, tmp_path: Path, name: str, reason: str) -> None:
-    for command in ("eval", "compare"):
-        code, out, err = recur(command, trained, "--report", tmp_path / name)
-        assert (code, out) == (2, "")
-        assert reason in err
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
 def test_a_browser_shows_the_page(recur: Recur, trained: Path, evil: Path, tmp_path: Path) -> None:

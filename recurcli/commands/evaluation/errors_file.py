@@ -5,8 +5,9 @@ from pathlib import Path
 
 from recurcli.data.formats.separated import escapes_of
 from recurcli.evaluation.evaluated import EvaluatedRows
-from recurcli.files import write_atomically
+from recurcli.files import OutputKind, write_atomically
 
+ERRORS = OutputKind("a file of mistakes", (".tsv",))
 COLUMNS = ("id", "label", "prediction", "score", "label_probability", "text")
 
 

@@ -2,10 +2,10 @@
 
 import contextlib
 import dataclasses
+import gzip
 import hashlib
 import json
 import os
-import stat
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -16,9 +16,10 @@ from typing import Any, BinaryIO, TextIO
 from recurcli.data.formats.rows import Record
 from recurcli.errors import ModelError, StorageError, UsageError, escaped, refuse_both
 from recurcli.facts import Facts
-from recurcli.files import read_limited, write_atomically
+from recurcli.files import OutputKind, is_stream, read_limited, require_ending, require_writable, write_atomically
 
 MAX_BYTES = 16 << 20
+GZIPPED = ".gz"
 _STANDARD = ("-", "/dev/stdout", "/dev/fd/1")
 
 _EMPTY = hashlib.sha256().hexdigest()
@@ -74,32 +75,33 @@ class PredictionProgress:
         return hashlib.sha256(json.dumps(dataclasses.asdict(self)).encode()).hexdigest()
 
 
-def refuse_output(output: Path, source: Path, *, overwrite: bool, resume: bool) -> None:
-    """Raise UsageError if `output` is the input, an existing file without --overwrite, or in a missing folder."""
+def refuse_output(output: Path, source: Path, kind: OutputKind, *, overwrite: bool, resume: bool) -> None:
+    """Raise UsageError if `output` is no output of this `kind`, the input, or a stream with `resume`.
+
+    For a file: raises as `require_writable` does.
+    """
     refuse_both(resume=resume, overwrite=overwrite)
     if resume and is_stream(output):
         raise UsageError("--resume needs an output file, because a stream cannot be continued; name one with --output")
+    read = _path_of(sys.stdin) if str(source) == "-" else source
     if str(output) in _STANDARD:
-        if _is_input(source, _descriptor_stat(sys.stdout)):
+        if read and read.is_file() and (written := _path_of(sys.stdout)) and read.samefile(written):
             raise UsageError("standard output is the input file as well; name another file with --output")
-        return
-    if output.is_dir():
-        raise UsageError(f"{output}: is a folder; name a file with --output")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output.parent}: no such folder; make it first, or name another file")
-    if is_stream(output) or not os.path.lexists(output):
-        return
-    if output.exists() and _is_input(source, output.stat()):
-        raise UsageError(f"{output}: is the input as well; name another file")
-    if not overwrite and not resume:
-        raise UsageError(f"{output}: exists already; replace it with --overwrite")
+    elif is_stream(output) and not output.is_dir():
+        if has_ending(output):
+            require_ending(output, kind)
+    else:
+        require_writable(output, kind, overwrite=overwrite, resume=resume, inputs=[read] if read else [])
 
 
-def is_stream(output: Path) -> bool:
-    """Whether `output` is a stream: standard output, a FIFO, a device, or /dev/fd/N of a process substitution."""
-    if str(output).startswith("/dev/"):  # also where it leads to a file: that was opened by somebody else
-        return not str(output).startswith("/dev/shm/")
-    return str(output) == "-" or (output.exists() and not output.is_file())
+def has_ending(output: Path) -> bool:
+    """Whether the name of `output` says what it holds. That of standard output or of /dev/fd/N does not."""
+    return str(output) not in _STANDARD and not str(output).startswith("/dev/")
+
+
+def is_gzipped(output: Path) -> bool:
+    """Whether `output` is compressed."""
+    return has_ending(output) and output.name.endswith(GZIPPED)
 
 
 def is_terminal(output: Path) -> bool:
@@ -107,19 +109,10 @@ def is_terminal(output: Path) -> bool:
     return str(output) in _STANDARD and sys.stdout.isatty()
 
 
-def _is_input(source: Path, target: os.stat_result | None) -> bool:
-    """Whether `target` is the regular file that is the input."""
+def _path_of(stream: object) -> Path | None:
+    """Return a path by which the file of a standard stream can be looked at; None if it has no file descriptor."""
     try:
-        own = _descriptor_stat(sys.stdin) if str(source) == "-" else source.stat()
-    except (OSError, ValueError):
-        return False
-    return own is not None and target is not None and os.path.samestat(own, target) and stat.S_ISREG(own.st_mode)
-
-
-def _descriptor_stat(stream: object) -> os.stat_result | None:
-    """Return the os.stat_result of a standard stream; None if it has no file descriptor."""
-    try:
-        return os.fstat(stream.fileno())  # type: ignore[attr-defined]
+        return Path(f"/dev/fd/{stream.fileno()}")  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
         return None
 
@@ -130,10 +123,11 @@ class OutputStream:
     resumable = False
     """Whether the written rows are kept if the command stops early."""
 
-    def __init__(self, stream: BinaryIO, name: str, *, terminal: bool = False) -> None:
+    def __init__(self, stream: BinaryIO, name: str, *, terminal: bool = False, gzipped: bool = False) -> None:
         self._stream = stream
         self._name = name
         self._terminal = terminal
+        self._gzipped = gzipped
         self.notes: list[str] = []
         """Warnings about an earlier run that cannot be resumed exactly."""
 
@@ -145,8 +139,14 @@ class OutputStream:
         """Store the progress after all rows of a window are written."""
 
     def write(self, data: bytes) -> None:
-        """Write and flush `data`. Raises BrokenPipeError if the reader has closed the pipe, StorageError for other failures."""
-        left = memoryview(_shown(data) if self._terminal else data)
+        """Write and flush `data`, as a member of its own in a gzip file, so that a resume continues to the same bytes.
+
+        Raises BrokenPipeError if the reader has closed the pipe, StorageError for other failures.
+        """
+        self._append(gzip.compress(data, mtime=0) if self._gzipped else _shown(data) if self._terminal else data)
+
+    def _append(self, data: bytes) -> None:
+        left = memoryview(data)
         try:
             while left:
                 left = left[self._stream.write(left) :]
@@ -172,7 +172,7 @@ def open_stream(output: Path) -> Iterator[OutputStream]:
         return
     # Unbuffered: what a full disk refuses must not be tried once more when the file is closed.
     with output.open("wb", buffering=0) as stream:
-        yield OutputStream(stream, str(output))
+        yield OutputStream(stream, str(output), gzipped=is_gzipped(output))
 
 
 def _shown(data: bytes) -> bytes:

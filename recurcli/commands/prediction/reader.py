@@ -147,8 +147,12 @@ def _content(record: Record) -> str:
         return f"line {record.line}, nested deeply"
 
 
-def scan(input: Input, columns: InputColumns, *, separated: bool) -> tuple[PredictionProgress | None, InputColumns]:
+def scan(
+    input: Input, columns: InputColumns, *, separated: bool, require: Callable[[Record], None]
+) -> tuple[PredictionProgress | None, InputColumns]:
     """Count the rows and faults of a file before any output is written. The count is None for a pipe.
+
+    `require` raises DataError for a record that the output cannot hold.
 
     For JSON input, the returned `columns` have the keys of all rows as names if the output is TSV or CSV (`separated`);
     otherwise only the keys that the output adds, too. Raises DataError for more than MAX_COLUMNS keys.
@@ -163,6 +167,7 @@ def scan(input: Input, columns: InputColumns, *, separated: bool) -> tuple[Predi
         if columns.header:
             next(records, None)
         for record in records:
+            require(record)
             progress.count(records.name, record, columns.texts.read(record).fault)
             if columns.typed:
                 names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))

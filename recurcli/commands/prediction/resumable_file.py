@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from recurcli.commands.prediction.output import OutputStream, PredictionProgress, is_stream, open_stream
+from recurcli.commands.prediction.output import OutputStream, PredictionProgress, is_gzipped, open_stream
 from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError, counted
 from recurcli.facts import Facts, as_stored, first_difference, require_same
-from recurcli.files import is_locked, locked, sync_directory, sync_file, writing
+from recurcli.files import is_locked, is_stream, locked, sync_directory, sync_file, writing
 
 SECONDS_BETWEEN_JOURNALS = 2.0
 REFUSALS = (UsageError, DataError, ModelError, NumericError)
@@ -30,7 +30,7 @@ class PredictionFile(OutputStream):
     resumable = True
 
     def __init__(self, output: Path, stream: BinaryIO) -> None:
-        super().__init__(stream, str(output))
+        super().__init__(stream, str(output), gzipped=is_gzipped(output))
         self.output = output
         self._digest = hashlib.sha256()
         self._saved = time.monotonic()
@@ -83,10 +83,9 @@ class PredictionFile(OutputStream):
         self._cut()
         return dataclasses.replace(self._progress)
 
-    def write(self, data: bytes) -> None:
-        """Append `data`. Raises StorageError if it cannot be written."""
+    def _append(self, data: bytes) -> None:
         self._earlier = None
-        super().write(data)
+        super()._append(data)
         self._digest.update(data)
 
     def save(self, progress: PredictionProgress) -> None:

@@ -8,18 +8,71 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from heapq import nlargest
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Literal
 
+from recurcli.commands.prediction.output import GZIPPED
 from recurcli.data.formats.rows import Record
 from recurcli.data.formats.separated import escapes_of
 from recurcli.data.input_columns import InputColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.evaluation.predictor import Prediction
+from recurcli.files import OutputKind
 
 OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
 ADDED = ("prediction", "score", "reason")
 JSON_ADDED = (*ADDED, "top", "probabilities")
+ENDINGS: dict[OutputFormat, tuple[str, ...]] = {
+    "tsv": (".tsv",),
+    "csv": (".csv",),
+    "jsonl": (".jsonl",),
+    "clue": (".json", ".jsonl"),
+}
+"""The endings of an output file by its format; each may be followed by .gz."""
+_AS_CSV = "write a CSV (--output x.csv) or JSON lines"
 _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+def output_kind(format: OutputFormat | None) -> OutputKind:
+    """Return the endings of an output in `format`; None: in any format that an ending names."""
+    if format is None:
+        title, endings = "an output", [*ENDINGS["tsv"], *ENDINGS["csv"], *ENDINGS["jsonl"]]
+    else:
+        title, endings = f"an output of --format {format}", [*ENDINGS[format]]
+    return OutputKind(title, (*endings, *(ending + GZIPPED for ending in endings)), bare=True)
+
+
+def named_format(output: Path) -> OutputFormat | None:
+    """Return the format that the ending of `output` names; None if it names none."""
+    ending = Path(output.name.removesuffix(GZIPPED)).suffix
+    return next((format for format, endings in ENDINGS.items() if ending in endings), None)
+
+
+def require_holdable(
+    record: Record, columns: InputColumns, format: OutputFormat, *, name: str, delimiter: str | None = None
+) -> None:
+    """Raise DataError for a record that `format` cannot hold: a TSV no TAB and no line end, CLUE no row without an id.
+
+    `name` is the name of the input, `delimiter` what separates the fields of the TSV in place of a TAB.
+    """
+    place = f"{escaped(name, limit=4000)}:{record.line}"
+    if format == "tsv" and columns.breaks:
+        fields = record.fields.items() if columns.typed else zip(columns.names, record.fields.values(), strict=False)
+        for column, value in fields:
+            if isinstance(value, str) and (found := _breaking(value, delimiter or "\t")):
+                raise DataError(f"{place}: '{escaped(column)}' holds {found}, which no TSV can hold; {_AS_CSV}")
+    if format == "clue" and columns.id is not None:
+        value = record.fields.get(columns.id)
+        if not (value.strip() if isinstance(value, str) else type(value) is int):
+            shown = "empty" if value is None or isinstance(value, str) else escaped(json.dumps(value, default=str))
+            raise DataError(f"{place}: the id is {shown}; CLUE's ids are whole numbers or texts")
+
+
+def _breaking(value: str, delimiter: str) -> str | None:
+    """Return what in `value` would end a field or a row of a TSV, in words; None if nothing would."""
+    if delimiter in value:
+        return "a TAB" if delimiter == "\t" else f"a '{escaped(delimiter)}'"
+    return "a line end" if "\n" in value or "\r" in value else None
 
 
 @dataclass
@@ -79,10 +132,13 @@ class RowWriter:
         if not self._separated or not (self.columns.header or self.columns.typed):
             return b""
         added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]
-        return self._line([*self.columns.names], added)
+        names = [*self.columns.names]
+        given, checked = ([], [*names, *added]) if self.columns.breaks else (names, added)
+        return self._line(given, checked, f"{self.name}: the header")
 
     def row(self, number: int, record: Record, prediction: Prediction, fault: str | None) -> bytes:
         """Return the output row of a record with row number `number` (from 0); `fault` says why it could not be read."""
+        require_holdable(record, self.columns, self.format, name=self.name, delimiter=self.delimiter)
         if self.format == "clue":
             return _json_line({"id": self._id(record, number), "label": prediction.label})
         if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
@@ -102,10 +158,10 @@ class RowWriter:
         if self.probabilities:
             added += [f"{share:.6f}" for share in prediction.probabilities.values()]
         if self.with_reason:
-            added.append(fault or "")
+            added.append((fault or "").translate(self._escapes) if self.format == "tsv" else fault or "")
         elif fault:
             raise DataError(f"{self.name}:{record.line}: {fault}; the file was changed while it was read")
-        return self._line(values, added)
+        return self._line(values, added, f"{self.name}:{record.line}")
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
@@ -116,24 +172,26 @@ class RowWriter:
         """Whether the format is TSV or CSV."""
         return self.format in ("tsv", "csv")
 
-    def _line(self, values: list[str], added: list[str]) -> bytes:
-        """One row: the input's values and the added ones. A CSV quotes delimiters and line ends in them, a TSV escapes
-        them: \\t, \\n, \\r, or \\x3b for a semicolon."""
+    def _line(self, values: list[str], added: list[str], place: str) -> bytes:
+        """One row: the values of the input and the added ones. A CSV quotes delimiters and line ends in them.
+
+        Raises DataError, which names the `place`, for an added value that a TSV cannot hold, such as a label with a TAB.
+        """
         if self.format == "csv":
             buffer = io.StringIO()
             csv.writer(buffer, delimiter=self._mark, lineterminator="\n").writerow(values + added)
             return buffer.getvalue().encode()
-        if self.columns.breaks:
-            values = [value.translate(self._escapes) for value in values]
-        added = [value.translate(self._escapes) for value in added]
+        for value in added:
+            if found := _breaking(value, self._mark):
+                raise DataError(f"{place}: '{escaped(value)}' holds {found}, which no TSV can hold; {_AS_CSV}")
         return (self._mark.join(values + added) + "\n").encode()
 
     def _id(self, record: Record, number: int) -> object:
         """Return the id of the column of --id, else the row number. An id of digits becomes an integer, as in CLUE."""
-        value = record.fields.get(self.columns.id) if self.columns.id is not None else None
-        if isinstance(value, str) and _ROW_NUMBER.fullmatch(value):
-            return int(value)
-        return value if type(value) is int or (isinstance(value, str) and value) else number
+        if self.columns.id is None:
+            return number
+        value = record.fields[self.columns.id]
+        return int(value) if isinstance(value, str) and _ROW_NUMBER.fullmatch(value) else value
 
     def _json_row(
         self, record: Record, prediction: Prediction, best: Sequence[tuple[str, float]], fault: str | None

@@ -1,25 +1,15 @@
 """Writes a report as one HTML page with SVG plots, without scripts and network access. Texts of the data are escaped."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from recurcli import __version__
-from recurcli.errors import UsageError, escaped
-from recurcli.files import require_writable, write_atomically
+from recurcli.errors import escaped
+from recurcli.files import OutputKind, write_atomically
 
-PACKAGES = ("matplotlib", "jinja2")
+REPORT = OutputKind("a report", (".html",), ("matplotlib", "jinja2"))
 LONGEST = 600
 """The number of characters of a text that are shown."""
-
-
-def require_report(path: Path, *, overwrite: bool) -> None:
-    """Raise UsageError if `path` does not end in .html, if it exists without `overwrite`, or if a package is missing."""
-    if path.suffix != ".html":
-        raise UsageError(f"{path}: a report ends in .html")
-    require_writable(path, overwrite=overwrite, option="--report")
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise UsageError(f"--report needs {' and '.join(missing)}: pip install 'recurcli[report]'")
 
 
 def write_page(output: Path, template: str, **values: Any) -> None:
