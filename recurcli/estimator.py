@@ -4,6 +4,7 @@ Shapes: N texts, C classes.
 """
 
 import contextlib
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -28,6 +29,7 @@ from recurcli.evaluation.inference import probabilities
 from recurcli.evaluation.predictor import Predictor, as_pair, text_rows
 from recurcli.events import Finished
 from recurcli.files import write_atomically
+from recurcli.model.config import LabelType
 from recurcli.preset import ResolvedPreset, compose
 from recurcli.runs.run_directory import CONTENTS, RESULT
 
@@ -80,10 +82,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 splits = {"train": train, "dev": require_dev_rows(drawn, rows, "texts", every)}
             else:
                 splits = {"train": rows, "dev": _split(dev[0], _dev_names(dev[1], targets), "dev texts")}
-            with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]):
+            with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]), _same_threads():
                 run = Path(folder) / "run"
                 init = None if self.init is None else Path(self.init)
-                self.result_ = self._train(TrainingRequest(resolved, run, init, splits=splits, time_precision=False))
+                request = TrainingRequest(
+                    resolved, run, init, splits=splits, time_precision=False, label_type=targets.label_type
+                )
+                self.result_ = self._train(request)
                 self._files = {name: (run / name).read_bytes() for name in CONTENTS if (run / name).is_file()}
             self.classes_ = targets.classes
             self._predictor = self._load()
@@ -105,16 +110,20 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the run directory of the fitted model, for `recurcli.load` and for `recur predict`.
 
-        Raises FileExistsError if `path` exists.
+        Raises FileExistsError if `path` exists. If it fails, it leaves no folder.
         """
         check_is_fitted(self, "classes_")
-        folder = Path(path)
+        folder = Path(path).absolute()
+        if folder.exists():
+            raise FileExistsError(f"{path}: exists already; give the path of a new folder")
+        made = next(parent for parent in (*reversed(folder.parents), folder) if not parent.exists())
         with _python_errors():
             try:
                 folder.mkdir(parents=True)
-            except FileExistsError:
-                raise FileExistsError(f"{folder}: exists already; give the path of a new folder") from None
-            _write(self._files, folder)
+                _write(self._files, folder)
+            except BaseException:
+                shutil.rmtree(made, ignore_errors=True)
+                raise
 
     def _resolve(self, more: Mapping[str, Any]) -> ResolvedPreset:
         """Return the preset with `settings`, `seed` and the keys `more`."""
@@ -169,6 +178,12 @@ class _Targets(NamedTuple):
     names: list[str]
     """The name of each row's class (N)."""
 
+    @property
+    def label_type(self) -> LabelType:
+        """Python's type of the labels."""
+        known: dict[str, LabelType] = {"int": "int", "float": "float", "bool": "bool"}
+        return known.get(type(self.classes.tolist()[0]).__name__, "str")
+
 
 def _targets(labels: Iterable[Any], what: str) -> _Targets:
     """Return the classes of `labels`. Raises ValueError for a missing or blank label, for mixed types and a single class."""
@@ -184,14 +199,21 @@ def _targets(labels: Iterable[Any], what: str) -> _Targets:
 
 
 def _plain(labels: Iterable[Any], what: str) -> np.ndarray:
-    """Return `labels` as an array of strings, numbers or bools."""
+    """Return `labels`, a list, an array, a Series or a table of one column, as an array of strings, numbers or bools."""
+    shape: tuple[int, ...] = getattr(labels, "shape", ())
+    if len(shape) > 1:
+        if len(shape) > 2 or shape[1] != 1:
+            raise ValueError(f"{what} has the shape {shape}; it must be one column, with one label for each row")
+        labels = np.asarray(labels)[:, 0]
     listed = labels if hasattr(labels, "dtype") else list(labels)
-    values = np.asarray(listed)
-    for row, label in enumerate(np.asarray(listed, dtype=object).ravel().tolist()):
+    each = listed if isinstance(listed, list) else np.asarray(listed, dtype=object).tolist()
+    for row, label in enumerate(each):
         if not isinstance(label, str | int | float | np.generic) or label != label:
             raise ValueError(
                 f"{what}[{row}] is {escaped(repr(label), 60)}; a label is a string, a whole number or a bool"
             )
+    values = np.asarray(listed)
+    for row, label in enumerate(each):
         if isinstance(label, str) != (values.dtype.kind in "UO"):
             raise ValueError(
                 f"{what}[{row}] is {escaped(repr(label), 60)}, but others are of another type; use one type"
@@ -239,6 +261,16 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
     """Write the files of a run into `folder`, result.json last."""
     for name in sorted(files, key=lambda name: name == RESULT):
         write_atomically(folder / name, files[name])
+
+
+@contextlib.contextmanager
+def _same_threads() -> Iterator[None]:
+    """Give torch the number of threads again that it has before the block."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -18,6 +19,7 @@ from tiny_task import rows
 
 import recurcli
 from recurcli import TextClassifier
+from recurcli.estimator import _targets
 from recurcli.files import sha256_of
 
 SETTINGS = {
@@ -78,6 +80,14 @@ def test_fit_trains_what_the_command_trains_on_a_file_of_the_same_rows(
         fitted.save(tmp_path / "saved")
 
 
+def test_a_save_that_fails_leaves_nothing(fitted: TextClassifier, tmp_path: Path) -> None:
+    broken = TextClassifier()
+    broken.classes_, broken._files = fitted.classes_, {**fitted._files, "no/such/folder": b""}
+    with pytest.raises(OSError, match="folder: cannot be written"):
+        broken.save(tmp_path / "new" / "run")
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.parametrize(
     ("names", "kind"),
     [
@@ -87,7 +97,7 @@ def test_fit_trains_what_the_command_trains_on_a_file_of_the_same_rows(
         (dict(zip(FIRST, np.array([2, 0, 1], np.int8), strict=True)), np.int8),
     ],
 )
-def test_labels_come_back_as_they_were_given(names: dict[str, Any], kind: type) -> None:
+def test_labels_come_back_as_they_were_given(names: dict[str, Any], kind: type, tmp_path: Path) -> None:
     labels = np.array([names[label] for label in LABELS])
     model = tiny(**{"prior": None}).fit(TEXTS, labels)
     assert model.classes_.tolist() == sorted({*labels.tolist()})
@@ -97,6 +107,10 @@ def test_labels_come_back_as_they_were_given(names: dict[str, Any], kind: type) 
     assert probabilities.shape == (len(TEXTS), len(model.classes_))
     assert np.allclose(probabilities.sum(axis=1), 1)
     assert (model.classes_[probabilities.argmax(axis=1)] == predicted).all()
+    model.save(tmp_path / "run")
+    found = recurcli.load(tmp_path / "run").predict(TEXTS[:3])
+    assert [prediction.label for prediction in found] == predicted[:3].tolist()
+    assert [type(label) for label in found[0].probabilities] == [type(label) for label in model.classes_.tolist()]
 
 
 def test_texts_may_be_arrays_series_and_tables(fitted: TextClassifier, trained: Path) -> None:
@@ -127,6 +141,38 @@ def test_pairs_and_dev_rows_of_ones_own() -> None:
     assert np.array_equal(model.predict_proba(frame), model.predict_proba(pairs))
     with pytest.raises(ValueError, match=re.escape("dev labels[1] is '9', a label that no training row has")):
         tiny().fit(TEXTS, LABELS, dev=(TEXTS[:2], ["100", "9"]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([["a", "b"]] * 3), "labels has the shape (3, 2); it must be one column, with one label for each row"),
+        ([["a"], ["b"], ["a"]], "labels[0] is ['a']; a label is a string, a whole number or a bool"),
+        ([["a"], ["b", "c"], "a"], "labels[0] is ['a']; a label is a string"),
+        (pandas.DataFrame({"a": "xyz", "b": "xyz"}, index=range(2)), "labels has the shape (2, 2)"),
+    ],
+)
+def test_labels_that_are_not_one_column_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tiny().fit(TEXTS[: len(labels)], labels)
+
+
+def test_labels_may_be_a_table_of_one_column() -> None:
+    for column in (pandas.DataFrame({"y": LABELS})[["y"]], np.array(LABELS)[:, None]):
+        targets = _targets(column, "labels")
+        assert (targets.names, targets.classes.tolist()) == (LABELS, [*FIRST])
+
+
+def test_a_fit_leaves_the_number_of_threads() -> None:
+    threads = torch.get_num_threads()
+    settings = {
+        "runtime.threads": threads + 1,
+        "finetuning.max_steps": 1,
+        "prior": None,
+        "finetuning.linear_floor": False,
+    }
+    tiny(**settings).fit(TEXTS, LABELS)
+    assert torch.get_num_threads() == threads
 
 
 def test_texts_are_of_one_kind() -> None:

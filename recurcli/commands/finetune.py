@@ -69,7 +69,10 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
-        model = yield from build_model(Classifier, preset, tokenizer, max_length, task.labels, columns, pairs=pairs)
+        kind = request.label_type
+        model = yield from build_model(
+            Classifier, preset, tokenizer, max_length, task.labels, columns, pairs=pairs, label_type=kind
+        )
         if init is not None:
             load_pretrained(model, init)
             yield Note(f"starting from {init.path}, with its tokenizer")

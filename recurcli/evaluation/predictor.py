@@ -14,6 +14,7 @@ from recurcli.errors import escaped
 from recurcli.evaluation.inference import InferenceConfig, iter_logits, predict_logits, probabilities
 from recurcli.events import RowsDone
 from recurcli.linear.prior import Prior
+from recurcli.model.config import Label
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import build_trained_classifier, read_model, read_prior, read_temperature
@@ -27,11 +28,14 @@ WINDOW = 4096
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable label, its probability `score`, and the probabilities of all labels in the model's order."""
+    """The most probable label, its probability `score`, and the probabilities of all labels in the model's order.
 
-    label: str
+    Labels are strings, or of the type that a fit in Python was given.
+    """
+
+    label: Any
     score: float
-    probabilities: dict[str, float]
+    probabilities: dict[Any, float]
 
 
 class Predictor:
@@ -109,7 +113,7 @@ class Predictor:
         """Yield the predictions of `predict` one by one. WINDOW texts are in memory at a time, so `texts` may be endless."""
         source = enumerate(text_rows(texts))
         while window := self._pairs(islice(source, WINDOW)):
-            yield from self.predictions(self.logits(window))
+            yield from self.predictions(self.logits(window), self.model.config.classes)
 
     def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[tuple[str, str | None]]:
         """Return numbered texts or pairs as pairs. Raises as `predict` does."""
@@ -126,11 +130,12 @@ class Predictor:
                 raise ValueError(f"texts[{row}] is {given}, but the model was trained on single texts; give one text")
         return [pair for _, pair in pairs]
 
-    def predictions(self, logits: np.ndarray) -> Iterator[Prediction]:
-        """Yield the Prediction of each row of `logits` (N, C)."""
+    def predictions(self, logits: np.ndarray, classes: Sequence[Label] = ()) -> Iterator[Prediction]:
+        """Yield the Prediction of each row of `logits` (N, C); its labels are the `classes` (C), or () for their names."""
+        classes = classes or self.labels
         rows = probabilities(logits, self.temperature)
         for best, row in zip(rows.argmax(axis=1).tolist(), rows.tolist(), strict=True):
-            yield Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True)))
+            yield Prediction(classes[best], row[best], dict(zip(classes, row, strict=True)))
 
     def logits(self, texts: Iterable[Text]) -> np.ndarray:
         """Return the logits (N, C) of `texts`. Raises as `predict` does."""

@@ -1,5 +1,6 @@
 """The section `embedding` of a preset, and the keys of config.json."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +10,9 @@ from recurcli.validation import STRICT
 
 Pooling = Literal["mean", "max", "first", "last"]
 PairPooling = Literal["joint", "sides"]
+LabelType = Literal["str", "int", "float", "bool"]
+Label = str | float
+"""A label as Python is given it: a string, a number or a bool."""
 FORMAT_VERSION = 2
 """Format version of preset.yaml, config.json and checkpoints. A file with another version raises ModelError."""
 
@@ -117,6 +121,8 @@ class ModelConfig:
     """Whether a pair is pooled as one text, or each side for itself."""
     labels: tuple[str, ...] = ()
     """Labels in the order of the logits; empty for a pretrained model."""
+    label_type: LabelType = "str"
+    """Python's type of the labels that a fit in Python was given; `labels` are their names. Those of files are strings."""
     task: str = ""
     """The task that the model was trained on."""
     columns: dict[str, list[str]] = field(default_factory=dict)
@@ -129,8 +135,22 @@ class ModelConfig:
             raise ValueError("vocab_size and max_length must be at least 1")
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels must differ")
+        if len(set(self.classes)) != len(self.labels):
+            raise ValueError(f"labels must be of the type that label_type says, {self.label_type}")
         if not 0 <= self.pad_id < self.vocab_size:
             raise ValueError(f"pad_id must lie in [0, vocab_size) = [0, {self.vocab_size}), not {self.pad_id}")
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """The labels as Python gave them. Raises ValueError if a label is not the name of one of this type."""
+        read: dict[str, Callable[[str], Label]] = {
+            "str": str,
+            "int": int,
+            "float": float,
+            "bool": ("false", "true").index,
+        }
+        made = map(read[self.label_type], self.labels)
+        return tuple(map(bool, made)) if self.label_type == "bool" else tuple(made)
 
     @property
     def hidden_size(self) -> int:

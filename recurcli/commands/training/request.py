@@ -13,6 +13,7 @@ from recurcli.errors import ModelError, refuse_both
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import find_difference, require_same
 from recurcli.files import sha256_of
+from recurcli.model.config import LabelType
 from recurcli.preset.schema import with_defaults
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.strict_yaml import flatten
@@ -55,6 +56,9 @@ class TrainingRequest:
     """The facts that `match_parameters` returned; None without `--match-parameters`."""
     splits: "Mapping[str, Split] | None" = None
     """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
+
+    label_type: LabelType = "str"
+    """Python's type of the labels of `splits`, whose names the examples hold."""
 
     def __post_init__(self) -> None:
         refuse_both(resume=self.resume, overwrite=self.overwrite)

@@ -13,7 +13,7 @@ from recurcli.errors import UsageError
 from recurcli.evaluation.metrics import PERPLEXITY
 from recurcli.events import Note
 from recurcli.linear.model import LinearModel
-from recurcli.model.config import ModelConfig
+from recurcli.model.config import LabelType, ModelConfig
 from recurcli.model.device import choose_precision
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.preset import Preset
@@ -127,6 +127,7 @@ def build_model(
     columns: Mapping[str, list[str]] | None = None,
     *,
     pairs: bool,
+    label_type: LabelType = "str",
 ) -> Generator[Note, None, Model]:
     """Return a model with random initial weights, drawn with the preset's seed.
 
@@ -151,6 +152,7 @@ def build_model(
         pooling=preset.pooling,
         pair_pooling=preset.pair_pooling if pairs else "joint",
         labels=labels,
+        label_type=label_type,
         task=preset.task,
         columns=dict(columns or {}),
     )
