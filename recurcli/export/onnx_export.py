@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.errors import UsageError
+from recurcli.errors import ModelError, UsageError
 from recurcli.events import Note
 from recurcli.export.format import TrainedRun
 from recurcli.export.onnx_model import onnx_model, require_exportable
-from recurcli.files import commit_directory, to_json
+from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.interruptible import interruptible
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import LONGEST_TEXT
@@ -26,6 +26,7 @@ from recurcli.runs.run_directory import MODEL_CARD, RunDirectory
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+LARGEST_CARD = 1 << 20
 SCRIPTS = Path(__file__).parent / "folder"
 """The folder with predict.py and linear_model.py, which are copied."""
 
@@ -34,11 +35,12 @@ def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, Non
     """Write the folder `output` for one run; return name, size in bytes and purpose of its files.
 
     Raises UsageError before any work for several runs, a missing package, and an encoder that cannot be exported;
-    ModelError as `onnx_model` does.
+    ModelError for a model card that is a link, and as `onnx_model` does.
     """
     if len(runs) != 1:
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
+    about = _about(run.path)
     weights = (1 / run.temperature, 0.0) if run.prior is None else (run.prior.encoder_weight, run.prior.linear_weight)
     if weights[0]:
         _require_packages()
@@ -60,7 +62,7 @@ def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, Non
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
     files["config.json"] = to_json(_config(run, weights)).encode(), "labels and settings"
     files["predict.py"] = (SCRIPTS / "predict.py").read_bytes(), "labels texts: python predict.py < texts.txt"
-    files["README.md"] = _card(run, encoder=bool(weights[0])).encode(), "model card"
+    files["README.md"] = _card(run, about, encoder=bool(weights[0])).encode(), "model card"
     writers: dict[str, Callable[[Path], object]] = {
         name: partial(Path.write_bytes, data=content) for name, (content, _) in files.items()
     }
@@ -99,10 +101,18 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
     }
 
 
-def _card(run: TrainedRun, *, encoder: bool) -> str:
-    """Return the run's model card with the use of this folder."""
-    card = run.path / MODEL_CARD
-    about = card.read_text(encoding="utf-8").partition("\n## Use\n")[0] if card.is_file() else f"# {run.path.name}\n"
+def _about(run: Path) -> str:
+    """Return the model card of a run without its use; raises ModelError for a link, which could lead to any file."""
+    card = run / MODEL_CARD
+    if card.is_symlink():
+        raise ModelError(f"{card}: is a symbolic link, which is not followed; put the file there or delete the link")
+    if not card.exists():
+        return f"# {run.name}\n"
+    return read_limited(card, LARGEST_CARD).decode(errors="replace").partition("\n## Use\n")[0]
+
+
+def _card(run: TrainedRun, about: str, *, encoder: bool) -> str:
+    """Return the run's model card, which begins with `about`, with the use of this folder."""
     packages = "onnxruntime tokenizers numpy" if encoder else "numpy"
     texts = "two texts a line, separated by a TAB" if run.model.config.columns.get("pair") else "one text a line"
     return (

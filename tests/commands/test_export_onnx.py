@@ -4,6 +4,7 @@ import importlib.util
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -271,6 +272,30 @@ def test_only_an_earlier_export_is_replaced(
         code, _, err = recur(*line, output, "--overwrite")
         assert (code, reason in err) == (2, True), err
     assert (folder / "notes.txt").read_text() == file.read_text() == "precious"
+
+
+def test_a_model_card_that_is_a_link_is_not_copied(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (tmp_path / "secret").write_text("precious")
+    (run / "README.md").unlink()
+    (run / "README.md").symlink_to(tmp_path / "secret")
+    code, out, err = recur("export", run, "--format", "onnx", "--output", tmp_path / "x")
+    assert (code, out, err.count("\n")) == (4, "", 1)
+    assert f"{run / 'README.md'}: is a symbolic link, which is not followed" in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_full_disk_and_a_closed_output_are_a_line_or_silence(exported: Path) -> None:
+    script = [sys.executable, "-c", ALONE, str(exported)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(script, input=b"a\n", stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 5
+    assert done.stderr == b"predict.py: error: standard output: cannot be written: No space left on device\n"
+    with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.close()
+        _, err = child.communicate(b"a\n")
+    assert (child.returncode, err) == (-signal.SIGPIPE, b"")
 
 
 def test_several_runs_and_data_are_refused(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes `label<TAB>probability` for each
 line, in order. A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
-Exit code 3: a line of pairs without one TAB; the lines before it are answered. It needs numpy, and where there is a
+Exit code 3: a line of pairs without one TAB; the lines before it are answered. Exit code 5: a full disk.
+It needs numpy, and where there is a
 model.onnx, onnxruntime and tokenizers. OMP_NUM_THREADS limits the threads.
 """
 
@@ -82,7 +83,22 @@ def is_utf8(line: bytes) -> bool:
 
 
 def tell(message: str) -> None:
-    print(f"predict.py: {message}", file=sys.stderr)
+    if sys.stderr is not None:  # it may be closed
+        print(f"predict.py: {message}", file=sys.stderr)
+
+
+def write(content: bytes) -> None:
+    """Write to standard output; a line and exit code 5 where it is full or closed."""
+    if sys.stdout is None:
+        tell("error: standard output is closed; send it to a file")
+        sys.exit(5)
+    left = memoryview(content)
+    try:
+        while left:
+            left = left[os.write(1, left) :]
+    except OSError as error:
+        tell(f"error: standard output: cannot be written: {error.strerror}")
+        sys.exit(5)
 
 
 def main() -> None:
@@ -115,8 +131,7 @@ def main() -> None:
             shares = np.exp(logits - logits.max(axis=1, keepdims=True))
             shares /= shares.sum(axis=1, keepdims=True)
             best = zip(shares.argmax(axis=1), shares.max(axis=1), strict=True)
-            sys.stdout.buffer.write("".join(f"{LABELS[label]}\t{share:.6f}\n" for label, share in best).encode())
-            sys.stdout.buffer.flush()
+            write("".join(f"{LABELS[label]}\t{share:.6f}\n" for label, share in best).encode())
         if len(rows) < len(lines):
             tabs = lines[len(rows)].count(b"\t")
             fault = f"error: line {done + 1}: has {tabs} TABs; one must separate the two texts of a pair"
