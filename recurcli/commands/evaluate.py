@@ -135,6 +135,7 @@ def evaluate(
         **trained_on,
         "truncated": predictor.truncated,
         "dropped": rows.dropped,
+        "unlabelled": rows.unlabelled,
         "path": None if rows.path is None else str(rows.path),
         "sha256": rows.sha256,
         "metrics": scores.to_json(),

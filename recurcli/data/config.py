@@ -32,6 +32,8 @@ class DataConfig:
     that covers 99 % of the training rows without those of `extra_rows`, 512 at most."""
     skip_bad_rows: bool = False
     """Skip rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
+    unlabelled: Literal["refuse", "drop"] = "refuse"
+    """What becomes of rows without a label: an error, or they are left out. Rows that are bad for another reason stay bad."""
     header: bool | None = None
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting; true for task `custom`."""
     delimiter: str | None = None

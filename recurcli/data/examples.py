@@ -17,7 +17,15 @@ from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
 from recurcli.data.sources import Source, adapted, find_source, is_local
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
-from recurcli.data.values import BadRow, TextColumns, joined, label_of, ordered_labels, refuse_what_are_no_labels
+from recurcli.data.values import (
+    BadRow,
+    TextColumns,
+    Unlabelled,
+    joined,
+    label_of,
+    ordered_labels,
+    refuse_what_are_no_labels,
+)
 from recurcli.errors import DataError, UsageError, counted, escaped
 from recurcli.events import Note
 from recurcli.files import sha256_of
@@ -58,6 +66,8 @@ class Split:
     """`file:line: reason` of each row that was skipped."""
     notes: tuple[Note, ...] = ()
     """What a user should know about how its file was read."""
+    unlabelled: int = 0
+    """Number of rows left out because they have no label (`data.unlabelled`)."""
     dev: "Split | None" = None
     """The dev rows if this is a train split and its file holds both; else None."""
 
@@ -155,7 +165,7 @@ def draw_dev_rows(everything: Split, every: int, seed: int) -> tuple[Split, Spli
     for example in everything.examples:
         sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
     dev = replace(everything, examples=sides[True])
-    counted_once = replace(dev, dropped=0, bad=[], notes=())  # with the training rows
+    counted_once = replace(dev, dropped=0, bad=[], notes=(), unlabelled=0)  # with the training rows
     return replace(everything, examples=sides[False], dev=counted_once if dev.examples else None), dev
 
 
@@ -229,15 +239,20 @@ def _read_split(
     """Read the examples of `records`, which are those of the file or folder `path` (None: the Hub or the generator)."""
     numbered: list[tuple[int, Example]] = []
     bad: list[str] = []
-    rows = dropped = 0
+    rows = dropped = unlabelled = 0
     for rows, (record, example) in enumerate(examples_of(records, task, columns, renamed), 1):
+        if isinstance(example, Unlabelled):
+            unlabelled += 1
         if isinstance(example, BadRow):
-            bad.append(f"{records.name}:{record.line}: {example}")
+            if not (isinstance(example, Unlabelled) and config.unlabelled == "drop"):
+                bad.append(f"{records.name}:{record.line}: {example}")
         elif example is None:
             dropped += 1
         else:
             numbered.append((rows - 1, example))
-    judge_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows, hint=records.hint)
+    left_out = unlabelled if config.unlabelled == "drop" else 0
+    hint = records.hint + ("" if left_out else way_out_of_unlabelled(unlabelled))
+    judge_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows, hint=hint)
     if not numbered:
         raise DataError(f"{records.name}: no row is left of {rows}" if rows else f"{records.name}: has no rows")
     examples = [example for _, example in numbered]
@@ -246,8 +261,13 @@ def _read_split(
             raise _repeated_id(numbered, records.name, str(config.id))
         examples = [example._replace(id=str(number)) for number, example in numbered]
     sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
-    notes = (Note(records.doubt, "warning"),) if records.doubt else ()
-    return Split(examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad, notes)
+    notes = [Note(records.doubt, "warning")] if records.doubt else []
+    if left_out:
+        what = f"{counted(left_out, 'row', of=rows)} without a label left out (data.unlabelled)"
+        notes.append(Note(f"{records.name}: {what}"))
+    return Split(
+        examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad, (*notes,), left_out
+    )
 
 
 def _repeated_id(numbered: list[tuple[int, Example]], name: str, column: str) -> DataError:
@@ -256,6 +276,13 @@ def _repeated_id(numbered: list[tuple[int, Example]], name: str, column: str) ->
     row, row_id = next((row, example.id) for row, example in numbered if not example.id or counts[example.id] > 1)
     what = f"'{escaped(row_id)}' is the id of {counts[row_id]} rows" if row_id else "a row has none"
     return DataError(f"{name}: the ids in '{escaped(column)}' must differ: {what}; the first is row {row} (from 0)")
+
+
+def way_out_of_unlabelled(rows: int) -> str:
+    """Return the end of a message about `rows` without a label, with the setting that leaves them out; "" if there are none."""
+    if not rows:
+        return ""
+    return f"; a training with --set data.unlabelled=drop leaves out the {counted(rows, 'row')} without a label"
 
 
 def judge_bad_rows(

@@ -28,6 +28,10 @@ class BadRow(Exception):
     """The reason why a row cannot be used."""
 
 
+class Unlabelled(BadRow):
+    """A row is sound, but has no label."""
+
+
 class Text(NamedTuple):
     """The text of a row, its second text (None: not a pair), and the reason why one of them cannot be read."""
 
@@ -134,10 +138,15 @@ def separates_words(texts: Iterable[str]) -> bool:
 def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[str, str]) -> str:
     """Return the task's label of a row, or its `dropped_label`; `renamed`: label in this file to the task's label.
 
-    Raises BadRow for a label that is not one of the task's; if the task has no labels, for a blank one or a value that is
-    neither a string nor a whole number.
+    Raises Unlabelled for a label that is missing, null or blank; BadRow for one that is not one of the task's, or, if the
+    task has no labels, for a value that is neither a string nor a whole number.
     """
-    value = value_of(fields, column)
+    try:
+        value = value_of(fields, column)
+    except BadRow as reason:
+        raise Unlabelled(str(reason)) from None
+    if value is None:
+        raise Unlabelled("its label is null, not a string")
     label = str(value).lower() if type(value) in (int, bool) else value
     if not isinstance(label, str):
         raise BadRow(f"its label is {kind_of(value)}, not a string")
@@ -147,10 +156,10 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
     if not task.labels:
         if label.strip():
             return label
-        raise BadRow("its label is empty")
-    if not label:
+        raise Unlabelled("its label is empty")
+    if not label.strip():
         shown = f"; labels: {', '.join(map(escaped, task.labels))}" if len(task.labels) <= 20 else ""
-        raise BadRow(f"its label is empty{shown}")
+        raise Unlabelled(f"its label is empty{shown}")
     owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
     known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
     raise BadRow(f"label '{escaped(label)}' {known}")

@@ -174,6 +174,7 @@ def _facts(rows: SplitRows, numbers: Numbers, task: Task, tokens: Mapping[str, A
         "rows": len(rows),
         "official": None if rows.drawn else task.rows.get(rows.split),
         "dropped": rows.dropped,
+        "unlabelled": rows.unlabelled,
         "dev_rows": rows.dev_rows if rows.alone else None,
         "extra_rows": rows.extra_rows,
         "bad": rows.bad,

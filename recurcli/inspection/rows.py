@@ -17,7 +17,7 @@ from recurcli.data.dev_split import DevSplitter, row_hash
 from recurcli.data.examples import Example, examples_of, open_source
 from recurcli.data.formats.rows import Record
 from recurcli.data.tasks import Task
-from recurcli.data.values import BadRow, TextColumns
+from recurcli.data.values import BadRow, TextColumns, Unlabelled
 from recurcli.errors import DataError
 from recurcli.inspection.locate import UNNAMED, DataFile
 
@@ -74,6 +74,8 @@ class SplitRows:
         self.read = self.dropped = self.bad = 0
         self.doubt = ""
         """A warning about rows that may be several rows."""
+        self.unlabelled = 0
+        """Number of rows without a label. They are bad rows, too, unless `data.unlabelled` drops them."""
         self.hint = ""
         """The end of a message about bad rows, with the likely encoding of the file."""
         self.first_bad: list[str] = []
@@ -152,6 +154,9 @@ def read_rows(
             rows.read += 1
             if number == 1 and all(is_usual(record.fields.get(column)) for column in rows.columns.texts.names):
                 rows.issues["header"].append(record.line)
+            rows.unlabelled += isinstance(example, Unlabelled)
+            if isinstance(example, Unlabelled) and config.unlabelled == "drop":
+                continue
             if isinstance(example, BadRow):
                 rows.add_bad(record.line, example)
             elif example is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from recurcli.data.columns import LONGEST_NAME, is_usual, unread_in_words
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import BAD_ROWS_ALLOWED
+from recurcli.data.examples import BAD_ROWS_ALLOWED, way_out_of_unlabelled
 from recurcli.data.tasks import Task
 from recurcli.data.values import label_doubts, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, counted, escaped
@@ -40,7 +40,10 @@ def _split_issues(
         if rows.bad <= BAD_ROWS_ALLOWED * rows.read:
             skip = "; training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
         what = f"{counted(rows.bad, 'row', of=rows.read)} cannot be used, the first in line {first}"
-        yield "error", f"{what}{skip}{rows.hint}"
+        unlabelled = "" if config.unlabelled == "drop" else way_out_of_unlabelled(rows.unlabelled)
+        yield "error", f"{what}{skip}{rows.hint}{unlabelled}"
+    if rows.unlabelled and config.unlabelled == "drop":
+        yield "information", f"{counted(rows.unlabelled, 'row', 'are')} without a label, and left out (data.unlabelled)"
     if rows.doubt and not (rows.drawn and rows.split == "dev"):
         yield "warning", "line " + rows.doubt.removeprefix(f"{rows.path}:")
     if not len(rows):

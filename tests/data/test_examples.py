@@ -39,6 +39,28 @@ def test_a_json_split_is_read_in_order(tmp_path: Path) -> None:
     assert (split.dropped, split.bad) == (0, [])
 
 
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("x.csv", "text,label\na,p\nb,\nc, \nd,q\n"),
+        ("x.jsonl", '{"text":"a","label":"p"}\n{"text":"b","label":null}\n{"text":"c"}\n{"text":"d","label":"q"}\n'),
+    ],
+)
+def test_rows_without_a_label_are_refused_with_the_way_out_or_left_out(name: str, rows: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(rows)
+    custom = TASKS["custom"]
+    way_out = r"2 of 4 rows cannot be used: .*; a training with --set data\.unlabelled=drop leaves out the 2 rows"
+    with pytest.raises(DataError, match=way_out):
+        load_split(custom, "train", config(path))
+    split = load_split(custom, "train", config(path, unlabelled="drop"))
+    assert ([row.text for row in split.examples], split.unlabelled, split.bad) == (["a", "d"], 2, [])
+    assert [note.text for note in split.notes] == [f"{path}: 2 of 4 rows without a label left out (data.unlabelled)"]
+    path.write_text(rows + ("e,p,q\n" if name == "x.csv" else '{"text":"e","label":0.5}\n'))
+    with pytest.raises(DataError, match=r"1 of 5 rows cannot be used: .*(has 3 fields|label is a number)[^;]*$"):
+        load_split(custom, "train", config(path, unlabelled="drop"))
+
+
 def test_a_tsv_split_is_read_by_its_header(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text("label\tsentence2\tid\tsentence1\n1\t乙\ta\t甲\n0\tNA\tb\t001\n")
@@ -280,7 +302,7 @@ def test_skipping_bad_rows_forgives_one_in_a_hundred(tmp_path: Path, good: int, 
         ("x.tsv", "一句话\t102\n又一句\t103\n", "x.tsv:1: has no column 'sentence'; known: 102, 一句话"),
         ("x.tsv", "sentence\tlabel\na\t102\n\nb\t103\n", "1 of 3 rows cannot be used: .*x.tsv:3: is blank"),
         ("x.tsv", "sentence\tlabel\na b\t102\textra\n", "x.tsv:2: has 3 fields, not 2"),
-        ("x.tsv", "sentence,label\na,102\n", "separated by ',', not by TAB"),
+        ("x.tsv", "sentence,label\na,102\n", "separated by a comma, not by TAB"),
         ("x.tsv", "sentence\tlabel\rx\t102\r", "lines end in CR alone"),
     ],
 )

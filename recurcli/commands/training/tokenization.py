@@ -70,7 +70,12 @@ def encode_splits(
     tokens, data = {}, {}
     for name, split in splits.items():
         tokens[name] = tokenizer.encode(split.texts, max_length)
-        counts = {"dropped": split.dropped, "bad": len(split.bad), "truncated": tokens[name].truncated}
+        counts = {
+            "dropped": split.dropped,
+            "unlabelled": split.unlabelled,
+            "bad": len(split.bad),
+            "truncated": tokens[name].truncated,
+        }
         data[name] = {**facts_of(split.path, len(split.examples), split.sha256), **counts}
         yield from split.notes
         yield from note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]))
