@@ -313,6 +313,14 @@ def is_stream(output: Path) -> bool:
     return str(output) == "-" or (output.exists() and not output.is_file())
 
 
+def refuse_links(*paths: Path) -> None:
+    """Raise StorageError if one of `paths`, which a library or a function opens that follows links, is a symbolic link."""
+    for path in paths:
+        with writing(path):
+            if path.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
 def open_no_follow(path: Path) -> TextIO:
     """Open a file for appending. Raises StorageError for a symbolic link or a FIFO."""
 

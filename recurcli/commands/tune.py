@@ -13,10 +13,10 @@ from recurcli.commands.tuning.ranges import Range, ranges_around, ranges_of
 from recurcli.commands.tuning.report import BEST, best_of, best_preset, line_of, result_of
 from recurcli.commands.tuning.request import TuningRequest
 from recurcli.distributed.group import current
-from recurcli.errors import Interrupted, NumericError, UsageError, counted
+from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, counted
 from recurcli.events import Finished, Note, TrialProgress
 from recurcli.facts import require_same
-from recurcli.files import remove, write_atomically
+from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.run_directory import LOCK, RunDirectory
 from recurcli.strict_yaml import flatten
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from recurcli.commands.tuning.study import RunningTrial, Study
 
 TRIALS, STUDY = "trials", "study.db"
+JOURNAL = f"{STUDY}-journal"
 FIXED: Mapping[str, object] = {"prior": None, "finetuning.linear_floor": False, "finetuning.score_test": False}
 """The settings of every trial. They leave out the prior and the test rows, and the linear model after the first trial."""
 STUDY_FORMAT = 2
@@ -55,9 +56,14 @@ def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
     with RunDirectory(folder).lock(), storage_errors(folder / STUDY):
         if request.overwrite:
             _clear(folder)
+        refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
         new = not (folder / STUDY).exists()
         study = Study(folder / STUDY, ranges, preset.runtime.seed)
         if not new and not study.results():  # a kill in its first trial; its ranges may have been others
+            if (folder / BEST).exists():
+                way_out = f"start again with --overwrite, which replaces {BEST}"
+                raise ModelError(f"{folder / STUDY}: has no trial, but {BEST} is that of one; {way_out}")
+            yield Note(f"{folder}: has no finished trial; the study starts again")
             _clear(folder)
             new, study = True, Study(folder / STUDY, ranges, preset.runtime.seed)
         if new:
@@ -96,7 +102,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    for name in (BEST, TRIALS, f"{STUDY}-journal", STUDY):
+    for name in (BEST, TRIALS, JOURNAL, STUDY):
         remove(folder / name)
 
 

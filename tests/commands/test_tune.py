@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -275,6 +276,49 @@ def test_a_damaged_study_is_named(recur: Recur, tiny_tnews: Path, tmp_path: Path
     assert (
         err == f"recur: error: {tmp_path}/study.db: is damaged: file is not a database; start again with --overwrite\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: b"", "has no trial, but best.yaml is that of one"),
+        (lambda content: content[: len(content) // 2], "is damaged: "),
+        (lambda content: content.replace(b"COMPLETE", b"COMPLETF"), "is damaged: "),
+        (lambda content: content.replace(b'"trial": 1', b'"trial": 7'), "is damaged: "),
+        (lambda content: content.replace(b'"trial": 1', b"'trial': 1"), "is damaged: "),
+    ],
+    ids=["emptied", "cut", "another state", "another number", "no JSON"],
+)
+def test_a_study_that_lost_trials_does_not_start_over(
+    damage: Callable[[bytes], bytes],
+    reason: str,
+    recur: Recur,
+    study: tuple[Path, Any, str],
+    tiny_tnews: Path,
+    tmp_path: Path,
+) -> None:
+    folder = shutil.copytree(study[0], tmp_path / "x")
+    (folder / "study.db").write_bytes(damage((folder / "study.db").read_bytes()))
+    before = (folder / "best.yaml").read_bytes()
+    code, _, err = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume"))
+    assert (code, err.count("\n")) == (4, 1), err
+    assert f"{folder}/study.db: {reason}" in err
+    assert "start again with --overwrite" in err
+    assert (folder / "best.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["study.db", "study.db-journal", "trials"])
+def test_no_link_in_the_folder_is_followed(name: str, recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    folder, target = tmp_path / "x", tmp_path / "target"
+    folder.mkdir()
+    target.mkdir() if name == "trials" else target.write_bytes(b"")
+    (folder / "study.db").touch()
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(target)
+    code, _, err = recur(*options(tiny_tnews, folder, "--trials", 1, "--resume", "--keep-runs"))
+    reason = "Too many levels of symbolic links; it is a symbolic link, which is not followed"
+    assert (code, err) == (5, f"recur: error: {folder / name}: cannot be written: {reason}\n")
+    assert not list(target.iterdir()) if name == "trials" else target.read_bytes() == b""
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from recurcli.commands.tuning.ranges import Range
-from recurcli.errors import ModelError, StorageError
+from recurcli.errors import ModelError, StorageError, escaped
 from recurcli.facts import as_stored
 from recurcli.training.fit import derived_seed
 
@@ -39,15 +39,24 @@ class Study:
         engine = {"creator": lambda: sqlite3.connect(path, timeout=30.0, check_same_thread=False)}
         try:
             storage = optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs=engine)
+            with contextlib.closing(sqlite3.connect(path, timeout=30.0)) as connection:
+                [[state], *_] = connection.execute("PRAGMA integrity_check(1)")
+            if state != "ok":
+                raise ValueError(state.partition("\n")[2] or state)
+            self._study = optuna.create_study(
+                storage=storage,
+                study_name="recur tune",
+                direction="maximize",
+                load_if_exists=True,
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+            )
+            _check(self.facts, self.results())
         except RuntimeError as error:
             raise ModelError(f"{path}: was written by another version of Optuna: {error}") from None
-        self._study = optuna.create_study(
-            storage=storage,
-            study_name="recur tune",
-            direction="maximize",
-            load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
-        )
+        except sqlite3.OperationalError as error:
+            raise StorageError(f"{path}: cannot be read or written: {error}; continue with --resume") from None
+        except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+            raise ModelError(f"{path}: is damaged: {escaped(error)}; start again with --overwrite") from None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -97,6 +106,19 @@ class Study:
             intermediate_values=trial.reported,
         )
         self._study.add_trial(preset)
+
+
+def _check(facts: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> None:
+    """Raise an error unless these are what `set_facts` and `end` store."""
+    for number, result in enumerate(results, 1):
+        if result["trial"] != number or result["state"] not in ("complete", "pruned", "diverged"):
+            raise ValueError(f"trial {number} is not one of a study")
+        metric = result["dev_metric"]
+        if not isinstance(metric, float) and (metric is not None or result["state"] == "complete"):
+            raise ValueError(f"trial {number} has no dev metric")
+        dict(result["settings"])
+    if results and not facts:
+        raise ValueError("its facts are missing")
 
 
 class RunningTrial:
