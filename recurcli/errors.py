@@ -93,11 +93,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def counted(number: int, noun: str, verb: str = "", *, of: int | None = None) -> str:
     """Return a number with its noun: "1 row" or "2 rows", or with `of` "1 of 2 rows".
 
-    `verb` is are, were or have; it follows in the singular if the number is 1.
+    `verb` is are, were or have; it follows in the singular if the number or the noun is.
     """
     one = {"are": "is", "were": "was", "have": "has"}
     what = f"{number:,}{'' if of is None else f' of {of:,}'} {noun}{'' if (number if of is None else of) == 1 else 's'}"
-    return f"{what} {one[verb] if number == 1 else verb}" if verb else what
+    return f"{what} {one[verb] if 1 in (number, of) else verb}" if verb else what
 
 
 def escaped(text: object, limit: int = 120) -> str:

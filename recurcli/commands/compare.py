@@ -7,15 +7,18 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.commands.comparison.collect import Collected, ComparedRun, collect, require_comparable
-from recurcli.commands.comparison.groups import Group, group_runs
+from recurcli.commands.comparison.groups import MAJORITY, Baseline, Group, baselines, group_runs
 from recurcli.errors import UsageError, counted, did_you_mean, escaped
 from recurcli.evaluation.counts import OfCounts
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import (
+    Runs,
     bootstrap_difference,
     holm,
     mcnemar,
     resampled_scores,
+    score_interval,
+    share_interval,
 )
 from recurcli.events import Finished, Note
 from recurcli.facts import find_difference
@@ -30,11 +33,15 @@ def compare(paths: Sequence[Path], *, part: Part = "model", metric: str | None =
 
     `part`: whose dev predictions are compared, those of the model or of its encoder alone. `metric`: a name of METRICS;
     None: the `finetuning.metric` of the runs. Raises UsageError if there is no run, or if two runs have other dev rows or
-    labels; ModelError for a damaged run.
+    labels; ModelError for a damaged run, unless it lies in a folder with two other groups of runs.
     """
     if metric is not None and metric not in METRICS:
         raise UsageError(f"--metric: no metric '{escaped(metric)}'" + did_you_mean(metric, METRICS))
     found = collect(paths, part)
+    if found.damaged and len({run.group_key for run in found.runs}) < 2:
+        raise found.damaged[0][1]
+    for path, error in found.damaged:
+        yield Note(f"{path}: left out: {error}", "warning")
     for entry in found.left_out:
         yield Note(f"{entry['path']}: left out: it {entry['reason']}")
     if not found.runs and not found.unfinished:
@@ -60,99 +67,136 @@ def compare(paths: Sequence[Path], *, part: Part = "model", metric: str | None =
 def _result(
     found: Collected, groups: Sequence[Group], keys: tuple[list[str], list[str]], name: str, part: Part
 ) -> dict[str, Any]:
+    fixed = baselines(groups, name) if groups else []
     of_counts = METRICS[name].of_counts
-    drawn = _resample(groups, of_counts) if groups and of_counts is not None else None
-    tests = [] if drawn is None else _tests(groups, drawn, name)
-    intervals = [None] * len(groups) if drawn is None else _intervals(groups, drawn, name)
+    drawn = _resample(groups, fixed, of_counts, name) if groups and of_counts is not None else None
+    tests = [] if drawn is None else _tests(groups, fixed, drawn, name)
+    intervals: list[Any] = [None] * (len(groups) + len(fixed))
+    if drawn is not None:
+        intervals = [None if each is None else _interval(each, drawn, name) for each in drawn.members]
     smallest = [test["smallest_difference"] for test in tests if test["smallest_difference"] is not None]
     first = found.runs[0] if found.runs else None
+    shown = [*(group.to_json(name) for group in groups), *(baseline.to_json() for baseline in fixed)]
+    rows_of_table = [{**row, "interval": interval} for row, interval in zip(shown, intervals, strict=True)]
     return {
         "task": None if first is None else first.result["task"],
         "metric": name,
         "part": part,
         "rows": 0 if first is None else len(first.dev.ids),
         "dev_sha256": None if first is None else first.result["data"]["dev"]["sha256"],
+        "test_sha256": _test_rows(found.runs),
         "differences": keys[0],
         "other_differences": keys[1],
-        "groups": [
-            {**group.to_json(name), "interval": interval} for group, interval in zip(groups, intervals, strict=True)
-        ],
+        "groups": rows_of_table[: len(groups)],
+        "baselines": rows_of_table[len(groups) :],
         "tests": tests,
         "smallest_difference": median(smallest) if smallest else None,
         "unfinished": found.unfinished,
-        "left_out": found.left_out,
+        "left_out": [
+            *found.left_out,
+            *({"path": str(path), "reason": f"cannot be read: {error}"} for path, error in found.damaged),
+        ],
     }
 
 
-class _Resampled(NamedTuple):
-    """The runs of all groups, one after the other, on resampled dev rows; R runs, N rows, B resamples."""
+class _Member(NamedTuple):
+    """A group or a baseline on resampled dev rows; R runs, N rows."""
 
-    labels: "np.ndarray"
-    """(N,) class indices."""
+    runs: Runs
     predictions: "np.ndarray"
     """(R, N) class indices."""
-    scores: "np.ndarray"
-    """(R, B) scores of the runs on the resamples."""
-    places: list[slice]
-    """The slice of the runs of each group."""
 
 
-def _resample(groups: Sequence[Group], of_counts: OfCounts) -> _Resampled:
+class _Resampled(NamedTuple):
+    labels: "np.ndarray"
+    """(N,) class indices."""
+    members: list[_Member | None]
+    """The groups, then the baselines; None: its predictions are not known."""
+
+    def others(self, *but: _Member) -> list[Runs]:
+        """Return the runs of all members but those of `but`."""
+        return [each.runs for each in self.members if each is not None and all(each is not one for one in but)]
+
+
+def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], of_counts: OfCounts, name: str) -> _Resampled:
     import numpy as np
 
-    runs = [run for group in groups for run in group.runs]
-    index = {name: number for number, name in enumerate(runs[0].dev.names)}
-    labels = np.array([index[label] for label in runs[0].dev.labels])
-    predictions = np.array([[index[prediction] for prediction in run.dev.predictions] for run in runs])
-    ends = list(itertools.accumulate(len(group.runs) for group in groups))
-    places = [slice(end - len(group.runs), end) for end, group in zip(ends, groups, strict=True)]
-    return _Resampled(labels, predictions, resampled_scores(of_counts, labels, predictions), places)
+    dev = groups[0].runs[0].dev
+    index = {label: number for number, label in enumerate(dev.names)}
+    labels = np.array([index[label] for label in dev.labels])
+    told = [[run.dev.predictions for run in group.runs] for group in groups]
+    told += [[] if baseline.predictions is None else [list(baseline.predictions)] for baseline in fixed]
+    predictions = np.array([[index[prediction] for prediction in run] for runs in told for run in runs])
+    resampled = resampled_scores(of_counts, labels, predictions)
+    scores = [*(group.scores(name) for group in groups), *([baseline.score] for baseline in fixed)]
+    members: list[_Member | None] = []
+    start = 0
+    for number, (runs, own) in enumerate(zip(told, scores, strict=True)):
+        place = slice(start, start + len(runs))
+        start += len(runs)
+        drawn = Runs(np.array(own), resampled[place], seeded=number < len(groups))
+        members.append(_Member(drawn, predictions[place]) if runs else None)
+    return _Resampled(labels, members)
 
 
-def _intervals(groups: Sequence[Group], drawn: _Resampled, name: str) -> list[list[float]]:
-    """Return the 95 % interval [low, high] of each group's mean score.
+def _interval(member: _Member, drawn: _Resampled, name: str) -> list[float] | None:
+    """Return the 95 % interval of a mean score. Of the accuracy of one run it is the one of `recur eval`."""
+    rows = len(drawn.labels)
+    if len(member.predictions) == 1 and name == "accuracy":
+        return list(share_interval(int((member.predictions[0] == drawn.labels).sum()), rows))
+    found = score_interval(member.runs, rows, METRICS[name].bounds, drawn.others(member))
+    return None if found is None else list(found)
 
-    It is the interval of the difference between the group and a constant score of 0.
+
+def _tests(groups: Sequence[Group], fixed: Sequence[Baseline], drawn: _Resampled, name: str) -> list[dict[str, Any]]:
+    """Test each pair of groups, and each group against the linear model of its training rows.
+
+    The accuracies of two single runs get McNemar's test, all others a bootstrap.
     """
-    import numpy as np
-
-    zero = np.zeros(1), np.zeros((1, drawn.scores.shape[1]))
-    found = [
-        bootstrap_difference(np.array(group.scores(name)), zero[0], drawn.scores[place], zero[1])
-        for group, place in zip(groups, drawn.places, strict=True)
-    ]
-    return [[difference.low, difference.high] for difference in found]
-
-
-def _tests(groups: Sequence[Group], drawn: _Resampled, name: str) -> list[dict[str, Any]]:
-    """Test each pair of groups. The accuracies of two single runs get McNemar's test, all others a bootstrap."""
-    import numpy as np
-
+    made = dict(zip([*(group.name for group in groups), *(each.name for each in fixed)], drawn.members, strict=True))
+    pairs = [(a.name, b.name) for a, b in itertools.combinations(groups, 2)]
+    pairs += [(group.name, each.name) for each in fixed if each.name != MAJORITY for group in each.groups]
+    low, high = METRICS[name].bounds
     tests: list[dict[str, Any]] = []
-    for (a, own), (b, other) in itertools.combinations(zip(groups, drawn.places, strict=True), 2):
-        scores = np.array(a.scores(name)), np.array(b.scores(name))
-        found = bootstrap_difference(*scores, drawn.scores[own], drawn.scores[other])
-        test: dict[str, Any] = {
-            "a": a.name,
-            "b": b.name,
-            "difference": float(scores[0].mean() - scores[1].mean()),
-            "interval": [found.low, found.high],
-            "smallest_difference": found.detectable or None,  # None: the same predictions
-            "test": "bootstrap",
-            "p_value": found.p_value,
-        }
-        if len(a.runs) == len(b.runs) == 1 and name == "accuracy":
-            right_a, right_b = (drawn.predictions[place][0] == drawn.labels for place in (own, other))
+    for first, second in pairs:
+        a, b = made[first], made[second]
+        if a is None or b is None:
+            continue
+        kind: dict[str, Any] = {"test": "bootstrap"}
+        if len(a.predictions) == len(b.predictions) == 1 and name == "accuracy":
+            right_a, right_b = (each.predictions[0] == drawn.labels for each in (a, b))
             only = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
-            test |= {"test": "mcnemar", "p_value": mcnemar(*only), "only_a_right": only[0], "only_b_right": only[1]}
-        tests.append(test)
+            kind = {"test": "mcnemar", "only_a_right": only[0], "only_b_right": only[1]}
+            found = mcnemar(*only, len(drawn.labels))
+        else:
+            others = drawn.others(a, b)
+            found = bootstrap_difference(a.runs, b.runs, len(drawn.labels), half_range=high - low, others=others)
+        tests.append(
+            {
+                "a": first,
+                "b": second,
+                "difference": float(a.runs.scores.mean() - b.runs.scores.mean()),
+                "interval": found.interval if found.interval is None else list(found.interval),
+                "p_value": found.p_value,
+                "smallest_difference": found.detectable,
+                **kind,
+            }
+        )
     for test, p_holm in zip(tests, holm([test["p_value"] for test in tests]), strict=True):
         test["p_holm"] = p_holm
     return tests
 
 
+def _test_rows(runs: Sequence[ComparedRun]) -> str | None:
+    """Return the sha256 of the test rows if all runs have scores on the same ones, else None."""
+    files = {run.result["data"].get("test", {}).get("sha256") if run.test_scores else None for run in runs}
+    return files.pop() if len(files) == 1 else None
+
+
 def _notes(runs: Sequence[ComparedRun], part: Part) -> Iterator[Note]:
-    """Yield notes on models that do not use their encoder, and on times of several machines."""
+    """Yield notes on test scores that are not shown, models that do not use their encoder, and times of several machines."""
+    if any(run.test_scores for run in runs) and _test_rows(runs) is None:
+        yield Note("no test scores: not every run has them, or not on the same rows")
     priors = [run.result["prior"] for run in runs if run.result.get("prior")]
     unused = sum(not prior["encoder_weight"] for prior in priors)
     if part == "model" and unused:

@@ -9,11 +9,12 @@ from rich.text import Text
 
 from recurcli.commands.comparison.groups import text_of
 from recurcli.display.tables import cell, console, heading, show, table, width_of, width_to_fill
+from recurcli.errors import counted
 from recurcli.evaluation.metrics import METRICS
 
 MOST_TESTS = 30
 """Tests that are listed; of more, those with the smallest p-values."""
-COSTS = ("parameters", "no embeddings", "FLOPs/token", "seconds", "tokens/s")
+COSTS = ("parameters", "no embeddings", "FLOPs/token", "wall s", "CPU s", "tokens/s")
 """The columns of `cost_texts`."""
 TESTS = {"mcnemar": "exact McNemar", "bootstrap": "paired bootstrap"}
 
@@ -24,9 +25,11 @@ def print_comparison(result: Mapping[str, Any]) -> None:
     if result["groups"]:
         whose = "encoders alone" if result["part"] == "encoder" else "models"
         shown += [
-            heading(f"{result['task']}, {result['rows']:,} dev rows", whose, "mean ± standard deviation over seeds")
+            heading(
+                f"{result['task']}, {counted(result['rows'], 'dev row')}", whose, "mean ± standard deviation over seeds"
+            )
         ]
-        names = {group["name"]: group["name"] for group in result["groups"]}
+        names = {group["name"]: group["name"] for group in (*result["groups"], *result["baselines"])}
         screen = console()
         tables = (_costs(result, names), _tests(result, names))
         numbered = any(width_of(made, screen) > width_to_fill() for made in tables)
@@ -34,7 +37,7 @@ def print_comparison(result: Mapping[str, Any]) -> None:
             names = {name: str(number) for number, name in enumerate(names, 1)}
         shown += [*_scores(result, numbered=numbered), _costs(result, names)]
         if result["tests"]:
-            shown += [_heading_of_tests(result), _tests(result, names), cell(sentence_on_rows(result), style="dim")]
+            shown += [_heading_of_tests(result), _tests(result, names), cell(sentence_on_tests(result), style="dim")]
     if result["unfinished"]:
         shown += [Text(""), heading("unfinished", "--resume continues them"), _unfinished(result["unfinished"])]
     show(*shown)
@@ -53,15 +56,18 @@ def has_encoder_column(result: Mapping[str, Any]) -> bool:
 
 
 def cost_texts(group: Mapping[str, Any]) -> list[str]:
-    """Return the sizes and times of a group as text. An unknown number of FLOPs is a dash."""
+    """Return the sizes and times of a group as text. What is unknown is a dash."""
     flops = group["forward_flops_per_token"]
     counts = [f"{group['parameters']:,}", f"{group['parameters_without_embeddings']:,}"]
-    speed = [f"{group['seconds']:,.1f}", f"{group['tokens_per_second']:,.0f}"]
+    cpu = "–" if group["cpu_seconds"] is None else f"{group['cpu_seconds']:,.1f}"
+    speed = [f"{group['seconds']:,.1f}", cpu, f"{group['tokens_per_second']:,.0f}"]
     return [*counts, "–" if flops is None else f"{flops:,}", *speed]
 
 
 def difference_texts(test: Mapping[str, Any]) -> list[str]:
     """Return the difference of two groups and its interval as text."""
+    if test["interval"] is None:
+        return [f"{test['difference']:.4f}", "too few seeds"]
     low, high = test["interval"]
     return [f"{test['difference']:.4f}", f"{low:+.4f} to {high:+.4f}"]
 
@@ -71,15 +77,42 @@ def p_text(p_value: float) -> str:
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def sentence_on_rows(result: Mapping[str, Any]) -> str:
-    """Return a sentence on the smallest difference that the dev rows and seeds can detect; empty if there are no tests."""
-    if result["smallest_difference"] is None:
-        return ""
-    return (
-        f"With {result['rows']:,} dev rows and these seeds, a test at the 5 % level finds a true difference of about "
-        f"{result['smallest_difference']:.4f} in four of five cases (median of the pairs, before Holm's correction); "
-        "a smaller one is missed more often."
-    )
+def score_columns(result: Mapping[str, Any]) -> list[str]:
+    """Return the headings of `score_texts`."""
+    test = ["test"] if result["test_sha256"] is not None else []
+    alone = ["encoder alone"] if has_encoder_column(result) else []
+    return ["n", METRICS[result["metric"]].words, "best", *alone, *test]
+
+
+def score_texts(result: Mapping[str, Any], group: Mapping[str, Any]) -> list[str]:
+    """Return number of seeds, mean, best and other scores of a group as text."""
+    test = [mean_and_spread(group["test"])] if result["test_sha256"] is not None else []
+    alone = [mean_and_spread(group["encoder"])] if has_encoder_column(result) else []
+    return [str(group["n"]), mean_and_spread(group), f"{group['best']:.4f}", *alone, *test]
+
+
+def baseline_texts(result: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
+    """Return the scores of a baseline as text, for the columns of `score_texts`."""
+    texts = dict.fromkeys(score_columns(result), "–")
+    test = "–" if baseline["test"] is None else f"{baseline['test']:.4f}"
+    texts |= {METRICS[result["metric"]].words: f"{baseline['mean']:.4f}", **({"test": test} if "test" in texts else {})}
+    return list(texts.values())
+
+
+def sentence_on_tests(result: Mapping[str, Any]) -> str:
+    """Return sentences on the difference that can be detected and on tests without an interval; empty if there are none."""
+    sentences, tests = [], result["tests"]
+    known = sum(test["smallest_difference"] is not None for test in tests)
+    if known:
+        median = "" if known == 1 else f", median of {known} tests"
+        sentences.append(
+            f"Minimum detectable difference on {counted(result['rows'], 'dev row')}: {result['smallest_difference']:.4f} "
+            f"(80 % power, 5 % level, before Holm's correction{median})."
+        )
+    if too_few := sum(test["interval"] is None for test in tests):
+        of = counted(too_few, "test", "have", of=len(tests))
+        sentences.append(f"{of} too few seeds to tell any difference of {METRICS[result['metric']].words}.")
+    return " ".join(sentences)
 
 
 def _scores(result: Mapping[str, Any], *, numbered: bool) -> list[RenderableType]:
@@ -97,26 +130,38 @@ def _scores(result: Mapping[str, Any], *, numbered: bool) -> list[RenderableType
             break
     else:
         made, hidden = _score_table(result, [], numbered=numbered), [*telling, *others]
+        if width_of(made, screen) > width:
+            made, hidden = _score_table(result, [], numbered=numbered, but="best"), [*hidden, "best"]
     if not hidden:
         return [made]
     return [made, cell(f"  different: {', '.join(hidden)} (--json has the values)", style="dim")]
 
 
-def _score_table(result: Mapping[str, Any], keys: Sequence[str], *, numbered: bool, broken: bool = False) -> Table:
-    """The table of the scores with a column for each key; `broken`: the headings of keys are broken at their dots."""
-    more = ["encoder alone"] if has_encoder_column(result) else []
-    metric = METRICS[result["metric"]].words
-    made = table(*(["#"] if numbered else []), *(keys or ["preset"]), "n", metric, "best", *more)
-    for column in made.columns[-3 - len(more) :]:
+def _score_table(
+    result: Mapping[str, Any], keys: Sequence[str], *, numbered: bool, broken: bool = False, but: str = ""
+) -> Table:
+    """The table of the scores with a column for each key; `broken`: the headings of keys are broken at their dots.
+
+    The column of scores `but` is left out.
+    """
+    columns = score_columns(result)
+    kept = [place for place, name in enumerate(columns) if name != but]
+    scores = [columns[place] for place in kept]
+    made = table(*(["#"] if numbered else []), *(keys or ["preset"]), *scores)
+    for column in made.columns[-len(scores) :]:
         column.justify, column.no_wrap = "right", True
     if broken:
         for column, key in zip(made.columns[numbered:], keys, strict=False):
             column.header = Text(".\n").join(cell(part) for part in key.split("."))
     for number, group in enumerate(result["groups"], 1):
         values = [cell(text_of(group["values"][key]) if key in group["values"] else "–") for key in keys]
-        alone = [mean_and_spread(group["encoder"])] if more else []
-        numbers = (str(group["n"]), mean_and_spread(group), f"{group['best']:.4f}", *alone)
+        texts = score_texts(result, group)
+        numbers = [texts[place] for place in kept]
         made.add_row(*([str(number)] if numbered else []), *(values or [cell(group["name"])]), *numbers)
+    for number, baseline in enumerate(result["baselines"], len(result["groups"]) + 1):
+        texts, more = baseline_texts(result, baseline), ["–"] * (len(keys) - 1)
+        numbers = [texts[place] for place in kept]
+        made.add_row(*([str(number)] if numbered else []), cell(baseline["name"]), *more, *numbers)
     return made
 
 

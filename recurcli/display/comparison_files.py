@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,15 @@ from recurcli.commands.comparison.groups import text_of
 from recurcli.display.comparison import (
     COSTS,
     TESTS,
+    baseline_texts,
     cost_texts,
     difference_texts,
-    has_encoder_column,
-    mean_and_spread,
     p_text,
-    sentence_on_rows,
+    score_columns,
+    score_texts,
+    sentence_on_tests,
 )
 from recurcli.errors import escaped
-from recurcli.evaluation.metrics import METRICS
 from recurcli.files import OutputKind, to_json, write_atomically
 
 Rows = list[list[str]]
@@ -32,20 +32,15 @@ def write_table(result: Mapping[str, Any], output: Path) -> None:
 
 
 def group_rows(result: Mapping[str, Any]) -> Rows:
-    """Return the table of the groups with their names, scores and costs."""
-    keys, encoder = [*result["differences"], *result["other_differences"]], has_encoder_column(result)
-    alone = ["encoder alone"] if encoder else []
-    rows = [[*(keys or ["preset"]), "n", METRICS[result["metric"]].words, "best", *alone, *COSTS]]
+    """Return the table of the groups and baselines with their names, scores and costs."""
+    keys = [*result["differences"], *result["other_differences"]]
+    rows = [[*(keys or ["preset"]), *score_columns(result), *COSTS]]
     for group in result["groups"]:
         values = [_shown(text_of(group["values"][key])) if key in group["values"] else "–" for key in keys]
-        rows.append(
-            [
-                *(values or [_shown(group["name"])]),
-                *(str(group["n"]), mean_and_spread(group), f"{group['best']:.4f}"),
-                *([mean_and_spread(group["encoder"])] if encoder else []),
-                *cost_texts(group),
-            ]
-        )
+        rows.append([*(values or [_shown(group["name"])]), *score_texts(result, group), *cost_texts(group)])
+    for baseline in result["baselines"]:
+        name = [_shown(baseline["name"]), *["–"] * (len(keys) - 1)]
+        rows.append([*name, *baseline_texts(result, baseline), *["–"] * len(COSTS)])
     return rows
 
 
@@ -65,7 +60,7 @@ def test_rows(result: Mapping[str, Any]) -> Rows:
 
 
 def _shown(text: str) -> str:
-    return escaped(text, limit=1000)
+    return escaped(text, limit=100_000)
 
 
 def _markdown(result: Mapping[str, Any]) -> str:
@@ -75,7 +70,7 @@ def _markdown(result: Mapping[str, Any]) -> str:
 
     lines = drawn(group_rows(result), keys_of(result))
     if result["tests"]:
-        lines += ["", *drawn(test_rows(result), 2), "", sentence_on_rows(result)]
+        lines += ["", *drawn(test_rows(result), 2), "", sentence_on_tests(result)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -105,32 +100,32 @@ def _latex(result: Mapping[str, Any]) -> str:
 
     lines = [r"% needs \usepackage{booktabs}", *drawn(group_rows(result), keys_of(result))]
     if result["tests"]:
-        note = _in_latex(sentence_on_rows(result))
+        note = _in_latex(sentence_on_tests(result))
         lines += ["", *drawn(test_rows(result), 2), *(["", f"% {note}"] if note else [])]
     return "\n".join(lines) + "\n"
 
 
 def _csv(result: Mapping[str, Any]) -> str:
-    """One row a group, with all digits."""
+    """One row a group or baseline, with all digits. A cell of text is escaped."""
     keys = [*result["differences"], *result["other_differences"]]
     numbers = ["n", "mean", "std", "best", "parameters", "parameters_without_embeddings", "forward_flops_per_token"]
-    numbers += ["seconds", "tokens_per_second"]
-    encoder = [f"encoder_{key}" for key in ("mean", "std", "best")]
+    numbers += ["seconds", "cpu_seconds", "tokens_per_second"]
+    nested = [(part, key) for part in ("encoder", "test") for key in ("mean", "std", "best")]
     paper = io.StringIO()
     writer = csv.writer(paper, lineterminator="\n")
-    writer.writerow(["name", "preset", *keys, "metric", *numbers, *encoder, "seeds", "runs"])
-    for group in result["groups"]:
-        values = [text_of(group["values"][key]) if key in group["values"] else "" for key in keys]
-        alone: Sequence[Any] = [(group["encoder"] or {}).get(key.removeprefix("encoder_")) for key in encoder]
-        lists = [" ".join(map(str, group[key])) for key in ("seeds", "runs")]
+    heads = ["name", "preset", *keys, "metric", *numbers, *(f"{part}_{key}" for part, key in nested), "seeds", "runs"]
+    writer.writerow([_shown(head) for head in heads])
+    single = ({**baseline, "test": baseline["test"] and {"mean": baseline["test"]}} for baseline in result["baselines"])
+    for group in (*result["groups"], *single):
+        values = group.get("values", {})
         row = [
-            group["name"],
-            group["preset"],
-            *values,
+            _shown(group["name"]),
+            _shown(group.get("preset", "")),
+            *(_shown(text_of(values[key])) if key in values else "" for key in keys),
             result["metric"],
-            *(group[key] for key in numbers),
-            *alone,
-            *lists,
+            *(group.get(key) for key in numbers),
+            *((group.get(part) or {}).get(key) for part, key in nested),
+            *(_shown(" ".join(map(str, group.get(key, ())))) for key in ("seeds", "runs")),
         ]
         writer.writerow(row)
     return paper.getvalue()

@@ -22,10 +22,12 @@ class Metric(NamedTuple):
     """Called with the class indices of the labels (N,) and of the predictions (N,)."""
     of_counts: OfCounts | None = None
     """The same metric of many resamples at once, for the tests of `recur compare`; None: it is not tested."""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """The smallest and the largest value."""
 
 
-def _row(words: str, of_counts: OfCounts) -> Metric:
-    return Metric(words, of_one(of_counts), of_counts)
+def _row(words: str, of_counts: OfCounts, low: float = 0.0) -> Metric:
+    return Metric(words, of_one(of_counts), of_counts, (low, 1.0))
 
 
 METRICS: dict[str, Metric] = {
@@ -33,7 +35,7 @@ METRICS: dict[str, Metric] = {
     "macro_precision": _row("macro precision", macro_of(0)),
     "macro_recall": _row("macro recall", macro_of(1)),
     "macro_f1": _row("macro F1", macro_of(2)),
-    "mcc": _row("MCC", mcc_of),
+    "mcc": _row("MCC", mcc_of, low=-1.0),
 }
 """All metrics by their name in presets and JSON, in the order of the tables. A new metric is one row here.
 

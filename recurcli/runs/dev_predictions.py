@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 from recurcli.errors import ModelError
 from recurcli.runs.run_directory import PREDICTIONS
 
-Part = Literal["model", "encoder"]
-"""The source of the predictions: the model, or its encoder alone, without the prior."""
+Part = Literal["model", "encoder", "linear"]
+"""The source of the predictions: the model, or where it has a prior its encoder alone or its linear model alone."""
 
 
 class DevPredictions(NamedTuple):
@@ -61,6 +61,6 @@ def _row(line: str, part: Part) -> dict[str, Any]:
     if part == "model" and found:
         return json.loads(head + "}")
     row = json.loads(line)
-    if part == "encoder" and (shares := row.get("encoder_probabilities")):
+    if part != "model" and (shares := row.get(f"{part}_probabilities")):
         row["prediction"] = max(shares, key=shares.__getitem__)
     return row

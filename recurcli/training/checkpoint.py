@@ -154,7 +154,7 @@ def _read_state(path: Path) -> tuple[TrainingState, dict[str, Any], dict[str, An
     try:
         stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
         require_format(stored["format_version"], path)
-        state = parse_config(TrainingState, stored["state"])
+        state = parse_config(TrainingState, {"cpu_seconds": None, **stored["state"]})
         return state, dict(stored["must_match"]), dict(stored["should_match"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
         raise ModelError(f"{path / 'state.json'}: is damaged: {escaped(error)}") from None

@@ -15,9 +15,9 @@ import pytest
 from tiny_task import tiny
 
 from recurcli.commands.comparison.groups import differing_keys
-from recurcli.errors import ModelError
+from recurcli.errors import ModelError, counted
 from recurcli.evaluation.metrics import METRICS, Metric, classification_report
-from recurcli.evaluation.significance import mcnemar
+from recurcli.evaluation.significance import holm, mcnemar, share_interval
 from recurcli.files import to_json, write_manifest
 from recurcli.runs.dev_predictions import read_dev_predictions
 from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
@@ -95,25 +95,80 @@ def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None
         assert group["parameters_without_embeddings"] == group["parameters"] - results[0]["parameters"]["embedding"]
         assert group["forward_flops_per_token"] == results[0]["forward_flops_per_token"] > 0
         assert group["seconds"] == pytest.approx(results[0]["seconds"])
-    (test,) = found["tests"]
+    test, *with_linear = found["tests"]
     assert (test["a"], test["b"], test["test"]) == ("learning_rate=0.01", "learning_rate=0.001", "bootstrap")
-    assert 0 < test["p_holm"] == test["p_value"] < 0.1
+    assert 0.05 < test["p_value"] <= test["p_holm"] < 0.5, "two seeds of two groups say little"
     low, high = test["interval"]
     assert test["difference"] == pytest.approx(good["mean"] - bad["mean"])
-    assert low < test["difference"] < high
+    assert -1 < low < 0 < test["difference"] < high < 1
+    linear, majority = found["baselines"]
+    assert (linear["name"], majority["name"]) == ("linear model", "majority class")
+    assert [(test["a"], test["b"]) for test in with_linear] == [(g["name"], "linear model") for g in (good, bad)]
+    result = json.loads((runs / "good-10" / "result.json").read_text())
+    assert linear["mean"] == pytest.approx(result["parts"]["linear"]["accuracy"]) == result["floors"]["linear"]
+    assert majority["mean"] == result["floors"]["majority"]
+    assert linear["interval"] == list(share_interval(24, 24)), "the one that `recur eval` gives"
+    assert good["cpu_seconds"] == pytest.approx(result["cpu_seconds"]) and result["cpu_seconds"] > 0
+
+
+def test_runs_without_a_prior_show_the_accuracy_of_the_linear_model_without_a_test(recur: Recur, runs: Path) -> None:
+    """Also those of an older recur, which stored no CPU seconds."""
+    for path in runs.rglob("result.json"):
+        result = json.loads(path.read_text())
+        del result["parts"], result["prior"], result["cpu_seconds"]
+        path.write_text(to_json(result))
+    found = compared(recur, runs)
+    assert [baseline["name"] for baseline in found["baselines"]] == ["linear model", "majority class"]
+    assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (result["floors"]["linear"], None)
+    assert len(found["tests"]) == 1
+    assert [group["cpu_seconds"] for group in found["groups"]] == [None, None]
+    others = compared(recur, runs, "--metric", "macro_f1")
+    assert [baseline["name"] for baseline in others["baselines"]] == ["majority class"]
+
+
+def test_test_scores_are_a_column_where_all_runs_have_them_on_the_same_rows(recur: Recur, runs: Path) -> None:
+    paths = sorted(runs.rglob("result.json"))
+    for place, path in enumerate(paths):
+        result = json.loads(path.read_text())
+        result["test"] = {**result["dev"], "accuracy": 0.5 + place / 8, "floors": result["floors"]}
+        result["data"]["test"] = {"sha256": "f" * 64}
+        path.write_text(to_json(result))
+    code, out, err = recur("compare", runs)
+    assert (code, "test" in out.splitlines()[2], "test scores" in err) == (0, True, False)
+    found = compared(recur, runs)
+    assert [group["test"]["mean"] for group in found["groups"]] == [0.5625, 0.875]
+    assert [baseline["test"] for baseline in found["baselines"]] == [None, result["floors"]["majority"]]
+    result["data"]["test"]["sha256"] = "e" * 64
+    path.write_text(to_json(result))
+    code, out, err = recur("compare", runs)
+    assert (code, "test" in out.splitlines()[2]) == (0, False)
+    assert "recur: no test scores: not every run has them, or not on the same rows\n" in err
+
+
+def test_precision_tells_runs_of_one_preset_and_seed_apart(recur: Recur, runs: Path) -> None:
+    other = runs / "good-10-bf16"
+    shutil.copytree(runs / "good-10", other)
+    result = json.loads((other / "result.json").read_text())
+    result["machine"]["precision"] = "bf16"
+    (other / "result.json").write_text(to_json(result))
+    found = compared(recur, runs / "good-10", other)
+    assert (found["differences"], found["left_out"]) == (["runtime.precision"], [])
+    assert [group["name"] for group in found["groups"]] == ["precision=fp32", "precision=bf16"]
 
 
 def test_one_seed_each_is_tested_by_mcnemar_with_holms_correction(recur: Recur, runs: Path, trained: Path) -> None:
     other = variant(trained, runs / "third", wrong=3, learning_rate=0.005)
     found = compared(recur, runs / "good-10", runs / "low" / "bad-10", other)
-    assert [(test["test"], test["only_a_right"], test["only_b_right"]) for test in found["tests"]] == [
+    assert [(test["test"], test["only_a_right"], test["only_b_right"]) for test in found["tests"][:3]] == [
         ("mcnemar", 3, 0),
         ("mcnemar", 9, 0),
         ("mcnemar", 6, 0),
     ]
-    p_values = [mcnemar(3, 0), mcnemar(9, 0), mcnemar(6, 0)]
-    assert [test["p_value"] for test in found["tests"]] == p_values
-    assert [test["p_holm"] for test in found["tests"]] == [p_values[0], 3 * p_values[1], 2 * p_values[2]]
+    exact = [mcnemar(test["only_a_right"], test["only_b_right"], 24) for test in found["tests"]]
+    assert [test["p_value"] for test in found["tests"]] == [each.p_value for each in exact]
+    assert [test["p_holm"] for test in found["tests"]] == holm([each.p_value for each in exact])
+    assert [tuple(test["interval"]) for test in found["tests"]] == [each.interval for each in exact]
+    assert len(exact) == 6, "three pairs, and three groups with the linear model"
     assert [group["std"] for group in found["groups"]] == [None] * 3
 
 
@@ -121,7 +176,7 @@ def test_another_metric_is_tested_by_a_bootstrap(recur: Recur, runs: Path, monke
     found = compared(recur, runs / "good-10", runs / "low" / "bad-10", "--metric", "macro_f1")
     stored = json.loads((runs / "good-10" / "result.json").read_text())["dev"]
     assert (found["metric"], found["groups"][0]["mean"]) == ("macro_f1", stored["macro_f1"])
-    assert [test["test"] for test in found["tests"]] == ["bootstrap"]
+    assert [test["test"] for test in found["tests"]] == ["bootstrap"] * 3
     monkeypatch.setitem(METRICS, "mcc", Metric("MCC", METRICS["mcc"].compute))
     code, out, err = recur("compare", runs, "--metric", "mcc", "--json")
     assert (code, json.loads(out)["tests"]) == (0, [])
@@ -206,7 +261,7 @@ def test_what_is_no_finished_run_is_listed_or_left_out(recur: Recur, runs: Path,
         assert (ended[0], ended[2].count("\n"), reason in ended[2]) == (code, 1, True)
 
 
-def test_a_damaged_run_is_refused(recur: Recur, runs: Path) -> None:
+def test_a_damaged_run_is_refused_by_name_and_left_out_of_a_folder(recur: Recur, runs: Path) -> None:
     result, weights = runs / "good-10" / "result.json", runs / "good-11" / "model.safetensors"
     whole = result.read_text()
     for text, reason in (
@@ -215,16 +270,21 @@ def test_a_damaged_run_is_refused(recur: Recur, runs: Path) -> None:
         (whole[:-9], "is damaged"),
     ):
         result.write_text(text)
-        code, _, err = recur("compare", runs)
+        code, _, err = recur("compare", runs / "good-10", runs)
         assert (code, err.count("\n")) == (4, 1), err
         assert str(result) in err
         assert reason in err
+        code, _, err = recur("compare", runs)
+        assert (code, f"warning: {result.parent}: left out: {result}" in err, reason in err) == (0, True, True)
+        assert [group["n"] for group in compared(recur, runs)["groups"]] == [1, 3]
+    assert [Path(entry["path"]).name for entry in compared(recur, runs)["left_out"]] == ["good-10"]
     result.write_text(whole)
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
+    shutil.rmtree(runs / "good-10")
     code, out, err = recur("compare", runs)
-    assert (code, out) == (4, "")
+    assert (code, out) == (4, ""), "one group is left, which nothing can be compared with"
     assert err == f"recur: error: {weights}: is damaged (its size or sha256 is not what manifest.json says)\n"
 
 
@@ -237,11 +297,12 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert lines[0].startswith(r"| finetuning.learning\_rate | n | accuracy | best | encoder alone | parameters |")
     assert lines[2].startswith(f"| 0.01 | 2 | {found['groups'][0]['mean']:.4f} ± {found['groups'][0]['std']:.4f} |")
-    assert lines[5].startswith(r"| A | B | A - B |")
+    assert [line.split(" | ")[0] for line in lines[4:6]] == ["| linear model", "| majority class"]
+    assert lines[7].startswith(r"| A | B | A - B |")
     with (tmp_path / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["mean"]) for row in rows] == [group["mean"] for group in found["groups"]]
-    assert [row["finetuning.learning_rate"] for row in rows] == ["0.01", "0.001"]
+    assert [float(row["mean"]) for row in rows] == [row["mean"] for row in (*found["groups"], *found["baselines"])]
+    assert [row["finetuning.learning_rate"] for row in rows] == ["0.01", "0.001", "", ""]
     tex = (tmp_path / "table.tex").read_text()
     assert r"finetuning.learning\_rate & n & accuracy" in tex
     assert r"$\pm$" in tex
@@ -254,10 +315,40 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
     assert (code, "a table ends in one of .md, .tex, .csv, .json" in err) == (2, True)
 
 
+def test_no_table_holds_a_control_character_of_a_name(recur: Recur, runs: Path, tmp_path: Path) -> None:
+    odd = runs / "o\x1b[31mdd"
+    (runs / "good-10").rename(odd)
+    for path in runs.rglob("result.json"):
+        path.write_text(path.read_text().replace('"preset": "starsaber', '"preset": "\\u001b[31m\\u202estarsaber'))
+    for suffix in ("md", "tex", "csv", "json", "html"):
+        table = tmp_path / f"table.{suffix}"
+        code, out, _ = recur("compare", runs, "--report" if suffix == "html" else "--output", table, "--quiet")
+        text = out + table.read_text(encoding="utf-8")
+        assert (code, "\x1b" in text, "\u202e" in text and suffix != "json") == (0, False, False), suffix
+
+
+def test_seeds_that_are_too_few_to_tell_have_no_interval(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    for rate, wrongs in ((0.01, (0, 12)), (0.001, (3, 16))):
+        for seed, wrong in enumerate(wrongs):
+            variant(trained, tmp_path / "runs" / f"{rate}-{seed}", seed=seed, wrong=wrong, learning_rate=rate)
+    test = compared(recur, tmp_path / "runs")["tests"][0]
+    assert (test["interval"], test["smallest_difference"]) == (None, None)
+    assert test["p_value"] > 0.5
+    for suffix in ("md", "tex", "html"):
+        table = tmp_path / f"table.{suffix}"
+        code, out, _ = recur(
+            "compare", tmp_path / "runs", "--report" if suffix == "html" else "--output", table, "--quiet"
+        )
+        for text in (out, table.read_text(encoding="utf-8")):
+            assert "3 of 3 tests have too few seeds to tell any difference of accuracy." in text
+            assert code == 0 and "too few seeds" in text
+
+
 def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     piped = recur("compare", runs)[1]
     assert "finetuning.learning_rate   n" in piped
-    assert "With 24 dev rows and these seeds, a test at the 5 % level finds a true difference of about 0." in piped
+    assert "Minimum detectable difference on 24 dev rows: 0." in piped
+    assert "(80 % power, 5 % level, before Holm's correction, median of 3 tests)." in piped
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for width in (40, 80, 120):
@@ -280,6 +371,16 @@ def test_comparing_and_repeating_a_finished_run_import_no_torch(runs: Path, trai
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         assert "accuracy" in done.stdout
+
+
+def test_counts_agree_with_their_nouns_and_verbs() -> None:
+    assert [counted(number, "row", "are", of=1) for number in (0, 1)] == ["0 of 1 row is", "1 of 1 row is"]
+    assert [counted(number, "row", "are", of=2) for number in (0, 1, 2)] == [
+        "0 of 2 rows are",
+        "1 of 2 rows is",
+        "2 of 2 rows are",
+    ]
+    assert [counted(number, "dev row") for number in (1, 2000)] == ["1 dev row", "2,000 dev rows"]
 
 
 def test_the_differing_keys_tell_the_groups_apart() -> None:

@@ -1,16 +1,20 @@
 """Tests between classifiers: McNemar against scipy, Holm by hand, the bootstrap against a plain loop and on simulations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import (
+    Runs,
     bootstrap_difference,
     holm,
     intervals,
     mcnemar,
     resampled_scores,
+    score_interval,
     share_interval,
 )
 
@@ -18,20 +22,24 @@ Array = NDArray[np.float64]
 SCORED = [name for name, metric in METRICS.items() if metric.of_counts is not None]
 
 
-def accuracies(right: NDArray[np.bool_], resamples: int) -> tuple[Array, Array]:
-    """Accuracies (R,) of runs with right and wrong rows (R, N), and those on resampled rows (R, B)."""
+def runs(right: NDArray[np.bool_], resamples: int) -> Runs:
+    """Runs with right and wrong rows (R, N), with their accuracies, also on resampled rows."""
     of_counts = METRICS["accuracy"].of_counts
     assert of_counts is not None
     labels = np.zeros(right.shape[1], np.int64)
-    return right.mean(axis=1), resampled_scores(of_counts, labels, (~right).astype(np.int64), resamples=resamples)
+    return Runs(right.mean(axis=1), resampled_scores(of_counts, labels, (~right).astype(np.int64), resamples=resamples))
 
 
-def simulated(generator: np.random.Generator, rows: int, difference: float, seeds_sd: float) -> list[NDArray[np.bool_]]:
-    """Two groups of three runs on the same rows, which are as hard for all; the first is better by `difference`."""
+def simulated(
+    generator: np.random.Generator, rows: int, difference: float, seeds_sd: float, seeds: tuple[int, int]
+) -> tuple[Runs, Runs]:
+    """Two groups of runs on the same rows, which are as hard for all; the first is better by `difference`."""
     hardness = generator.random(rows)
-    chances = 0.5 + np.array([[difference / 2], [-difference / 2]]) + seeds_sd * generator.normal(size=(2, 3))
-    noise = 0.3 * generator.random((2, 3, rows))  # rows on which the seeds of a group differ
-    return list((hardness * 0.7 + noise) < _quantile(chances)[:, :, None])
+    sides = np.repeat([difference / 2, -difference / 2], seeds)
+    chances = 0.5 + sides + seeds_sd * generator.normal(size=sum(seeds))
+    noise = 0.3 * generator.random((sum(seeds), rows))  # rows on which the seeds of a group differ
+    both = runs((hardness * 0.7 + noise) < _quantile(chances)[:, None], 200)
+    return tuple(Runs(both.scores[part], both.resampled[part]) for part in (slice(seeds[0]), slice(seeds[0], None)))  # type: ignore[return-value]
 
 
 def _quantile(chance: Array) -> Array:
@@ -47,8 +55,28 @@ def test_every_metric_of_the_table_can_be_tested() -> None:
 def test_mcnemar_is_the_exact_binomial_test(first: int, second: int) -> None:
     from scipy.stats import binomtest
 
-    expected = binomtest(first, first + second, 0.5).pvalue if first + second else 1.0
-    assert mcnemar(first, second) == pytest.approx(expected, rel=1e-9)
+    found = mcnemar(first, second, rows := 2500)
+    differing = first + second
+    if not differing:
+        assert found == (1.0, (0.0, 0.0), None)
+        return
+    expected = binomtest(first, differing, 0.5)
+    share = expected.proportion_ci(0.95, method="exact")
+    limits = [(2 * limit - 1) * differing / rows for limit in share]
+    assert found.p_value == pytest.approx(expected.pvalue, rel=1e-9)
+    assert found.interval == pytest.approx(limits)
+
+
+def test_mcnemar_is_below_the_level_exactly_where_its_interval_excludes_0() -> None:
+    generator = np.random.default_rng(2)
+    tables = [(b, c, b + c) for b in range(9) for c in range(9)]  # ties, none that differ, and all rows that differ
+    tables += [(int(b), int(c), int(b + c + more)) for b, c, more in generator.integers(0, (60, 60, 400), (3000, 3))]
+    for b, c, rows in tables:
+        found = mcnemar(b, c, max(rows, 1))
+        assert found.interval is not None
+        low, high = found.interval
+        assert -1 <= low <= (b - c) / max(rows, 1) <= high <= 1, (b, c, rows)
+        assert (found.p_value < 0.05) == (not low <= 0 <= high), (b, c, rows)
 
 
 def test_holm_by_hand() -> None:
@@ -74,73 +102,99 @@ def test_resampled_scores_are_the_metric_on_the_drawn_rows(name: str) -> None:
 
 
 def test_equal_predictions_do_not_differ() -> None:
-    right = np.random.default_rng(0).random((1, 90)) < 0.37
-    scores, resampled = accuracies(np.repeat(right, 3, axis=0), 200)
-    found = bootstrap_difference(scores, scores, resampled, resampled)
-    assert (found.p_value, found.low, found.high, found.detectable) == (1.0, 0.0, 0.0, 0.0)
+    group = runs(np.repeat(np.random.default_rng(0).random((1, 90)) < 0.37, 3, axis=0), 200)
+    assert bootstrap_difference(group, group, 90) == (1.0, (0.0, 0.0), None)
 
 
 def test_the_detectable_difference_of_two_runs_is_2_8_standard_errors_of_mcnemar() -> None:
     right = np.array([[True] * 60 + [False] * 340, [False] * 30 + [True] * 90 + [False] * 280])
-    scores, resampled = accuracies(right, 10_000)
-    found = bootstrap_difference(scores[:1], scores[1:], resampled[:1], resampled[1:])
-    only_first, only_second = 30, 60
-    error = (only_first + only_second - (only_first - only_second) ** 2 / 400) ** 0.5 / 400
+    found = bootstrap_difference(runs(right[:1], 10_000), runs(right[1:], 10_000), 400)
+    exact = mcnemar(30, 60, 400)
+    error = (90 - 30**2 / 400) ** 0.5 / 400
     assert found.detectable == pytest.approx(2.8016 * error, rel=0.05)
-    assert found.low == pytest.approx(-0.075 - 1.96 * error, abs=0.003)
-    assert found.high == pytest.approx(-0.075 + 1.96 * error, abs=0.003)
-    assert found.p_value == pytest.approx(mcnemar(only_first, only_second), abs=0.002)
+    assert exact.detectable == pytest.approx(2.8016 * error, rel=1e-3)
+    assert found.interval is not None
+    assert found.interval == pytest.approx((-0.075 - 1.96 * error, -0.075 + 1.96 * error), abs=0.003)
+    assert found.p_value == pytest.approx(exact.p_value, abs=0.002)
 
 
-def test_two_seeds_that_differ_much_show_no_difference_of_groups() -> None:
+def test_seeds_that_differ_much_are_too_few_to_tell_and_no_interval_leaves_the_range() -> None:
     generator = np.random.default_rng(3)
-    chances = np.array([[0.60], [0.50], [0.48], [0.40]])
-    scores, resampled = accuracies(generator.random((4, 5000)) < chances, 2000)
-    found = bootstrap_difference(scores[:2], scores[2:], resampled[:2], resampled[2:])
+    wide = generator.random((4, 500)) < np.array([[0.95], [0.15], [0.60], [0.10]])
+    found = bootstrap_difference(runs(wide[:2], 500), runs(wide[2:], 500), 500)
     assert found.p_value > 0.1
-    one_each = bootstrap_difference(scores[:1], scores[2:3], resampled[:1], resampled[2:3])
+    assert (found.interval, found.detectable) == (None, None)
+    assert score_interval(runs(wide[:2], 500), 500, (0.0, 1.0)) is None
+    one_each = bootstrap_difference(runs(wide[:1], 500), runs(wide[2:3], 500), 500)
     assert one_each.p_value < 0.01, "a single run adds no error of its seed"
+    constant = replace(runs(wide[2:3], 500), seeded=False)
+    close = runs(generator.random((3, 500)) < np.array([[0.8], [0.81], [0.79]]), 500)
+    assert (
+        bootstrap_difference(close, constant, 500).p_value
+        < bootstrap_difference(close, runs(wide[2:3], 500), 500).p_value
+    )
 
 
-@pytest.mark.parametrize(
-    ("times", "seeds_sd", "false_alarms", "coverage"),
-    [
-        (40, 0.01, 0.1, 0.85),
-        *(pytest.param(400, sd, 0.065, 0.93, marks=pytest.mark.slow) for sd in (0.0, 0.01, 0.02, 0.05)),
-    ],
-)
-def test_without_a_difference_p_is_rarely_small_and_with_one_the_interval_holds_it(
-    times: int, seeds_sd: float, false_alarms: float, coverage: float
-) -> None:
-    generator = np.random.default_rng(11)
-    p_values, covered = [], 0
+@pytest.mark.parametrize("times", [60, pytest.param(1500, marks=pytest.mark.slow)])
+def test_a_bootstrap_is_below_the_level_exactly_where_its_interval_excludes_0(times: int) -> None:
+    """Whatever the number of rows and runs, and with accuracies close to 0 and 1."""
+    generator = np.random.default_rng(8)
     for _ in range(times):
-        for difference in (0.0, 0.08):
-            scores, resampled = zip(
-                *(accuracies(group, 300) for group in simulated(generator, 300, difference, seeds_sd)), strict=True
-            )
-            found = bootstrap_difference(scores[0], scores[1], resampled[0], resampled[1])
-            if difference:
-                covered += found.low <= difference <= found.high
-            else:
-                p_values.append(found.p_value)
-    assert np.mean(np.array(p_values) <= 0.05) <= false_alarms
-    assert 0.25 <= np.mean(np.array(p_values) <= 0.5) <= 0.65
-    assert covered >= coverage * times
+        rows, sizes = int(generator.integers(2, 200)), generator.integers(1, 4, 2)
+        chances = generator.beta(0.5, 0.5, (2, 1, 1)) + 0.1 * generator.normal(size=(2, 3, 1))
+        first, second = (runs(generator.random((n, rows)) < c[:n], 60) for n, c in zip(sizes, chances, strict=True))
+        found = bootstrap_difference(first, second, rows)
+        difference = first.scores.mean() - second.scores.mean()
+        if found.interval is None:
+            assert found.p_value >= 0.05
+            continue
+        low, high = found.interval
+        assert -1 <= low <= difference <= high <= 1
+        assert (found.p_value < 0.05) == (not low <= 0 <= high)
+        for group in (first, second):
+            limits = score_interval(group, rows, (0.0, 1.0))
+            assert limits is None or 0 <= limits[0] <= group.scores.mean() <= limits[1] <= 1
 
 
-@pytest.mark.slow
-def test_the_detectable_difference_of_groups_is_found_four_times_in_five() -> None:
-    """With the seeds' error too: three seeds a group, differences as large as each comparison says that it can detect."""
-    generator, found = np.random.default_rng(4), []
-    for _ in range(60):
-        scores, resampled = zip(*(accuracies(g, 300) for g in simulated(generator, 400, 0.0, 0.02)), strict=True)
-        found.append(bootstrap_difference(scores[0], scores[1], resampled[0], resampled[1]).detectable)
-    effect, hits = float(np.mean(found)), 0
-    for _ in range(150):
-        scores, resampled = zip(*(accuracies(g, 300) for g in simulated(generator, 400, effect, 0.02)), strict=True)
-        hits += bootstrap_difference(scores[0], scores[1], resampled[0], resampled[1]).p_value <= 0.05
-    assert 0.65 <= hits / 150 <= 0.95
+def test_of_many_pairs_a_clear_difference_is_found() -> None:
+    """The p-value has no smallest value that the number of resamples sets: 23 groups of three seeds make 253 pairs."""
+    generator = np.random.default_rng(1)
+    groups = [runs(generator.random((3, 2000)) < chance, 300) for chance in (0.50, 0.40, *[0.45] * 21)]
+    assert bootstrap_difference(groups[0], groups[1], 2000, others=groups[2:]).p_value < 0.05 / 253
+    assert bootstrap_difference(groups[2], groups[3], 2000, others=groups[:2] + groups[4:]).p_value > 0.05
+    unstable = runs(generator.random((3, 2000)) < np.array([[0.30], [0.55], [0.60]]), 300)
+    alone = bootstrap_difference(groups[1], unstable, 2000)
+    among = bootstrap_difference(groups[1], unstable, 2000, others=groups[2:])
+    assert min(alone.p_value, among.p_value) > 0.2, "its seeds differ more than those of the others"
+
+
+@pytest.mark.parametrize("seeds", [(1, 1), (1, 3), (2, 2), (2, 10), (3, 3)])
+@pytest.mark.parametrize(("times", "most"), [(60, 0.12), pytest.param(1000, 0.06, marks=pytest.mark.slow)])
+def test_without_a_difference_few_p_values_are_small(seeds: tuple[int, int], times: int, most: float) -> None:
+    """Groups whose chances come from one distribution, of rows that are as hard for all, and of seeds that differ or not."""
+    generator = np.random.default_rng(11)
+    for seeds_sd in (0.0,) if max(seeds) == 1 else (0.01, 0.06):
+        p_values = []
+        for _ in range(times):
+            first, second = simulated(generator, 300, 0.0, seeds_sd, seeds)
+            p_values.append(bootstrap_difference(first, second, 300).p_value)
+        assert np.mean(np.array(p_values) < 0.05) <= most, seeds_sd
+
+
+@pytest.mark.parametrize("times", [40, pytest.param(400, marks=pytest.mark.slow)])
+def test_the_interval_holds_the_difference_and_the_detectable_one_is_found(times: int) -> None:
+    """Three seeds a group. With so few seeds the detectable difference is rather too large than too small."""
+    generator = np.random.default_rng(4)
+    drawn = [simulated(generator, 400, 0.0, 0.03, (3, 3)) for _ in range(times)]
+    effect = float(np.mean([bootstrap_difference(*pair, 400).detectable or np.nan for pair in drawn]))
+    hits = covered = 0
+    for _ in range(times):
+        found = bootstrap_difference(*simulated(generator, 400, effect, 0.03, (3, 3)), 400)
+        hits += found.p_value < 0.05
+        assert found.interval is not None
+        covered += found.interval[0] <= effect <= found.interval[1]
+    assert hits >= 0.65 * times
+    assert covered >= 0.93 * times
 
 
 def test_intervals_of_one_model_are_those_of_its_resampled_scores() -> None:

@@ -31,6 +31,13 @@ class ComparedRun:
     """The dev metrics of the compared part."""
     encoder_scores: Mapping[str, float] | None
     """The dev metrics of the encoder alone, if the run has a prior."""
+    test_scores: Mapping[str, float] | None
+    """The test metrics of the compared part; None: no test rows were scored."""
+
+    @property
+    def group_key(self) -> str:
+        """The `facts` as text: equal for runs of one group."""
+        return json.dumps(self.facts, sort_keys=True)
 
 
 class Collected(NamedTuple):
@@ -41,15 +48,19 @@ class Collected(NamedTuple):
     """`run`, `step` and `steps` (None: not known yet), and whether a process is `running`."""
     left_out: list[dict[str, str]]
     """`path` and `reason` of pretrained runs and of folders that are no runs."""
+    damaged: list[tuple[Path, ModelError]]
+    """The runs in folders that cannot be read, with their errors."""
 
 
 def collect(paths: Sequence[Path], part: Part) -> Collected:
     """Read the runs at `paths`, which are run directories or folders of them.
 
-    Raises ModelError if a run is damaged or was written by another version of recur.
+    Raises ModelError if one of the `paths` is a run that is damaged or was written by another version of recur. Such a run
+    in a folder is left out.
     """
     runs: list[ComparedRun] = []
     unfinished, left_out = [], []
+    damaged: list[tuple[Path, ModelError]] = []
     known: set[Path] = set()
     seeds: dict[tuple[str, int], Path] = {}
     for path, is_run in _find(paths):
@@ -60,18 +71,23 @@ def collect(paths: Sequence[Path], part: Part) -> Collected:
             left_out.append({"path": str(path), "reason": "is no run and holds none"})
             continue
         run = RunDirectory(path)
-        if run.read_command() == "pretrain":
-            left_out.append({"path": str(path), "reason": "is a pretrained run, which has no dev predictions"})
-        elif not run.is_finished:
-            unfinished.append({"run": str(path), **_progress(run)})
-        else:
-            read = _read_run(run, part)
-            first = seeds.setdefault((json.dumps(read.facts, sort_keys=True), read.seed), path)
-            if first == path:
-                runs.append(read)
+        try:
+            if run.read_command() == "pretrain":
+                left_out.append({"path": str(path), "reason": "is a pretrained run, which has no dev predictions"})
+            elif not run.is_finished:
+                unfinished.append({"run": str(path), **_progress(run)})
             else:
-                left_out.append({"path": str(path), "reason": f"has the preset and the seed of {first}"})
-    return Collected(runs, unfinished, left_out)
+                read = _read_run(run, part)
+                first = seeds.setdefault((read.group_key, read.seed), path)
+                if first == path:
+                    runs.append(read)
+                else:
+                    left_out.append({"path": str(path), "reason": f"has the preset and the seed of {first}"})
+        except ModelError as error:
+            if path in paths:
+                raise
+            damaged.append((path, error))
+    return Collected(runs, unfinished, left_out, damaged)
 
 
 def _find(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
@@ -103,6 +119,9 @@ def _read_run(run: RunDirectory, part: Part) -> ComparedRun:
     try:
         encoder = result["parts"]["encoder"] if "parts" in result else None
         scores = encoder if encoder is not None and part == "encoder" else result["dev"]
+        tested = result.get("test")
+        if tested is not None and part == "encoder" and "parts" in tested:
+            tested = tested["parts"]["encoder"]
         accuracy = sum(map(str.__eq__, dev.labels, dev.predictions)) / len(dev.labels)
         if abs(scores["accuracy"] - accuracy) > 1e-9:
             raise ModelError(
@@ -111,22 +130,26 @@ def _read_run(run: RunDirectory, part: Part) -> ComparedRun:
             )
         parameters = result["parameters"]
         numbers = result["seconds"], result["tokens_per_second"], parameters["total"], parameters["embedding"]
-        texts = result["task"], result["preset"], result["metric"], result["data"]["dev"]["sha256"]
+        facts = result["data"]["dev"]["sha256"], result["machine"]["precision"]
+        texts = result["task"], result["preset"], result["metric"], *facts
         if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(t, str) for t in texts):
             raise TypeError("a number or a text is of another type")
-        return ComparedRun(run.path, _facts(run, result), int(result["seed"]), result, dev, scores, encoder)
+        return ComparedRun(run.path, _facts(run, result), int(result["seed"]), result, dev, scores, encoder, tested)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
 
 
 def _facts(run: RunDirectory, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that all runs of a group share: the preset without its seed, the training rows, the pretrained run.
+    """Return the facts that all runs of a group share: the preset without its seed, precision, training rows, pretrained run.
 
     Keys that are null are left out, because runs of an older recur may lack them. Two pretrained runs are equal if only their
     seeds differ. A pretrained run that can no longer be read is identified by its path.
     """
     train = result["data"]["train"]
     facts = {**preset_facts(run.read_preset(), "finetuning"), "train rows": f"{train['rows']} ({train['sha256'][:8]})"}
+    facts["runtime.precision"] = result["machine"][
+        "precision"
+    ]  # a resume may change it, so it is no fact of the preset
     if result.get("init") is not None:
         try:
             pretrained = RunDirectory(Path(result["init"]))

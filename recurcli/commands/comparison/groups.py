@@ -1,12 +1,15 @@
 """Groups runs that differ in their seed alone, and finds the preset keys in which the groups differ."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from recurcli.commands.comparison.collect import ComparedRun
+from recurcli.evaluation.metrics import METRICS
+from recurcli.runs.dev_predictions import read_dev_predictions
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,13 @@ class Group:
         return [run.scores[metric] for run in self.runs]
 
     def to_json(self, metric: str) -> dict[str, Any]:
-        """Return what the table shows. Costs are means over the runs; FLOPs are None where a run did not count them."""
+        """Return what the table shows. Costs are means over the runs; FLOPs and CPU seconds are None where a run has none."""
         results = [run.result for run in self.runs]
         parameters = results[0]["parameters"]
         scores = self.scores(metric)
         encoder = [run.encoder_scores[metric] for run in self.runs if run.encoder_scores is not None]
+        test = [run.test_scores[metric] for run in self.runs if run.test_scores is not None]
+        cpu = [result["cpu_seconds"] for result in results if result.get("cpu_seconds") is not None]
         return {
             "name": self.name,
             "preset": results[0]["preset"],
@@ -37,10 +42,12 @@ class Group:
             "seeds": [run.seed for run in self.runs],
             "scores": scores,
             "encoder": _summary(encoder) if encoder else None,
+            "test": _summary(test) if len(test) == len(self.runs) else None,
             "parameters": parameters["total"],
             "parameters_without_embeddings": parameters["total"] - parameters["embedding"],
             "forward_flops_per_token": results[0].get("forward_flops_per_token"),
             "seconds": fmean(result["seconds"] for result in results),
+            "cpu_seconds": fmean(cpu) if len(cpu) == len(results) else None,
             "tokens_per_second": fmean(result["tokens_per_second"] for result in results),
             "runs": [str(run.path) for run in self.runs],
         }
@@ -52,11 +59,71 @@ def _summary(scores: Sequence[float]) -> dict[str, Any]:
     return {"n": len(scores), "mean": fmean(scores), "std": spread, "best": max(scores)}
 
 
+MAJORITY = "majority class"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A classifier without an encoder: the linear model on n-grams of the training rows, or the majority class."""
+
+    name: str
+    score: float
+    """The dev metric."""
+    test: float | None
+    """The test metric; None: not known."""
+    predictions: Sequence[str] | None
+    """The dev predictions; None: a run without a prior stores the accuracy alone."""
+    groups: Sequence[Group]
+    """The groups with its training rows."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the table shows."""
+        return {"name": self.name, "mean": self.score, "test": self.test}
+
+
+def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
+    """Return the linear model of the training rows, one for each set of them, and the majority class of the dev rows."""
+    found: dict[tuple[Any, float], Baseline] = {}
+    for group in groups:
+        run = group.runs[0]  # all have the same training rows
+        if (linear := _linear_model(run, metric)) is None:
+            continue
+        key = run.facts["train rows"], round(linear.score, 9)
+        known = found.get(key, linear)
+        best = linear if known.predictions is None else known
+        found[key] = replace(best, groups=[*known.groups, group])
+    made = list(found.values())
+    if len(made) > 1:
+        made = [replace(each, name=f"{each.name} ({each.groups[0].name})") for each in made]
+    dev = groups[0].runs[0].dev
+    majority = Counter(dev.labels).most_common(1)[0][0]
+    constant = [majority] * len(dev.labels)
+    tested = (groups[0].runs[0].result.get("test") or {}).get("floors", {}).get("majority")
+    test = tested if metric == "accuracy" else None
+    return [*made, Baseline(MAJORITY, _score(metric, dev.labels, constant), test, constant, groups)]
+
+
+def _linear_model(run: ComparedRun, metric: str) -> Baseline | None:
+    """Return the linear model of a run: with predictions if the run has a prior, else with its accuracy if that is asked."""
+    tested = run.result.get("test") or {}
+    if "parts" in run.result:
+        predictions = read_dev_predictions(run.path, "linear").predictions
+        test = tested["parts"]["linear"][metric] if "parts" in tested else None
+        return Baseline("linear model", _score(metric, run.dev.labels, predictions), test, predictions, ())
+    score = run.result.get("floors", {}).get("linear") if metric == "accuracy" else None
+    return None if score is None else Baseline("linear model", score, tested.get("floors", {}).get("linear"), None, ())
+
+
+def _score(metric: str, labels: Sequence[str], predictions: Sequence[str]) -> float:
+    index = {name: number for number, name in enumerate(sorted({*labels, *predictions}))}
+    return METRICS[metric].compute([index[label] for label in labels], [index[label] for label in predictions])
+
+
 def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], list[str], list[str]]:
     """Return the groups in descending order of their mean `metric`, and the two lists of `differing_keys`."""
     members: dict[str, list[ComparedRun]] = {}
     for run in runs:
-        members.setdefault(json.dumps(run.facts, sort_keys=True), []).append(run)
+        members.setdefault(run.group_key, []).append(run)
     facts = [group[0].facts for group in members.values()]
     apart, others = differing_keys(facts)
     short = len({key.rpartition(".")[2] for key in apart}) == len(apart)

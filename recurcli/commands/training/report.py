@@ -77,6 +77,7 @@ def result_of(setup: TrainingSetup, state: TrainingState, report: Mapping[str, A
         "early_stopping": _early_stopping(setup, state),
         "epochs": round(state.step / loop.steps_per_epoch, 2),
         "seconds": round(state.seconds, 2),
+        "cpu_seconds": None if state.cpu_seconds is None else round(state.cpu_seconds, 2),
         "tokens": state.tokens,
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
         "parameters": count_parameters(loop.model),

@@ -5,11 +5,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from recurcli.display.comparison import sentence_on_rows
+from recurcli.display.comparison import sentence_on_tests
 from recurcli.display.comparison_files import group_rows, keys_of, test_rows
 from recurcli.display.report.charts import Curve, Scores, curve_chart, score_chart
 from recurcli.display.report.page import write_page
-from recurcli.errors import UsageError
+from recurcli.errors import UsageError, counted
 from recurcli.evaluation.metrics import METRICS, classification_report
 from recurcli.runs.dev_predictions import DevPredictions, read_dev_predictions, read_dev_texts
 from recurcli.runs.run_directory import RunDirectory
@@ -39,7 +39,7 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         path,
         "comparison.html",
         title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
-        rows=f"{result['rows']:,}",
+        rows=counted(result["rows"], "dev row"),
         whose="encoders alone, without their priors" if result["part"] == "encoder" else "models",
         metric=words,
         score_plot=score_chart(scores, floors, f"dev {words}"),
@@ -48,7 +48,7 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         keys=list(range(keys_of(result))),
         test_head=tests[0],
         tests=tests[1:],
-        sentence=sentence_on_rows(result),
+        sentence=sentence_on_tests(result),
         curves=_curves(result, runs, words),
         calibration=_calibration(result, results) if result["part"] == "model" else [],
         class_head=["label", *(group["name"] for group in result["groups"]), "rows"],
@@ -120,7 +120,8 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -
                 _row(texts[row], dev[best["runs"][0]].labels[row], dev[wrong["runs"][0]].predictions[row])
                 for row in rows[:ROWS_OF_DIFFERENCE]
             ]
-            found.append({"right": right["name"], "wrong": wrong["name"], "count": len(rows), "rows": shown})
+            count = {"count": len(rows), "counted": counted(len(rows), "row")}
+            found.append({"right": right["name"], "wrong": wrong["name"], **count, "rows": shown})
     return found
 
 
