@@ -1,10 +1,12 @@
 """What the README says works: its commands parse, its presets exist, its Python runs."""
 
+import ast
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from recurcli.preset import compose
 
 Recur = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).resolve().parent.parent
+GROUP = typer.main.get_command(app)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COLUMNS = {"texts": "sentence", "labels": "label"}
 BLOCKS = re.findall(r"(?<!-->\n)```(\w+)\n(.*?)```", README, flags=re.DOTALL)
@@ -40,8 +43,7 @@ def test_the_readme_shows_every_command() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_line_of_the_readme_parses(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verb, *arguments = shlex.split(command)[1:]
-    group = typer.main.get_command(app)
-    context = group.commands[verb].make_context(verb, arguments)  # type: ignore[attr-defined]
+    context = GROUP.commands[verb].make_context(verb, arguments)  # type: ignore[attr-defined]
     if preset := context.params.get("preset"):
         compose(preset, settings=context.params["settings"] or [])
 
@@ -125,6 +127,69 @@ def test_the_python_of_the_readme_runs(trained: Path, tmp_path: Path) -> None:
 def test_the_files_that_the_readme_names_exist() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+EXAMPLES = {"runs", "held", "train", "LABEL"}
+"""The folders of a user's own in the README; all other paths are the repository's."""
+
+
+def test_the_paths_that_the_readme_names_exist() -> None:
+    prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    code = re.findall(r"`([^`]+)`", prose) + re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL)
+    words = {word for span in code for word in re.findall(r"(?<![\S/$])[\w.-]+/[\w./-]*+(?![$<*])", span)}
+    ours = {word for word in words if word.partition("/")[0] in {path.name for path in ROOT.iterdir()} - {".venv"}}
+    assert {"presets/base.yaml", "tests/data"} <= ours
+    assert not [word for word in ours if not (ROOT / word).exists()]
+    spans = set(re.findall(r"`([\w.-]+/[\w./-]*)`", prose))
+    assert {span.partition("/")[0] for span in spans - ours} <= EXAMPLES
+
+
+def texts_of_the_program() -> list[str]:
+    """All strings of the package, with X for what is filled in: its notes, messages, cards, tables and help."""
+    found = []
+    for path in sorted((ROOT / "recurcli").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return found
+
+
+def commands_in(texts: list[str]) -> set[str]:
+    """The commands in `texts` that name an option, each up to the mark that ends it."""
+    found = {part for text in texts for part in re.findall(r"\brecur ([a-z]+[^`;\n]*?)(?=`|;|\n|$|\brecur )", text)}
+    return {part for part in found if re.search(r"\s--[a-z]", part)}
+
+
+@pytest.mark.parametrize(
+    ("texts", "least"),
+    [(texts_of_the_program(), 15), (re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", README, flags=re.DOTALL)), 10)],
+    ids=["the program", "the README"],
+)
+def test_commands_that_are_named_have_the_options_that_they_are_named_with(texts: list[str], least: int) -> None:
+    commands = commands_in(texts)
+    assert len(commands) >= least
+    for command in commands:
+        verb = command.split()[0]
+        known = GROUP.commands.get(verb)  # type: ignore[attr-defined]
+        assert known is not None, command
+        options = {option for param in known.params for option in (*param.opts, *param.secondary_opts)}
+        assert set(re.findall(r"(?<=\s)--[a-z][a-z-]*", command)) <= options | {"--help"}, command
+
+
+@pytest.mark.parametrize("verb", sorted(GROUP.commands))  # type: ignore[attr-defined]
+def test_the_examples_of_the_help_parse(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECUR_DATA", "data")
+    command = GROUP.commands[verb]  # type: ignore[attr-defined]
+    lines = [shlex.split(line) for line in command.epilog.splitlines() if "recur " in line]
+    assert lines
+    for words in lines:
+        arguments = words[words.index("recur") + 2 :]
+        context = command.make_context(verb, list(takewhile(lambda word: word not in "|>", arguments)))
+        if isinstance(preset := context.params.get("preset"), str):
+            compose(preset, settings=context.params.get("settings") or [])
 
 
 def test_every_encoder_is_in_the_zoo() -> None:
