@@ -80,7 +80,11 @@ def predict(
         typer.Option("--unbuffered", help="Predict rows of a pipe as soon as no more wait; default on a terminal."),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a stopped prediction to --output; start it if there is none.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue a stopped prediction to --output; start it if there is none; pass over a complete one.",
+        ),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False,
     device: Device = None,
@@ -94,7 +98,8 @@ def predict(
     Writes the input's columns, then `prediction` and `score`. A row that cannot be read keeps its place. Its label
     comes from the part that could be read, and the last column `reason` says what is wrong (a TSV from a pipe always
     has this column); --strict stops there instead. A FILE given as --output appears when it is complete. After a stop
-    or a kill, the same command with --resume writes the remaining rows.
+    or a kill, the same command with --resume writes the remaining rows; it leaves a hidden file beside FILE, by which a
+    later --resume knows that the complete FILE is of the same run, options and input.
     """
     from recurcli.commands.predict import PredictRequest
     from recurcli.commands.predict import predict as command

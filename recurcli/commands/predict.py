@@ -14,7 +14,7 @@ import torch
 
 from recurcli.commands.prediction.output import OutputStream, has_ending, is_terminal, refuse_output
 from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
-from recurcli.commands.prediction.resumable_file import is_complete, open_output
+from recurcli.commands.prediction.resumable_file import open_output
 from recurcli.commands.prediction.writer import OutputFormat, RowWriter, named_format, output_kind, require_holdable
 from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import ID_NAMES
@@ -75,11 +75,6 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     input.check()
     kind = output_kind(request.format)
     refuse_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
-    if request.resume and is_complete(request.output):
-        yield Note(f"{request.output}: is complete; --overwrite writes it again")
-        if ranks.world_size > 1:
-            _load(request).dismiss()
-        return
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
         predictor = _load(request)
@@ -124,6 +119,15 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         unread = chain(sample[1:] if columns.header else sample, records)
         rows = windows(unread, waits, digest if output.resumable else None)
         del sample  # or it would stay in memory until the end
+        if output.complete:
+            skip(rows, digest, progress, records.name)
+            if next(rows, None):
+                raise DataError(
+                    f"{records.name}: has grown since {request.output} was complete; --overwrite writes it again"
+                )
+            predictor.dismiss()
+            yield Note(f"{request.output}: is complete; --overwrite writes it again")
+            return
         if progress.rows:
             skip(rows, digest, progress, records.name)
             predictor.truncated = progress.truncated

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -18,6 +19,7 @@ from recurcli.commands.prediction import reader, resumable_file
 from recurcli.commands.prediction.output import PredictionProgress
 from recurcli.commands.prediction.resumable_file import journal_of, partial_of
 from recurcli.events import RowsDone
+from recurcli.files import extend_manifest
 from recurcli.model.device import Precision
 
 WINDOW = 512
@@ -93,7 +95,7 @@ def test_a_stop_in_any_window_resumes_byte_for_byte(
         drop_after(rows, replace(request, output=output))
         list(predict(replace(request, output=output, resume=True)))
         assert output.read_bytes() == whole.read_bytes(), f"stopped after {rows} rows"
-    assert not any(name.startswith(".") for name in left_in(tmp_path))
+    assert not any(name.endswith(("partial", "tmp")) for name in left_in(tmp_path))
 
 
 def test_a_pipe_is_given_again_and_ids_and_notes_go_on(
@@ -123,12 +125,55 @@ def test_resume_starts_what_is_not_there_and_leaves_what_is_complete(
     command = ["predict", trained, sources["tsv"], "--output", tmp_path / "out", "--resume"]
     assert recur(*command, "--quiet")[:2] == (0, "")
     assert (tmp_path / "out").read_bytes() == whole["tsv"]
-    journal_of(tmp_path / "out").write_text("left by a kill in the very last moment")
     before = (tmp_path / "out").stat()
     code, out, err = recur(*command)
     assert (code, out, err) == (0, "", f"recur: {tmp_path / 'out'}: is complete; --overwrite writes it again\n")
     assert (tmp_path / "out").stat() == before
-    assert left_in(tmp_path) == {"out"}
+    assert left_in(tmp_path) == {"out", journal_of(tmp_path / "out").name}
+    (tmp_path / "out").unlink()
+    code, _, err = recur(*command)
+    assert (code, "damaged" in err, (tmp_path / "out").read_bytes()) == (0, False, whole["tsv"])
+
+
+def test_a_complete_output_of_another_run_input_or_option_is_refused(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    source, output = tmp_path / "x.tsv", tmp_path / "out"
+    content = "id\ttext\n" + "".join(f"{number}\t{text}\n" for number, text in enumerate(texts(2 * WINDOW)))
+    source.write_text(content)
+    command = ("predict", run, source, "--output", output, "--resume", "--quiet")
+    assert recur(*command)[0] == 0
+    written = output.read_bytes()
+
+    def refused(code: int, reason: str, *more: str) -> None:
+        found, out, err = recur(*command, *more)
+        assert (found, out, err.count("\n")) == (code, "", 1), err
+        assert reason in err and "--overwrite" in err
+        assert output.read_bytes() == written or reason.startswith("was changed")
+
+    refused(2, "cannot be resumed: --threshold was ", "--threshold", "0.5")
+    for changed, reason in (
+        (content.replace("\n5\t", "\n6\t"), "differs from the input of the earlier run"),
+        (content + "7\tlast\n", "has grown since "),
+        (content[: content.index("\n700\t") + 1], "differs from the input"),
+    ):
+        source.write_text(changed)
+        refused(3, reason)
+    source.write_text(content)
+    (run / "notes").write_text("another")
+    extend_manifest(run, "notes")
+    refused(2, "cannot be resumed: the model was ")
+    (run / "notes").unlink()
+    shutil.copy(trained / "manifest.json", run)
+    assert recur(*command)[0] == 0
+    output.write_bytes(written + b"x")
+    refused(2, "was changed since it was written")
+    output.write_bytes(written)
+    journal_of(output).unlink()
+    refused(2, "is complete, but nothing says by which run and options")
+    assert recur(*command[:-2], "--overwrite", "--quiet")[0] == 0
+    assert left_in(tmp_path) == {"out", "run", "x.tsv"}, "without --resume nothing stays beside the output"
 
 
 def test_what_is_done_is_not_lost_in_silence(
@@ -238,7 +283,7 @@ def test_what_is_damaged_is_made_anew_with_a_note(
     assert code == 0
     assert f"warning: {output}: what is left of an earlier run is damaged; starting again" in err
     assert output.read_bytes() == whole["tsv"]
-    assert left_in(tmp_path) == {"out"}
+    assert left_in(tmp_path) == {"out", journal_of(output).name}
 
 
 def test_an_output_that_was_to_be_replaced_is_replaced_by_the_resume(
@@ -357,7 +402,7 @@ def _random_kills(forks: ForkServer, trained: Path, tmp_path: Path, rows: int, w
         if kills >= wanted:
             break
     assert kept, "some kills come while rows are made"
-    assert not any(name.startswith(".") for name in left_in(tmp_path))
+    assert not any(name.endswith(("partial", "tmp")) for name in left_in(tmp_path))
     return kills
 
 

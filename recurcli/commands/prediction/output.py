@@ -122,6 +122,8 @@ class OutputStream:
 
     resumable = False
     """Whether the written rows are kept if the command stops early."""
+    complete = False
+    """Whether an earlier run has written all rows, so that nothing is to be written."""
 
     def __init__(self, stream: BinaryIO, name: str, *, terminal: bool = False, gzipped: bool = False) -> None:
         self._stream = stream

@@ -2,6 +2,8 @@
 
 Until then its bytes are in `.NAME.partial` in the same folder, which is locked during writing, and its `PredictionProgress`
 is in `.NAME.progress.json`. A resume truncates the bytes that the progress does not count, and predicts those rows again.
+After a command with --resume the progress stays beside the complete file: it says by which run, options and input it was
+written, so that the same command passes over it, and another one is refused.
 """
 
 import contextlib
@@ -17,9 +19,11 @@ from typing import BinaryIO
 from recurcli.commands.prediction.output import OutputStream, PredictionProgress, is_gzipped, open_stream
 from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError, counted
 from recurcli.facts import Facts, as_stored, first_difference, require_same
-from recurcli.files import is_locked, is_stream, locked, sync_directory, sync_file, writing
+from recurcli.files import is_locked, is_stream, locked, sha256_of, sync_directory, sync_file, writing
 
 SECONDS_BETWEEN_JOURNALS = 2.0
+COMPLETE = "complete"
+"""The fact that marks the progress of a complete file."""
 REFUSALS = (UsageError, DataError, ModelError, NumericError)
 """Errors that the same command would raise again, so nothing is kept for a resume."""
 
@@ -38,11 +42,16 @@ class PredictionFile(OutputStream):
         self._earlier: PredictionProgress | None = None
         """Progress of an earlier run that is not yet resumed or replaced; an error keeps it."""
         self._resume = False
+        self._keeps_progress = False
 
     def check_earlier(self, *, resume: bool, overwrite: bool) -> None:
         """Read the progress of an earlier run. Raises UsageError if the options allow neither to resume nor to replace it."""
+        self._keeps_progress = resume
         size = os.fstat(self._stream.fileno()).st_size
         earlier = PredictionProgress.read(journal_of(self.output))
+        if earlier and not size and COMPLETE in earlier.facts:  # its file was deleted
+            journal_of(self.output).unlink()
+            earlier = None
         if earlier and not (self._is_unchanged(earlier) if resume else size >= earlier.size):
             earlier = None
         if earlier and earlier.rows:
@@ -67,13 +76,8 @@ class PredictionFile(OutputStream):
         """
         facts = as_stored({"options": options, "input": input, "machine": machine})
         if self._earlier and self._resume:
-            earlier = self._earlier.facts
-            require_same(earlier["options"], options, self.output)
-            if difference := first_difference(earlier["input"], input):
-                raise DataError(
-                    f"{self.output}: was started with another input: {difference}; start again with --overwrite"
-                )
-            if difference := first_difference(earlier["machine"], machine):
+            _require_same_run(self.output, self._earlier, options, input)
+            if difference := first_difference(self._earlier.facts["machine"], machine):
                 self.notes.append(f"{difference}: the run continues, but last digits of scores may differ")
             self._progress = dataclasses.replace(self._earlier, facts=facts)
         else:
@@ -97,9 +101,15 @@ class PredictionFile(OutputStream):
 
     def finish(self) -> None:
         """Rename the complete file to `output`."""
+        facts = {**self._progress.facts, COMPLETE: True}
+        digest = self._digest.hexdigest()
+        self._progress = dataclasses.replace(
+            self._progress, size=self._stream.tell(), output_sha256=digest, facts=facts
+        )
+        self._record()
         sync_file(partial_of(self.output))
         partial_of(self.output).replace(self.output)
-        journal_of(self.output).unlink(missing_ok=True)
+        self._forget()
         sync_directory(self.output.parent)
 
     def leave(self) -> None:
@@ -107,13 +117,17 @@ class PredictionFile(OutputStream):
         if self._earlier:
             return
         if not partial_of(self.output).exists():  # it was just renamed
-            journal_of(self.output).unlink(missing_ok=True)
+            self._forget()
         elif not self._progress.rows and not self._progress.replaces:
             self.drop()
         else:
             with contextlib.suppress(OSError, StorageError):  # on a full disk the previous progress remains valid
                 self._cut()
                 self._record()
+
+    def _forget(self) -> None:
+        if not self._keeps_progress:
+            journal_of(self.output).unlink(missing_ok=True)
 
     def drop(self) -> None:
         """Delete the files of this run."""
@@ -140,6 +154,38 @@ class PredictionFile(OutputStream):
         return not left and self._digest.hexdigest() == earlier.output_sha256
 
 
+class CompleteFile(OutputStream):
+    """A complete output file. A resume compares its facts, and writes nothing.
+
+    Raises UsageError if no progress beside the file says how it was written, or if it was changed since then.
+    """
+
+    resumable = complete = True
+
+    def __init__(self, output: Path) -> None:
+        self.output, self.notes = output, []
+        earlier = PredictionProgress.read(journal_of(output))
+        if earlier is None or COMPLETE not in earlier.facts:
+            raise UsageError(
+                f"{output}: is complete, but nothing says by which run and options; --overwrite writes it again"
+            )
+        if not output.is_file() or (output.stat().st_size, sha256_of(output)) != (earlier.size, earlier.output_sha256):
+            raise UsageError(f"{output}: was changed since it was written; --overwrite writes it again")
+        self._earlier = earlier
+
+    def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
+        """Return the progress of the run that wrote the file; raises UsageError or DataError if it was another run."""
+        _require_same_run(self.output, self._earlier, options, input)
+        return dataclasses.replace(self._earlier)
+
+
+def _require_same_run(output: Path, earlier: PredictionProgress, options: Facts, input: Facts) -> None:
+    """Raise UsageError if the earlier run had different options, DataError if it had a different input."""
+    require_same(earlier.facts["options"], options, output)
+    if difference := first_difference(earlier.facts["input"], input):
+        raise DataError(f"{output}: was started with another input: {difference}; start again with --overwrite")
+
+
 def partial_of(output: Path) -> Path:
     """Return the path of the bytes of an unfinished `output`."""
     return output.with_name(f".{output.name}.partial")
@@ -151,11 +197,8 @@ def journal_of(output: Path) -> Path:
 
 
 def is_complete(output: Path) -> bool:
-    """Whether `output` is complete. Deletes the leftover progress of a run that was killed after its last byte."""
-    complete = os.path.lexists(output) and not os.path.lexists(partial_of(output))
-    if complete:
-        journal_of(output).unlink(missing_ok=True)
-    return complete
+    """Whether `output` is complete."""
+    return os.path.lexists(output) and not os.path.lexists(partial_of(output))
 
 
 def rows_kept(output: Path) -> int:
@@ -191,6 +234,9 @@ def open_output(output: Path, *, resume: bool, overwrite: bool) -> Iterator[Outp
     if is_stream(output):
         with open_stream(output) as stream:
             yield stream
+        return
+    if resume and is_complete(output):
+        yield CompleteFile(output)
         return
     busy = f"{output}: another recur predict is writing it"
     with locked(partial_of(output), busy=busy, target=output) as opened:
