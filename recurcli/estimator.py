@@ -5,7 +5,8 @@ Shapes: N texts, C classes.
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from signal import raise_signal
@@ -19,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.request import TrainingRequest
+from recurcli.commands.training.request import Event, TrainingRequest
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, draw_dev_rows, require_dev_rows, split_in_memory
 from recurcli.data.tasks import Task
@@ -27,7 +28,7 @@ from recurcli.display.progress import follow
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 from recurcli.evaluation.inference import probabilities
 from recurcli.evaluation.predictor import Predictor, as_pair, text_rows
-from recurcli.events import Finished
+from recurcli.events import Finished, Note
 from recurcli.files import write_atomically
 from recurcli.model.config import LabelType
 from recurcli.preset import ResolvedPreset, compose
@@ -65,7 +66,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.init = init
         """The pretrained run to start from; None: random initial weights."""
         self.verbose = verbose
-        """Whether `fit` prints notes and progress on stderr."""
+        """Whether `fit` prints notes and progress on stderr. Warnings are Python warnings (UserWarning) in any case."""
 
     def fit(self, texts: Rows, labels: Iterable[Any], *, dev: tuple[Rows, Iterable[Any]] | None = None) -> Self:
         """Train on `texts` (N) and `labels` (N): strings, whole numbers or bools. Returns the estimator.
@@ -143,7 +144,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _train(self, request: TrainingRequest) -> dict[str, Any]:
         """Train, and return the content of result.json."""
-        events = finetune(request)
+        events = _with_python_warnings(finetune(request))
         if self.verbose:
             return follow(events, quiet=False, metric=request.resolved.preset.finetuning.metric)
         return next(event.result for event in events if isinstance(event, Finished))
@@ -261,6 +262,16 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
     """Write the files of a run into `folder`, result.json last."""
     for name in sorted(files, key=lambda name: name == RESULT):
         write_atomically(folder / name, files[name])
+
+
+def _with_python_warnings(training: Generator[Event, None, None]) -> Iterator[Event]:
+    """Yield the events of a training, but raise a Python warning (UserWarning) in place of each warning."""
+    with contextlib.closing(training) as events:  # a warning may be an error that leaves the training
+        for event in events:
+            if isinstance(event, Note) and event.level == "warning":
+                warnings.warn(event.text, stacklevel=5)  # the line that calls `fit`
+            else:
+                yield event
 
 
 @contextlib.contextmanager

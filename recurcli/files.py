@@ -171,14 +171,19 @@ def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
     for name in [*required, *listed]:
         if name not in listed:
             raise ModelError(f"{folder / MANIFEST}: does not list {name}")
-        path = folder / str(name)
-        if Path(str(name)).name != name or len(name.encode(errors="replace")) > LONGEST_NAME or path.is_symlink():
-            raise ModelError(f"{path}: is not a plain file of its folder")
-        if not path.is_file():
-            raise ModelError(f"{path}: is missing")
-        if _facts_of(path) != listed[name]:
-            raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
+        verify_file(folder, name, listed[name])
     return frozenset(listed)
+
+
+def verify_file(folder: Path, name: str, facts: tuple[int, str]) -> None:
+    """Verify that the file `name` has the `facts` of its manifest. Raises ModelError as `verify_manifest` does."""
+    path = folder / str(name)
+    if Path(str(name)).name != name or len(name.encode(errors="replace")) > LONGEST_NAME or path.is_symlink():
+        raise ModelError(f"{path}: is not a plain file of its folder")
+    if not path.is_file():
+        raise ModelError(f"{path}: is missing")
+    if _facts_of(path) != facts:
+        raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
 
 
 def read_limited(path: Path, limit: int) -> bytes:

@@ -133,7 +133,8 @@ def test_texts_may_be_arrays_series_and_tables(fitted: TextClassifier, trained: 
 
 def test_pairs_and_dev_rows_of_ones_own() -> None:
     pairs = [*zip(TEXTS[:60], TEXTS[30:], strict=True)]
-    model = tiny(**{"finetuning.epochs": 1}).fit(pairs, LABELS[:60], dev=(pairs[:10], LABELS[:10]))
+    with pytest.warns(UserWarning, match="dev: 10 of 10 rows have the text of a training row"):
+        model = tiny(**{"finetuning.epochs": 1}).fit(pairs, LABELS[:60], dev=(pairs[:10], LABELS[:10]))
     assert model.result_["data"]["dev"]["rows"] == 10
     assert model.result_["data"]["train"]["rows"] == 60
     assert len(model.predict(np.array(pairs))) == 60
@@ -184,6 +185,16 @@ def test_texts_are_of_one_kind() -> None:
     for texts, dev, message in ((TEXTS, pairs, "holds pairs of texts"), (pairs, TEXTS, "holds single texts")):
         with pytest.raises(ValueError, match=f"^dev texts: {message}.*, but texts holds .*; give rows of one kind"):
             tiny().fit(texts, LABELS[: len(texts)], dev=(dev[:10], LABELS[:10]))
+
+
+def test_training_rows_among_the_dev_rows_are_a_python_warning() -> None:
+    with pytest.warns(
+        UserWarning, match="dev: 9 of 9 rows have the text of a training row, 9 with its label"
+    ) as caught:
+        tiny(**{"finetuning.max_steps": 1}).fit(
+            TEXTS, LABELS, dev=([text.title() + " " for text in TEXTS[:9]], LABELS[:9])
+        )
+    assert caught[0].filename == __file__
 
 
 def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:

@@ -49,7 +49,7 @@ PERPLEXITY = "perplexity"
 
 def words_of(metric: str) -> str:
     """Return the name of a metric in tables and messages."""
-    return metric if metric == PERPLEXITY else METRICS[metric].words
+    return METRICS[metric].words if metric in METRICS else metric
 
 
 class ClassScores(TypedDict):

@@ -13,20 +13,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recurcli.data.config import DataConfig
-from recurcli.errors import ModelError, UsageError
+from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.events import Note
 from recurcli.files import (
     MANIFEST,
+    extend_manifest,
     locked,
     open_no_follow,
+    read_manifest,
     remove,
     require_utf8,
     sync_directory,
     to_json,
+    verify_file,
     write_atomically,
     writing,
 )
 from recurcli.model.config import FORMAT_VERSION, require_format
+from recurcli.runs.shapes import METRICS_SHAPE, RESULT_SHAPE, SCORES, find_fault, is_number, is_text
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
 
@@ -221,19 +225,29 @@ class RunDirectory:
             raise ModelError(f"{self.preset}: data: {error}") from None
 
     def read_result(self) -> dict[str, Any]:
-        """Return the content of result.json. Raises ModelError if it is damaged."""
+        """Return the content of result.json. Raises ModelError if it is damaged, or is not the file of the manifest.
+
+        The manifest of an older run does not list it.
+        """
+        listed = read_manifest(self.path) if (self.path / MANIFEST).is_file() else {}
+        if RESULT in listed:
+            verify_file(self.path, RESULT, listed[RESULT])
         try:
             result = json.loads(self.result.read_bytes())
-            if not isinstance(result, dict) or "parameters" not in result:
-                raise ValueError("it holds no result")
+            fault = find_fault(result, RESULT_SHAPE)
+            if fault is None and "dev" in result and result["command"] == "finetune":
+                fault = find_fault(result, {"metric": is_text, "dev": SCORES, "floors": {"*": is_number}})
         except (ValueError, RecursionError) as error:
-            raise ModelError(f"{self.result}: is damaged: {error}") from None
+            fault = str(error)
+        if fault:
+            raise ModelError(f"{self.result}: is damaged: {escaped(fault)}")
         return result
 
     def write_result(self, result: Mapping[str, Any], card: str) -> None:
-        """Write the model card, then result.json, which marks the run as finished."""
+        """Write the model card, then result.json, which marks the run as finished, and list it in the manifest."""
         write_atomically(self.path / MODEL_CARD, card)
         write_atomically(self.result, to_json(result))
+        extend_manifest(self.path, RESULT)
 
     def cut_metrics(self, last_step: int) -> None:
         """Delete the lines of metrics.jsonl after `last_step`, which a resume writes again, and incomplete lines."""
@@ -250,13 +264,19 @@ class RunDirectory:
         write_atomically(self.metrics, b"".join(kept))
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl, without those that are incomplete; [] if there is no file."""
+        """Return the lines of metrics.jsonl, without those that are incomplete; [] if there is no file.
+
+        Raises ModelError for a line whose values are no numbers.
+        """
         lines: list[dict[str, Any]] = []
-        for line in self.metrics.read_bytes().split(b"\n") if self.metrics.is_file() else ():
-            with contextlib.suppress(ValueError, RecursionError):
+        for number, line in enumerate(self.metrics.read_bytes().split(b"\n") if self.metrics.is_file() else (), 1):
+            try:
                 read = json.loads(line)
-                if isinstance(read, dict) and "step" in read:
-                    lines.append(read)
+            except (ValueError, RecursionError):
+                continue
+            if fault := find_fault(read, METRICS_SHAPE):
+                raise ModelError(f"{self.metrics}:{number}: is damaged: {escaped(fault)}")
+            lines.append(read)
         return lines
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:

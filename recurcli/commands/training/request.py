@@ -138,14 +138,33 @@ def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConf
         facts = result["data"].get(split)
         file = config.named_file(split)
         if file is None and path is not None:
-            if before.path is not None and Path(facts["path"]).is_relative_to(before.path):
+            if before.path is not None and facts and Path(facts["path"] or "").is_relative_to(before.path):
                 file = Path(path) / Path(facts["path"]).relative_to(before.path)
             elif before.named_file(split) is not None and split != "test" and Path(path).is_file():
                 file = Path(path)
-        if file is not None and file.is_file():
+        if file is not None and file.exists():
             name, compared = f"{split} sha256", True
-            require_same({} if facts is None else {name: facts["sha256"]}, {name: sha256_of(file)}, run.path)
+            now = sha256_of(file) if file.is_file() else _sha256_of_folder(run, split, file, result, config)
+            require_same({} if facts is None else {name: facts["sha256"]}, {name: now}, run.path)
     if (path, config.files) != (before.path, before.files) and not compared:
         first = next(iter(result["data"].values()))["path"]
         other = f"its result comes from {before.path or first or 'the Hub'}; {path or 'the Hub'} was not read"
         yield Note(f"{run.path}: {other}", "warning")
+
+
+def _sha256_of_folder(
+    run: RunDirectory, split: str, folder: Path, result: Mapping[str, Any], config: DataConfig
+) -> str:
+    """Return the hash of the rows of a `split` in label folders, or of its files of plain text, as the training computed it."""
+    from recurcli.data.examples import load_split
+    from recurcli.data.tasks import task_named
+    from recurcli.tokens.corpus import read_corpus
+    from recurcli.tokens.splits import is_plain_text, load_texts
+
+    task, pretrained = task_named(result["task"]), run.read_command() == "pretrain"
+    if pretrained and split == "text" and is_plain_text(task, config):
+        return read_corpus(folder, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding).sha256
+    name = "train" if split == "text" else split
+    if pretrained:
+        return load_texts(task, name, config, divided=True).sha256
+    return load_split(task, name, config, divided=split != "test").sha256

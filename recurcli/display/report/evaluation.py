@@ -13,7 +13,7 @@ from recurcli.display.report.page import write_page
 from recurcli.errors import ModelError
 from recurcli.evaluation.calibration import BINS
 from recurcli.evaluation.evaluated import EvaluatedRows
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import METRICS, words_of
 from recurcli.evaluation.significance import share_interval
 from recurcli.facts import parameters_in_words
 from recurcli.runs.run_directory import RunDirectory
@@ -124,7 +124,7 @@ def _curves(run: RunDirectory, trained: Mapping[str, Any]) -> list[str]:
     made = [curve_chart([Curve("", *_columns(lines, "loss"))], "training loss")]
     if any("dev_metric" in line for line in lines):
         steps, values = _columns(lines, "dev_metric")
-        words = METRICS[trained["metric"]].words if trained else "metric"
+        words = words_of(trained["metric"]) if trained else "metric"
         of_encoder = " (encoder)" if "parts" in trained else ""
         best = dict(zip(steps, values, strict=True)).get(trained.get("best_step", -1))
         mark = None if best is None else (trained["best_step"], best, _name_of_best(trained.get("prior")))

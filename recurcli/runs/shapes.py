@@ -1,0 +1,98 @@
+"""The shapes of result.json and metrics.jsonl: the keys that commands read, with the kinds of their values.
+
+A shape is a function that says whether a value fits, a mapping of keys to shapes, or a shape in a tuple for a value that may be
+null. A key with ? may be missing, and * stands for all other keys.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+LARGEST = 1e18
+"""The largest number that is read."""
+
+
+def is_number(value: Any) -> bool:
+    """Return whether `value` is a finite number of a size that can be computed with, and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def is_count(value: Any) -> bool:
+    """Return whether `value` is a whole number from 0."""
+    return is_number(value) and isinstance(value, int) and value >= 0
+
+
+def is_text(value: Any) -> bool:
+    """Return whether `value` is a string."""
+    return isinstance(value, str)
+
+
+def _is_size(value: Any) -> bool:
+    return is_count(value) and value > 0
+
+
+def _is_fact(value: Any) -> bool:
+    return value is None or isinstance(value, str | bool) or is_number(value)
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or isinstance(value, list | dict) or is_number(value)
+
+
+def _is_anything(value: Any) -> bool:
+    return True
+
+
+SCORES = {
+    **dict.fromkeys(("accuracy", "macro_precision", "macro_recall", "macro_f1", "mcc"), is_number),
+    "*": _is_score,
+}
+"""The shape of the metrics of a classifier. Tables by class have other names."""
+_PRIOR = {"encoder_weight": is_number, "linear_weight": is_number, "rows": is_count}
+_STOPPED = {"metric": is_text, "best": (is_number,), "evaluations": is_count, "steps": is_count}
+_MATCHED = {
+    "keys": {"*": is_number},
+    "parameters": is_count,
+    "target": _is_size,
+    "question": {"asked": _is_fact, "other": _is_anything},
+}
+RESULT_SHAPE: Mapping[str, Any] = {
+    **dict.fromkeys(("command", "preset", "task", "encoder"), is_text),
+    **dict.fromkeys(("seed", "steps", "best_step", "tokens", "tokens_per_second"), is_count),
+    **dict.fromkeys(("seconds", "epochs"), is_number),
+    "parameters": {"total": is_count, "embedding": is_count},
+    "data": {"*": {"path": (is_text,), "rows": is_count, "sha256": is_text}},
+    "machine": {"device": is_text, "precision": is_text, "*": _is_fact},
+    "metric?": is_text,
+    "dev?": {"loss?": (is_number,), "perplexity?": is_number, "tokens?": is_count},
+    "test?": {**SCORES, "floors": {"*": is_number}, "parts?": {"*": SCORES}},
+    "floors?": {"*": is_number},
+    "parts?": {"encoder": SCORES, "*": SCORES},
+    "prior?": _PRIOR,
+    "calibration?": {"ece": is_number, "temperature?": is_number},
+    "early_stopping?": (_STOPPED,),
+    "match_parameters?": (_MATCHED,),
+    "forward_flops_per_token?": (is_count,),
+    "init?": (is_text,),
+}
+METRICS_SHAPE: Mapping[str, Any] = {"step": is_count, "*": (is_number,)}
+"""The shape of a line of metrics.jsonl."""
+
+
+def find_fault(value: Any, shape: Any, key: str = "") -> str | None:
+    """Return in words what keeps `value`, that of `key`, from having the `shape`; None: nothing does."""
+    if isinstance(shape, tuple):
+        return None if value is None else find_fault(value, shape[0], key)
+    if not isinstance(shape, Mapping):
+        return None if shape(value) else f"{key} is {value!r:.60}"
+    if not isinstance(value, dict):
+        return f"{key or 'its content'} is no mapping"
+    known = {name.removesuffix("?") for name in shape}
+    for name, inner in shape.items():
+        bare = name.removesuffix("?")
+        keys = [other for other in value if other not in known] if name == "*" else [bare] if bare in value else []
+        if name == bare != "*" and not keys:
+            return f"{key and f'{key}.'}{bare} is missing"
+        for own in keys:
+            if fault := find_fault(value[own], inner, f"{key and f'{key}.'}{own}"):
+                return fault
+    return None
