@@ -30,7 +30,7 @@ from recurcli.files import (
     writing,
 )
 from recurcli.model.config import FORMAT_VERSION, require_format
-from recurcli.runs.shapes import METRICS_SHAPE, RESULT_SHAPE, SCORES, find_fault, is_number, is_text
+from recurcli.runs.shapes import METRICS_SHAPE, RESULT_SHAPE, SCORED_SHAPES, find_fault
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
 
@@ -235,8 +235,8 @@ class RunDirectory:
         try:
             result = json.loads(self.result.read_bytes())
             fault = find_fault(result, RESULT_SHAPE)
-            if fault is None and "dev" in result and result["command"] == "finetune":
-                fault = find_fault(result, {"metric": is_text, "dev": SCORES, "floors": {"*": is_number}})
+            if fault is None and (result["command"] == "finetune" or "metric" in result):
+                fault = find_fault(result, SCORED_SHAPES[result["command"]])
         except (ValueError, RecursionError) as error:
             fault = str(error)
         if fault:

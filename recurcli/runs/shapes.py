@@ -18,7 +18,11 @@ def is_number(value: Any) -> bool:
 
 def is_count(value: Any) -> bool:
     """Return whether `value` is a whole number from 0."""
-    return is_number(value) and isinstance(value, int) and value >= 0
+    return _is_whole(value) and value >= 0
+
+
+def _is_whole(value: Any) -> bool:
+    return is_number(value) and isinstance(value, int)
 
 
 def is_text(value: Any) -> bool:
@@ -32,6 +36,10 @@ def _is_size(value: Any) -> bool:
 
 def _is_fact(value: Any) -> bool:
     return value is None or isinstance(value, str | bool) or is_number(value)
+
+
+def _is_training(value: Any) -> bool:
+    return value in ("finetune", "pretrain")
 
 
 def _is_score(value: Any) -> bool:
@@ -56,8 +64,10 @@ _MATCHED = {
     "question": {"asked": _is_fact, "other": _is_anything},
 }
 RESULT_SHAPE: Mapping[str, Any] = {
-    **dict.fromkeys(("command", "preset", "task", "encoder"), is_text),
-    **dict.fromkeys(("seed", "steps", "best_step", "tokens", "tokens_per_second"), is_count),
+    "command": _is_training,
+    "seed": _is_whole,
+    **dict.fromkeys(("preset", "task", "encoder"), is_text),
+    **dict.fromkeys(("steps", "best_step", "tokens", "tokens_per_second"), is_count),
     **dict.fromkeys(("seconds", "epochs"), is_number),
     "parameters": {"total": is_count, "embedding": is_count},
     "data": {"*": {"path": (is_text,), "rows": is_count, "sha256": is_text}},
@@ -74,6 +84,11 @@ RESULT_SHAPE: Mapping[str, Any] = {
     "forward_flops_per_token?": (is_count,),
     "init?": (is_text,),
 }
+SCORED_SHAPES: Mapping[str, Any] = {
+    "finetune": {"metric": is_text, "dev": SCORES, "floors": {"*": is_number}},
+    "pretrain": {"metric": is_text, "dev": {"perplexity": is_number, "loss": is_number, "tokens": is_count}},
+}
+"""By command the further shape of a result whose model was selected by a dev metric."""
 METRICS_SHAPE: Mapping[str, Any] = {"step": is_count, "*": (is_number,)}
 """The shape of a line of metrics.jsonl."""
 
