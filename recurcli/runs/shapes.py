@@ -4,16 +4,21 @@ A shape is a function that says whether a value fits, a mapping of keys to shape
 null. A key with ? may be missing, and * stands for all other keys.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 LARGEST = 1e18
-"""The largest number that is read."""
+"""The largest number that is read, except for a perplexity or a loss, which may be any finite number."""
 
 
 def is_number(value: Any) -> bool:
     """Return whether `value` is a finite number of a size that can be computed with, and no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def is_count(value: Any) -> bool:
@@ -43,7 +48,7 @@ def _is_training(value: Any) -> bool:
 
 
 def _is_score(value: Any) -> bool:
-    return value is None or isinstance(value, list | dict) or is_number(value)
+    return value is None or isinstance(value, list | dict) or _is_finite(value)
 
 
 def _is_anything(value: Any) -> bool:
@@ -56,7 +61,7 @@ SCORES = {
 }
 """The shape of the metrics of a classifier. Tables by class have other names."""
 _PRIOR = {"encoder_weight": is_number, "linear_weight": is_number, "rows": is_count}
-_STOPPED = {"metric": is_text, "best": (is_number,), "evaluations": is_count, "steps": is_count}
+_STOPPED = {"metric": is_text, "best": (_is_finite,), "evaluations": is_count, "steps": is_count}
 _MATCHED = {
     "keys": {"*": is_number},
     "parameters": is_count,
@@ -73,7 +78,7 @@ RESULT_SHAPE: Mapping[str, Any] = {
     "data": {"*": {"path": (is_text,), "rows": is_count, "sha256": is_text}},
     "machine": {"device": is_text, "precision": is_text, "*": _is_fact},
     "metric?": is_text,
-    "dev?": {"loss?": (is_number,), "perplexity?": is_number, "tokens?": is_count},
+    "dev?": {"loss?": (_is_finite,), "perplexity?": _is_finite, "tokens?": is_count},
     "test?": {**SCORES, "floors": {"*": is_number}, "parts?": {"*": SCORES}},
     "floors?": {"*": is_number},
     "parts?": {"encoder": SCORES, "*": SCORES},
@@ -86,10 +91,10 @@ RESULT_SHAPE: Mapping[str, Any] = {
 }
 SCORED_SHAPES: Mapping[str, Any] = {
     "finetune": {"metric": is_text, "dev": SCORES, "floors": {"*": is_number}},
-    "pretrain": {"metric": is_text, "dev": {"perplexity": is_number, "loss": is_number, "tokens": is_count}},
+    "pretrain": {"metric": is_text, "dev": {"perplexity": _is_finite, "loss": _is_finite, "tokens": is_count}},
 }
 """By command the further shape of a result whose model was selected by a dev metric."""
-METRICS_SHAPE: Mapping[str, Any] = {"step": is_count, "*": (is_number,)}
+METRICS_SHAPE: Mapping[str, Any] = {"step": is_count, "*": (_is_finite,)}
 """The shape of a line of metrics.jsonl."""
 
 
