@@ -57,7 +57,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
             path = path[:-1]  # pydantic adds the member of a union that it tried
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             raise InvalidConfig(
-                path, "unknown key" + nearest_key(path[-1], _fields_at(kind, path[:-1]), keys)
+                path, "unknown key" + nearest_key(path[-1], _fields_at(kind, path[:-1]), keys, path[:-1])
             ) from None
         if isinstance(cause := fault.get("ctx", {}).get("error"), RecurError | ValueError):
             key, _, rest = str(cause).partition(" ")  # a config's own checks name the key first
@@ -82,19 +82,21 @@ def _is_alternative(other: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
     return other["type"] == "literal_error" != fault["type"] and other["loc"][:-1] == fault["loc"][:-1]
 
 
-def nearest_key(word: str, known: Iterable[str], keys: Sequence[str] = ()) -> str:
-    """Return the end of an error message about an unknown key: the key of its section, or the dotted key, that was meant.
+def nearest_key(word: str, known: Iterable[str], keys: Sequence[str] = (), section: Sequence[str] = ()) -> str:
+    """Return the end of an error message about an unknown key: the dotted key that was meant.
 
-    `known` are the keys of the section; `keys` are all dotted keys.
+    `known` are the keys of the `section`, whose path is put before them; `keys` are all dotted keys.
     """
     names = list(known)
     ours = OTHER_NAMES.get(word, word)
     if ours in names:
-        return f"; did you mean '{ours}'?"
+        return f"; did you mean '{'.'.join((*section, ours))}'?"
     if not paths_of(ours, keys) and not difflib.get_close_matches(word, names, n=1):
         near = difflib.get_close_matches(word, {key.rpartition(".")[2] for key in keys}, n=1, cutoff=0.75)
         ours = near[0] if near else ours
     meant = paths_of(ours, keys) or ([ours] if "." in ours else [])
+    if not meant and (near := difflib.get_close_matches(word, names, n=1)):
+        meant = [".".join((*section, near[0]))]
     return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else did_you_mean(word, names)
 
 

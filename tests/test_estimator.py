@@ -250,12 +250,16 @@ def test_rows_that_cannot_be_used_are_named(texts: Any, labels: Any, kind: type[
     ("options", "message"),
     [
         ({"preset": "starsaber-tnew"}, "no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
-        ({"settings": {"finetuning.epoch": 3}}, "settings: finetuning.epoch: unknown key; did you mean 'epochs'?"),
+        (
+            {"settings": {"finetuning.epoch": 3}},
+            "settings: finetuning.epoch: unknown key; did you mean 'finetuning.epochs'?",
+        ),
         (
             {"settings": {"finetuning.epochs": "3"}},
             "settings: finetuning.epochs: '3' should be a valid integer, or 'auto'",
         ),
         ({"settings": {"runtime.seed": 3}}, "seed and settings['runtime.seed'] are the same key"),
+        ({"settings": {"finetuning.lr": 3}}, "unknown key; did you mean 'finetuning.learning_rate'?"),
         ({"settings": {"epochs": 3}}, "settings: epochs: unknown key; did you mean 'finetuning.epochs'?"),
         (
             {"settings": {"data.path": "x.csv"}},

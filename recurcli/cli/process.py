@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TextIO
 
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
                 group.report_failure(caught, CLOSED_PIPE, "")
                 die_of_closed_pipe()
             error = received[0] if received else caught
-            code, line = group.report_failure(error, *explained(error))
+            code, line = group.report_failure(error, *explained(error, arguments))
             drop_output()
             with contextlib.suppress(OSError):
                 if line and "--debug" in arguments:
@@ -107,20 +107,20 @@ def signals_as_errors() -> Iterator[list[Interrupted]]:
             signal.signal(number, handler)
 
 
-def explained(error: BaseException) -> tuple[int, str]:
-    """Return the exit code of an error and its message on one line, with the notes added to the error."""
-    code, message = _explained(error)
+def explained(error: BaseException, arguments: Sequence[str] = ()) -> tuple[int, str]:
+    """Return the exit code of an error of the command `arguments` and its message on one line, with the notes added to it."""
+    code, message = _explained(error, arguments)
     return code, "; ".join([message, *(escaped(note, limit=1000) for note in getattr(error, "__notes__", []))])
 
 
-def _explained(error: BaseException) -> tuple[int, str]:
+def _explained(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
     if isinstance(error, RecurError):
         return error.exit_code, escaped(error, limit=4000)
     if isinstance(error, OSError):
         name = f"{escaped(error.filename)}: " if error.filename else ""
         return 5, f"{name}{escaped(error.strerror or error)}"
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
-        return 2, usage_line(error)
+        return 2, usage_line(error, arguments)
     if is_lack_of_memory(error):
         whose = "the GPU's" if "CU" in str(error) else "the"  # CUDA, CUBLAS, CUDNN
         return StorageError.exit_code, f"{whose} memory is full; {_SMALLER}"

@@ -17,7 +17,7 @@ from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.config import REQUIRED_VECTORS
 from recurcli.preset.layers import Layer, Origin, merge
 from recurcli.preset.names import preset_folder, preset_meant, preset_names
-from recurcli.preset.schema import Preset, preset_keys, require_encoder_length
+from recurcli.preset.schema import Preset, preset_keys, require_encoder_length, type_members
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, nearest_key, parse_config
 
@@ -81,7 +81,7 @@ def compose(
     _make_causal(merged, origins, encoder)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
         elsewhere = [path for path in known if not path.startswith("encoder.")]
-        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere)
+        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere, ("encoder",))
         raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
         preset = parse_config(Preset, merged, known)
@@ -143,6 +143,8 @@ def _chain(name: str, seen: tuple[str, ...] = ()) -> list[Layer]:
                 f"--preset: '{escaped(name)}' is not a preset name (lower-case letters, digits, '.', '_', '-'); "
                 "a file's name has a '/' or ends in .yaml"
             )
+        if (Path(name) / "preset.yaml").is_file():
+            raise UsageError(f"no preset '{name}', but a run; did you mean '{name}/preset.yaml'?")
         path = preset_folder() / f"{name}.yaml"
         if not path.is_file() or name == "base":
             return [_split_name(name)]
@@ -194,6 +196,8 @@ def _choices(layers: Sequence[Layer], name: str) -> tuple[str, str]:
 
 
 def _file_layer(path: Path, own: bool = False) -> Layer:
+    if own and (path / "preset.yaml").is_file():
+        raise UsageError(f"{escaped(path)}: is a run, not a preset; did you mean '{escaped(path / 'preset.yaml')}'?")
     if own and not path.is_file():
         siblings = [other.name for other in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise UsageError(f"{escaped(path)}: no such preset file" + did_you_mean(path.name, siblings))
@@ -210,8 +214,25 @@ def _setting_layer(setting: str) -> Layer:
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
         raise UsageError(f"--set {escaped(setting)}: is not KEY=VALUE, such as finetuning.epochs=3")
-    value = parse_value(text, f"--set {escaped(setting)}")
+    value = _value(path, text, f"--set {escaped(setting)}")
     return _layer(f"--set {key.strip()}", path, value)
+
+
+def _value(path: KeyPath, text: str, source: str) -> Any:
+    """Return the value that `text` stands for: a YAML value, or the text as it is for a key that holds a string.
+
+    Such a key is a string still in quotes, a list or a number if it may hold one, and null if it may be null.
+    """
+    members = type_members(path)
+    if str not in members:
+        return parse_value(text, source)
+    given = text.strip()
+    if (given.startswith("[") and tuple in members) or (given[:1] in ("'", '"') and given[:1] == given[-1:]):
+        return parse_value(text, source)
+    if given in ("", "~", "null", "Null", "NULL") and type(None) in members:
+        return None
+    is_number = given.isascii() and given.isdigit() and (given == "0" or given[0] != "0")
+    return int(given) if int in members and is_number else given
 
 
 def _layer(source: str, path: KeyPath, value: Any) -> Layer:

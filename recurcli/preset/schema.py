@@ -1,9 +1,10 @@
 """The keys of a preset."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from recurcli.data.config import DataConfig
 from recurcli.encoders import ENCODERS
@@ -93,6 +94,19 @@ def preset_keys() -> list[str]:
         section = section_of(entry.type)
         keys += [f"{entry.name}.{key.name}" for key in dataclasses.fields(section)] if section else [entry.name]
     return list(dict.fromkeys(keys))
+
+
+def type_members(path: Sequence[str]) -> tuple[Any, ...]:
+    """Return the types that a key may have, a list's as tuple and a mapping's as dict; () if it is unknown or an encoder's."""
+    kinds: tuple[Any, ...] = (Preset,)
+    for name in path:
+        section = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        if section is not None:
+            kind: Any = next((entry.type for entry in dataclasses.fields(section) if entry.name == name), None)
+        else:
+            kind = next((get_args(kind)[1] for kind in kinds if get_origin(kind) is dict), None)
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return tuple(get_origin(kind) or kind for kind in kinds if kind is not None)
 
 
 def json_schema() -> dict[str, Any]:

@@ -115,6 +115,12 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
         (["finetune", "--num-epochs", "1"], "no such option: --num-epochs; did you mean --epochs?"),
         (["finetune", "--num_layers", "1"], "did you mean --set encoder.num_layers=VALUE?"),
         (["pretrain", "--warmup", "1"], "did you mean --set pretraining.warmup_ratio=VALUE?"),
+        (["finetune", "--model", "x"], "no such option: --model; did you mean --preset?"),
+        (["predict", "--model", "x"], "no such option: --model; did you mean the argument RUN?"),
+        (["finetune", "x.csv"], "missing option '--preset'; did you mean --preset NAME --data x.csv?"),
+        (["finetune", "rsa-tnews"], "missing option '--preset'; did you mean --preset rsa-tnews?"),
+        (["tune", "--preset", "rsa-tnews", "x.csv"], "did you mean --data x.csv?; see `recur tune --help`"),
+        (["eval", "x", "--report"], "option '--report' requires an argument; see `recur eval --help`"),
         (["--bogus"], "no such option: --bogus; see `recur --help`"),
         (["predict"], "missing argument 'RUN'; see `recur predict --help`"),
         (

@@ -180,7 +180,11 @@ def test_a_test_file_is_not_added_to_a_finished_run(recur: Recur, files: Path) -
         (["--data", "a.csv", "--dev", "a.csv"], 2, "--data a.csv and --dev a.csv are the same"),
         (["--train", "a.csv", "--test", "a.csv"], 2, "are the same; leave out --test, or name other rows"),
         (["--train", "a.csv", "--dev", "b.csv", "--test", "b.csv"], 2, "--dev b.csv and --test b.csv are the same"),
-        (["--train", "a.csv", "--set", "finetuning.early_stopping_patience=3"], 2, "did you mean 'patience'?"),
+        (
+            ["--train", "a.csv", "--set", "finetuning.early_stopping_patience=3"],
+            2,
+            "did you mean 'finetuning.patience'?",
+        ),
         (["--train", "a.csv", "--set", "early_stopping=3"], 2, "did you mean 'finetuning.patience'?"),
         (["--test", "a.csv"], 2, "task custom has no data; add --data PATH"),
         (

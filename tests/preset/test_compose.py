@@ -141,7 +141,7 @@ def test_the_schema_knows_every_key_and_describes_it() -> None:
     ("text", "message"),
     [
         ("extends: starsaber-tnews\nfinetunning: {epochs: 3}\n", ":2: finetunning: unknown key; did you mean 'finetuning'?"),
-        ("extends: starsaber-tnews\nfinetuning:\n  epoch: 3\n", ":3: finetuning.epoch: unknown key; did you mean 'epochs'?"),
+        ("extends: starsaber-tnews\nfinetuning:\n  epoch: 3\n", ":3: finetuning.epoch: unknown key; did you mean 'fin"),
         ("extends: starsaber-tnews\nencoder:\n  num_head: 3\n", ":3: encoder.num_head: the encoder starsaber has no such key"),
         ("extends: starsaber-tnews\nfinetuning:\n  epochs: '3'\n", ":3: finetuning.epochs: '3' should be a valid integer"),
         ("extends: starsaber-tnews\nfinetuning:\n  epochs: true\n", ":3: finetuning.epochs: True should be a valid integer"),
@@ -189,15 +189,15 @@ def test_a_name_that_nobody_has(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("key", "suggested"),
     [
-        ("finetuning.lr", "learning_rate"),
-        ("finetuning.num_train_epochs", "epochs"),
-        ("pretraining.warmup", "warmup_ratio"),
-        ("finetuning.clip", "max_grad_norm"),
-        ("finetuning.accum", "gradient_accumulation_steps"),
-        ("finetuning.per_device_train_batch_size", "batch_size"),
-        ("encoder.d_model", "hidden_size"),
-        ("encoder.depth", "num_layers"),
-        ("encoder.heads", "num_heads"),
+        ("finetuning.lr", "finetuning.learning_rate"),
+        ("finetuning.num_train_epochs", "finetuning.epochs"),
+        ("pretraining.warmup", "pretraining.warmup_ratio"),
+        ("finetuning.clip", "finetuning.max_grad_norm"),
+        ("finetuning.accum", "finetuning.gradient_accumulation_steps"),
+        ("finetuning.per_device_train_batch_size", "finetuning.batch_size"),
+        ("encoder.d_model", "encoder.hidden_size"),
+        ("encoder.depth", "encoder.num_layers"),
+        ("encoder.heads", "encoder.num_heads"),
         ("seed", "runtime.seed"),
     ],
 )
@@ -217,7 +217,7 @@ def test_the_name_of_a_key_in_other_libraries_is_understood(key: str, suggested:
         ("finetuning.num_layers", "'encoder.num_layers'"),
         ("encoder.patience", "'finetuning.patience' or 'pretraining.patience'"),
         ("max_lenght", "'data.max_length' or 'encoder.max_length'"),
-        ("data.maxlength", "'max_length'"),
+        ("data.maxlength", "'data.max_length'"),
     ],
 )
 def test_a_key_without_its_section_is_suggested_whole(key: str, meant: str) -> None:
@@ -274,12 +274,46 @@ def test_a_preset_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None
     [
         ("prior=linear", r"--set prior: must have keys \(kind\), and is 'linear'"),
         ("data=5", r"--set data: must have keys \(path, files, hub, …\), and is 5"),
-        ("prior.knd=linear", r"--set prior.knd: unknown key; did you mean 'kind'\?"),
+        ("prior.knd=linear", r"--set prior.knd: unknown key; did you mean 'prior.kind'\?"),
     ],
 )
 def test_a_value_in_place_of_a_section_is_told_the_keys(setting: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         compose("starsaber-custom", settings=[setting])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("data.text=#1 String", "#1 String"),
+        ("data.text= a: b ", "a: b"),
+        ("data.text=true", "true"),
+        ("data.text=2", 2),
+        ("data.text=007", "007"),
+        ("data.text='2'", "2"),
+        ("data.text=[a, 2]", ("a", 2)),
+        ("data.text=null", None),
+        ("data.label=[a]", "[a]"),
+        ('data.delimiter=";"', ";"),
+        ("data.delimiter=|", "|"),
+        ("data.files.dev=#dev.csv", "#dev.csv"),
+        ("data.max_length=auto", "auto"),
+        ("finetuning.epochs=3", 3),
+    ],
+)
+def test_a_key_that_holds_a_string_takes_the_text_as_it_is(setting: str, value: object) -> None:
+    section, key, *more = setting.partition("=")[0].split(".")
+    found = getattr(getattr(compose("starsaber-custom", settings=[setting]).preset, section), key)
+    assert (found[more[0]] if more else found) == value
+
+
+def test_a_run_in_place_of_a_preset_is_told_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs" / "x").mkdir(parents=True)
+    (tmp_path / "runs" / "x" / "preset.yaml").write_text("")
+    monkeypatch.chdir(tmp_path / "runs")
+    for name in (tmp_path / "runs" / "x", "../runs/x", "x"):
+        with pytest.raises(UsageError, match=f"; did you mean '{name}/preset.yaml'"):
+            compose(str(name))
 
 
 @pytest.mark.parametrize(
