@@ -8,6 +8,8 @@ from typing import Any
 from recurcli.errors import UsageError, escaped
 
 Facts = Mapping[str, Any]
+MOST_IN_FULL = 100
+"""The largest number of classes for which files hold the whole confusion table and the probabilities of all classes."""
 
 
 def as_stored(facts: Facts) -> dict[str, Any]:

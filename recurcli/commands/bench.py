@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 import torch
@@ -31,7 +31,7 @@ def bench(request: BenchRequest) -> Iterator[Note | Finished]:
     if request.peers and not has_transformers():
         yield Note("transformers is not installed, so Hugging Face's BERT is no peer: pip install transformers")
     yield from _note_on_attention_dropout(request, next(iter(found.values())))
-    settings = list(_settings(request, list(found), device))
+    settings = list(_settings(request, found, device))
     results = []
     with one_thread():
         for number, (shape, setting) in enumerate(settings, 1):
@@ -55,20 +55,24 @@ def bench(request: BenchRequest) -> Iterator[Note | Finished]:
 
 def in_words(setting: dict[str, Any]) -> str:
     """Return the mode, precision, sizes and length of a setting as text."""
-    layers = counted(setting["num_layers"], "layer")
+    layers = "an iterated layer" if setting["num_layers"] is None else counted(setting["num_layers"], "layer")
     width = "" if setting["hidden_size"] is None else f" of {setting['hidden_size']}"
     return (
         f"{setting['mode']}, {setting['precision']}, {layers}{width}, B {setting['batch_size']}, T {setting['length']}"
     )
 
 
-def _settings(request: BenchRequest, every: list[Shape], device: torch.device) -> Iterator[tuple[Shape, Setting]]:
+def _settings(
+    request: BenchRequest, found: Mapping[Shape, list[Candidate]], device: torch.device
+) -> Iterator[tuple[Shape, Setting]]:
     precisions = dict.fromkeys(choose_precision(cast(Precision, name), device) for name in request.precisions)
     for mode, precision, shape, rows, length in itertools.product(
-        request.modes, precisions, every, request.batch_sizes, request.lengths
+        request.modes, precisions, found, request.batch_sizes, request.lengths
     ):
         kind = cast(Literal["training", "inference"], mode)
-        yield shape, Setting(kind, precision, shape.hidden_size, shape.num_layers, rows, length)
+        iterated = all(candidate.num_layers is None for candidate in found[shape])
+        depth = None if iterated else shape.num_layers
+        yield shape, Setting(kind, precision, shape.hidden_size, depth, rows, length)
 
 
 def _note_on_attention_dropout(request: BenchRequest, candidates: list[Candidate]) -> Iterator[Note]:

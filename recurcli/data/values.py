@@ -19,6 +19,7 @@ _WITHOUT_SPACES = re.compile(
 """Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 
 MOST_LABELS = 10_000
+"""The largest number of classes, which a test trains."""
 
 _LOOK_LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ", "abekmhopctyxijsabehikmnoptyx")
 """Cyrillic and Greek letters, case-folded, that look like Latin ones as small or as capital letters."""
@@ -177,9 +178,11 @@ def refuse_what_are_no_labels(labels: Sequence[str], rows: int, where: str) -> N
     if len(labels) < 2:
         only = f"only '{escaped(labels[0])}'" if labels else "nothing"
         raise DataError(f"{where} holds {only} in all {rows:,} rows; a classifier needs two labels or more")
-    if len(labels) > MOST_LABELS or (rows > 100 and len(labels) > rows / 2):
+    too_many = len(labels) > MOST_LABELS
+    if too_many or (rows > 100 and len(labels) > rows / 2):
+        most = f"; at most {MOST_LABELS:,} classes are supported" if too_many else ""
         raise DataError(
-            f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes; "
+            f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}; "
             "name the right column: --label COLUMN"
         )
 

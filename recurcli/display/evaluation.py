@@ -1,5 +1,6 @@
 """The report of `recur eval`: scores, classes, and which of them are taken for each other."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from recurcli.display.tables import add_floors, add_perplexity, cell, heading, show, table, width_to_fill
 from recurcli.errors import counted, escaped
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import METRICS, cells_of
 
 LONGEST_LABEL = 24
 """Columns that a label may take beside its confusions."""
@@ -33,8 +34,8 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
     for name, scores in report["per_class"].items():
         row = [f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")]
         classes.add_row(cell(name), *row, f"{scores['support']:,}")
-    title = heading(result["run"], result["split"], f"{result['rows']:,} rows")
-    show(title, summary, classes, *_confusions(report["names"], report["confusion"], width_to_fill()))
+    title = heading(result["run"], result["split"], counted(result["rows"], "row"))
+    show(title, summary, classes, *_confusions(report, width_to_fill()))
 
 
 def print_perplexity(result: Mapping[str, Any]) -> None:
@@ -42,14 +43,18 @@ def print_perplexity(result: Mapping[str, Any]) -> None:
     listed = table("", "")
     add_perplexity(listed, {**result["metrics"], "tokens": result["tokens"]})
     listed.add_row("not in the vocabulary", counted(result["unknown"], "token"))
-    show(heading(result["run"], result["split"], f"{result['rows']:,} lines", f"{result['windows']:,} windows"), listed)
+    title = heading(
+        result["run"], result["split"], counted(result["rows"], "line"), counted(result["windows"], "window")
+    )
+    show(title, listed)
 
 
-def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> tuple[Text, Table]:
+def _confusions(report: Mapping[str, Any], width: int) -> tuple[Text, Table]:
     """The whole table if it fits into `width` columns, with numbers for labels if need be; else its largest entries.
 
     Of more than MOST_CLASSES classes only the largest entries are returned.
     """
+    names, counts = report["names"], report["confusion"]
     labels = [escaped(name) for name in names]
     numbers = [str(number) for number in range(1, len(names) + 1)]
     numbered = [f"{number} {label}" for number, label in zip(numbers, labels, strict=True)]
@@ -57,7 +62,7 @@ def _confusions(names: Sequence[str], counts: Sequence[Sequence[int]], width: in
         if len(names) <= MOST_CLASSES and _width(rows, columns, counts) <= width:
             title = heading("confusion", "rows are true labels, columns are predictions")
             return title, _matrix(rows, columns, counts)
-    return heading("confusion", "the most frequent; --json has all"), _largest(names, counts)
+    return heading("confusion", "the most frequent; --json has all"), _largest(names, cells_of(report))
 
 
 def _width(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> int:
@@ -79,17 +84,15 @@ def _matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequen
     return made
 
 
-def _largest(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
+def _largest(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table:
     made = table("true label", "prediction", "rows", "share of true label")
     for column in made.columns[2:]:
         column.justify = "right"
-    pairs = [
-        (count, right, predicted)
-        for right, row in enumerate(counts)
-        for predicted, count in enumerate(row)
-        if count and right != predicted
-    ]
+    pairs = [(count, right, predicted) for (right, predicted), count in cells.items() if right != predicted]
+    support: Counter[int] = Counter()
+    for (right, _), count in cells.items():
+        support[right] += count
     for count, right, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:MOST_CONFUSIONS]:
-        share = count / sum(counts[right])
+        share = count / support[right]
         made.add_row(cell(names[right]), cell(names[predicted]), f"{count:,}", f"{share:.1%}")
     return made

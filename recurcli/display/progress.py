@@ -20,8 +20,8 @@ SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_FRAMES = 0.1
 SECONDS_BEFORE_BAR = 0.5
 """What is done sooner shows no bar."""
-WIDE = 100
-"""Columns from which a bar has room for the epoch."""
+NARROWEST_BAR, TIME_LEFT = 10, 8
+"""Columns of a terminal that the bar and the time left take at least."""
 
 
 def follow(
@@ -33,7 +33,7 @@ def follow(
     `metric` is the name of the dev metric; `of` says in words of what it is.
     """
     begin_collection()  # all that is imported at start is here
-    progress = _Progress(quiet=quiet, bar=bar, metric=words_of(metric) + of)
+    progress = _Progress(quiet=quiet, bar=bar, metric=words_of(metric), of=of)
     result: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         if isinstance(events, Generator):
@@ -64,9 +64,9 @@ def tell_written(path: Path, *, quiet: bool) -> None:
 class _Progress:
     """A bar that goes away at the end, or lines that stay."""
 
-    def __init__(self, *, quiet: bool, bar: bool, metric: str) -> None:
+    def __init__(self, *, quiet: bool, bar: bool, metric: str, of: str = "") -> None:
         self.quiet = quiet
-        self.metric = metric
+        self.short_metric, self.metric = metric, metric + of
         self.console = Console(stderr=True, highlight=False)
         self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         self.bar: Any = None
@@ -95,9 +95,9 @@ class _Progress:
     def steps(self, progress: Progress) -> None:
         """Where a training stands."""
         rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
-        best = metric = ""
+        metric = ""
         if progress.best_dev_metric is not None:
-            best = metric = f"  best dev {self.metric} {progress.best_dev_metric:.4f}"
+            metric = f"  best dev {self.metric} {progress.best_dev_metric:.4f}"
         if progress.dev_metric is not None:
             metric = f"  dev {self.metric} {progress.dev_metric:.4f} (best {progress.best_dev_metric:.4f})"
         if not self.has_bar:
@@ -105,8 +105,7 @@ class _Progress:
             text += f"  loss {progress.loss:.4f}{metric}  {rate}"
             self._line(text, now=progress.dev_metric is not None or progress.step == progress.total_steps)
             return
-        epoch = f"epoch {progress.epoch:.2f}  " if self.console.width >= WIDE else ""
-        self._show(progress.step, progress.total_steps, f"{epoch}loss {progress.loss:.4f}{best}  {rate}")
+        self._show(progress.step, progress.total_steps, self._fitting(progress, rate))
         if progress.dev_metric is not None:
             self.note(f"step {progress.step:,}:{metric[1:]}")
 
@@ -120,6 +119,20 @@ class _Progress:
             self._line(f"{at}  step {training.step:,}/{training.total_steps:,}  loss {training.loss:.4f}{best}")
         else:
             self._show(training.step, training.total_steps, f"{at}  loss {training.loss:.4f}{best}")
+
+    def _fitting(self, progress: Progress, rate: str) -> str:
+        """Return the longest text beside which bar, count and time left are whole. The metric is what stays longest."""
+        epoch, loss = f"epoch {progress.epoch:.2f}", f"loss {progress.loss:.4f}"
+        forms = [[epoch, loss, rate], [loss, rate], [loss]]
+        if progress.best_dev_metric is not None:
+            score = f"{progress.best_dev_metric:.4f}"
+            long, short = (f"best dev {words} {score}" for words in (self.metric, self.short_metric))
+            forms = [[epoch, loss, long, rate], [loss, long, rate], [loss, short, rate], [loss, short], [short]]
+            forms.append([f"best {score}"])
+        count = len(f"{progress.total_steps:,}") * 2 + 1
+        room = self.console.width - NARROWEST_BAR - count - TIME_LEFT - 3  # a blank between two columns
+        texts = ["  ".join(form) for form in forms]
+        return next((text for text in texts if len(text) <= room), "")
 
     def rows(self, rows: RowsDone) -> None:
         """How many rows are scored; the first time tells where it starts, which after a resume is not 0."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from recurcli.errors import DataError, did_you_mean, escaped
 from recurcli.evaluation.counts import OfCounts, accuracy_of, counts_of, macro_of, mcc_of, of_one, ratios_of
+from recurcli.facts import MOST_IN_FULL
 
 
 class Metric(NamedTuple):
@@ -71,8 +72,8 @@ class Report:
     loss: float | None
     """Mean cross-entropy in nats; None if it is unknown."""
     per_class: dict[str, ClassScores]
-    confusion: tuple[tuple[int, ...], ...]
-    """(C, C) counts: row = label, column = prediction, both in the order of `names`."""
+    cells: Mapping[tuple[int, int], int]
+    """The confusion table: the number of rows of each pair of label and prediction, places in `names`, without zeros."""
 
     def scores(self) -> dict[str, float | None]:
         """Return the metrics and the loss."""
@@ -84,8 +85,31 @@ class Report:
             "names": list(self.names),
             **self.scores(),
             "per_class": self.per_class,
-            "confusion": [list(row) for row in self.confusion],
+            "confusion": self.confusion(),
         }
+
+    def confusion(self) -> list[list[Any]]:
+        """Return (C, C) counts: row = label, column = prediction, both in the order of `names`.
+
+        Of more than MOST_IN_FULL classes it is a list of the cells that are not 0: [[label, prediction, rows], ...].
+        """
+        if len(self.names) > MOST_IN_FULL:
+            return [[self.names[row], self.names[column], count] for (row, column), count in self.cells.items()]
+        table = [[0] * len(self.names) for _ in self.names]
+        for (row, column), count in self.cells.items():
+            table[row][column] = count
+        return table
+
+
+def cells_of(metrics: Mapping[str, Any]) -> dict[tuple[int, int], int]:
+    """Return `Report.cells` of the content of a file, the JSON of a report in either form of its confusion."""
+    names, confusion = metrics["names"], metrics["confusion"]
+    if confusion and isinstance(confusion[0][0], str):
+        place = {name: number for number, name in enumerate(names)}
+        return {(place[label], place[prediction]): count for label, prediction, count in confusion}
+    return {
+        (row, column): count for row, counts in enumerate(confusion) for column, count in enumerate(counts) if count
+    }
 
 
 def classification_report(
@@ -99,9 +123,6 @@ def classification_report(
     right, predicted = _class_indexes(labels, predictions, names)
     counts = counts_of(right, predicted, range(len(names)))
     columns = [*(ratios_of(counts, kind) for kind in range(3)), counts.support]
-    confusion = [[0] * len(names) for _ in names]
-    for row, column in zip(right, predicted, strict=True):
-        confusion[row][column] += 1
     rows = zip(names, *(column[0].tolist() for column in columns), strict=True)
     return Report(
         names=tuple(names),
@@ -111,7 +132,7 @@ def classification_report(
             name: ClassScores(precision=precision, recall=recall, f1=f1, support=int(support))
             for name, precision, recall, f1, support in rows
         },
-        confusion=tuple(tuple(row) for row in confusion),
+        cells=dict(sorted(Counter(zip(right, predicted, strict=True)).items())),
     )
 
 

@@ -173,9 +173,10 @@ def _resampled_counts(
 
     rows, kinds, counts = np.unique(np.vstack([labels, predictions]), axis=1, return_inverse=True, return_counts=True)
     kinds = kinds.ravel()  # (N,), the place of each row among K kinds of rows
-    label, *predicted = ((row[:, None] == np.arange(rows.max() + 1)).astype(float) for row in rows)  # (K, C) each
+    label, *predicted = rows  # (K,) each
+    classes = int(rows.max()) + 1
     generator = np.random.default_rng(seed)
-    step = max(1, CELLS_AT_ONCE // len(label))
+    step = max(1, CELLS_AT_ONCE // max(len(label), classes))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
         if by_kind:
@@ -184,8 +185,27 @@ def _resampled_counts(
             drawn = np.empty((size, len(label)))
             for resample in drawn:
                 resample[:] = np.bincount(kinds[generator.integers(len(kinds), size=len(kinds))], minlength=len(label))
-        support = drawn @ label
-        yield [ClassCounts(drawn @ (label * column), drawn @ column, support) for column in predicted]
+        support = _sums_by_class(drawn, label, classes)
+        yield [
+            ClassCounts(
+                _sums_by_class(drawn[:, label == column], label[label == column], classes),
+                _sums_by_class(drawn, column, classes),
+                support,
+            )
+            for column in predicted
+        ]
+
+
+def _sums_by_class(drawn: "np.ndarray", of: "np.ndarray", classes: int) -> "np.ndarray":
+    """Return the sums of the columns of `drawn` (B, K) by their class `of` (K,): (B, C)."""
+    import numpy as np
+
+    sums = np.zeros((len(drawn), classes))
+    if len(of):
+        order = np.argsort(of, kind="stable")
+        present, starts = np.unique(of[order], return_index=True)
+        sums[:, present] = np.add.reduceat(drawn[:, order], starts, axis=1)
+    return sums
 
 
 def bootstrap_difference(

@@ -35,6 +35,8 @@ SVC_C = 0.5
 50.0 for 49.1 on 5,400 rows of it, 71.8 for 72.0 on 5,400 rows of four classes, and 88.7 for 89.1 on 4,500 rows of IMDb."""
 UNSEEN = -2.0
 """Logit of a class without training rows. LinearSVC's logits of a class that a row does not have are about -1. Ours."""
+MOST_WEIGHTS = 100_000_000
+"""Maximal number of weights, one for each n-gram and class. Ours: 0.4 GB, 0.8 GB while they are fitted."""
 MAX_CHARACTERS = 40_000_000
 """Maximal number of characters of training text; of longer data, as many rows are drawn. Ours: a minute on one core."""
 
@@ -62,7 +64,7 @@ class LinearModel:
         """Fit scikit-learn's LinearSVC (squared hinge, one against the rest) on TF-IDF vectors of `texts`.
 
         `targets` (N,) are class numbers. A class without a training row gets the logit UNSEEN. Raises DataError if all
-        rows have one class, or no text has an n-gram.
+        rows have one class, no text has an n-gram, or there would be more than MOST_WEIGHTS weights.
         """
         from scipy import sparse
         from sklearn.svm import LinearSVC
@@ -78,6 +80,11 @@ class LinearModel:
         ngrams = Ngrams.fit(texts, choose_ngrams(texts), num_classes)
         if not len(ngrams.keys):
             raise DataError("a linear model needs texts, and all training texts are empty")
+        if (weights_needed := len(ngrams.keys) * num_classes) > MOST_WEIGHTS:
+            sizes = f"{len(ngrams.keys):,} n-grams and {num_classes:,} classes"
+            raise DataError(
+                f"it would have {weights_needed:,} weights for {sizes}; at most {MOST_WEIGHTS:,} are fitted"
+            )
         blocks = []
         for block in row_blocks(texts, CHARACTERS_AT_ONCE):
             offsets, columns, values = ngrams.transform(block)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from recurcli.errors import ModelError
+from recurcli.files import read_limited
 from recurcli.runs.run_directory import PREDICTIONS
 
 Part = Literal["model", "encoder", "linear"]
@@ -34,7 +35,9 @@ def read_dev_predictions(folder: Path, part: Part) -> DevPredictions:
             raise ModelError(f"{path}:{number}: is damaged") from None
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
     try:
-        names = list(json.loads(lines[0])["probabilities"])
+        first = json.loads(lines[0])
+        # A row of many classes has the largest probabilities only.
+        names = _names(folder) if "other_probabilities" in first else list(first["probabilities"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ModelError(f"{path}:1: is damaged") from None
     if unknown := {*labels, *predictions} - {*names}:
@@ -53,6 +56,11 @@ def read_dev_texts(folder: Path) -> list[tuple[str, str | None]]:
         return [(str(row["text"]), row.get("pair")) for row in rows if "text" in row]
     except (OSError, ValueError, TypeError, RecursionError):
         raise ModelError(f"{path}: is damaged") from None
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the classes of the model in `folder`, in the order of the logits."""
+    return list(json.loads(read_limited(folder / "config.json", limit=1 << 24))["id2label"].values())
 
 
 def _row(line: str, part: Part) -> dict[str, Any]:

@@ -4,12 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.facts import MOST_IN_FULL
 from recurcli.files import (
     MANIFEST,
     extend_manifest,
@@ -29,6 +32,8 @@ from recurcli.runs.run_directory import CALIBRATION, KNOWN_ROWS, LINEAR_MODEL, M
 from recurcli.tokens.tokenizer import Tokenizer
 
 Model = TypeVar("Model", Classifier, LanguageModel)
+MOST_PROBABLE = 10
+"""Probabilities of a row in predictions.dev.jsonl if there are more than MOST_IN_FULL classes."""
 LARGEST_WEIGHT = 1e6
 """Largest weight of a prior that is read."""
 LAYERS_WITHOUT_TENSORS = 100
@@ -132,24 +137,34 @@ def write_predictions(
     ids: Sequence[str],
     labels: Sequence[str],
     names: Sequence[str],
-    probabilities: Mapping[str, Sequence[Sequence[float]]],
+    probabilities: Mapping[str, NDArray[np.float64]],
     texts: Sequence[tuple[str, str | None]],
 ) -> None:
     """Write predictions.dev.jsonl and list it in the manifest. A line is a row, with its id, label, prediction and texts.
 
-    Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. The prediction is the most
+    Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MOST_IN_FULL
+    names it has the MOST_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the most
     probable name under the first key.
     """
-    first = next(iter(probabilities))
+    best = next(iter(probabilities.values())).argmax(axis=1)
     lines = []
     for row, (row_id, label, (text, pair)) in enumerate(zip(ids, labels, texts, strict=True)):
-        shares = {key: dict(zip(names, map(float, rows[row]), strict=True)) for key, rows in probabilities.items()}
-        prediction = max(names, key=shares[first].__getitem__)
-        line = {"id": row_id, "label": label, "prediction": prediction, **shares, "text": text}
+        shares: dict[str, Any] = {}
+        for key, rows in probabilities.items():
+            shares |= _shares_of_row(key, names, rows[row])
+        line = {"id": row_id, "label": label, "prediction": names[best[row]], **shares, "text": text}
         line |= {} if pair is None else {"pair": pair}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     write_atomically(folder / PREDICTIONS, "".join(lines))
     extend_manifest(folder, PREDICTIONS)
+
+
+def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) -> dict[str, Any]:
+    if len(names) <= MOST_IN_FULL:
+        return {key: dict(zip(names, shares.tolist(), strict=True))}
+    largest = np.argsort(-shares, kind="stable")[:MOST_PROBABLE]
+    rest = max(0.0, float(shares.sum() - shares[largest].sum()))
+    return {key: {names[place]: float(shares[place]) for place in largest}, f"other_{key}": rest}
 
 
 def read_model(folder: Path) -> TrainedFiles:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_score, recall_score
 
 from recurcli.errors import DataError
-from recurcli.evaluation.metrics import METRICS, classification_report
+from recurcli.evaluation.metrics import METRICS, cells_of, classification_report
 
 NAMES = ("c", "a", "b")  # not in alphabetical order: `names` alone decides
 CLASSES = st.integers(1, 4)
@@ -53,7 +53,7 @@ def test_keeps_the_order_of_names() -> None:
     report = classification_report(["a", "a", "b"], ["a", "c", "b"], NAMES)
     assert report.names == NAMES
     assert list(report.per_class) == list(NAMES)
-    assert report.confusion == ((0, 0, 0), (1, 1, 0), (0, 0, 1))  # c, a, b: rows right, columns predicted
+    assert report.confusion() == [[0, 0, 0], [1, 1, 0], [0, 0, 1]]  # c, a, b: rows right, columns predicted
 
 
 def test_a_class_never_predicted_counts_as_nothing() -> None:
@@ -146,7 +146,7 @@ def test_agrees_with_the_plain_loops(case: tuple[list[str], list[tuple[int, int]
     labels, predictions = [names[right] for right, _ in pairs], [names[predicted] for _, predicted in pairs]
     report = classification_report(labels, predictions, names, loss=1.25)
     scores = []
-    for name, line in zip(names, report.confusion, strict=True):
+    for name, line in zip(names, report.confusion(), strict=True):
         rows = list(zip(labels, predictions, strict=True))
         hits = sum(right == name == predicted for right, predicted in rows)
         precision = ratio(hits, predictions.count(name))
@@ -156,7 +156,7 @@ def test_agrees_with_the_plain_loops(case: tuple[list[str], list[tuple[int, int]
             scores.append((precision, recall, f1))
         expected = {"precision": precision, "recall": recall, "f1": f1, "support": labels.count(name)}
         assert report.per_class[name] == pytest.approx(expected)
-        assert line == tuple(rows.count((name, other)) for other in names)
+        assert line == [rows.count((name, other)) for other in names]
     macro = [sum(column) / len(scores) for column in zip(*scores, strict=True)]
     assert [
         report.metrics["macro_precision"],
@@ -192,3 +192,14 @@ def test_importing_it_loads_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_confusions_of_many_classes_are_their_cells() -> None:
+    names = [f"c{number}" for number in range(101)]
+    labels, predictions = ["c0", "c0", "c7", "c100"], ["c0", "c9", "c7", "c100"]
+    many = classification_report(labels, predictions, names)
+    assert many.to_json()["confusion"] == [["c0", "c0", 1], ["c0", "c9", 1], ["c7", "c7", 1], ["c100", "c100", 1]]
+    few = classification_report(labels, predictions, [name for name in names if name != "c50"])
+    assert len(few.to_json()["confusion"]) == 100
+    for report in (many, few):
+        assert cells_of(report.to_json()) == report.cells

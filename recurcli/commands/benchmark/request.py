@@ -60,7 +60,8 @@ class Setting:
     precision: Literal["fp32", "bf16"]
     hidden_size: int | None
     """The width of all candidates; None if each one has its own (`--match-parameters`)."""
-    num_layers: int
+    num_layers: int | None
+    """The depth of all candidates; None if each one iterates a layer."""
     batch_size: int
     length: int
 

@@ -14,7 +14,7 @@ import torch
 from recurcli.cache import cached
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError, ModelError, StorageError
+from recurcli.errors import DataError, ModelError, StorageError, counted
 from recurcli.evaluation.calibration import fit_temperature
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
 from recurcli.evaluation.parts import report_with_parts
@@ -62,8 +62,8 @@ def fit_linear_model(train: Split, targets: Sequence[int], num_classes: int) -> 
     except DataError as error:
         return None, Note(f"no linear model beside the encoder: {error}")
     made = f"fitted in {time.perf_counter() - started:.1f} s{note}" if fitted else "from the cache"
-    used = f"{model.rows:,} of {len(texts):,} rows" if model.rows < len(texts) else f"{len(texts):,} rows"
-    return model, Note(f"linear model: {len(model.ngrams.keys):,} n-grams of {used}, {made}")
+    used = counted(model.rows, "row", of=None if model.rows == len(texts) else len(texts))
+    return model, Note(f"linear model: {counted(len(model.ngrams.keys), 'n-gram')} of {used}, {made}")
 
 
 class ScoredRows(NamedTuple):
@@ -153,10 +153,10 @@ class DevEvaluation:
             encoder, linear, prior, labels, self.task, self.task.floors, temperature
         )
         ids = [example.id for example in self.dev.split.examples]
-        shares = {"probabilities": probabilities(logits, temperature).tolist()}
+        shares = {"probabilities": probabilities(logits, temperature)}
         if prior is not None and linear is not None:
             parts = {"encoder_probabilities": encoder, "linear_probabilities": linear}
-            shares |= {key: probabilities(values).tolist() for key, values in parts.items()}
+            shares |= {key: probabilities(values) for key, values in parts.items()}
         write_predictions(folder, ids, labels, names, shares, self.dev.split.texts)
         if self.linear is not None:
             assert linear is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.errors import counted, escaped
-from recurcli.evaluation.metrics import words_of
+from recurcli.evaluation.metrics import cells_of, words_of
 from recurcli.events import Note
 from recurcli.model.saved import total_bytes
 from recurcli.runs.run_directory import RunDirectory
@@ -129,9 +129,10 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
     if above:
         floor = "floor" if len(above) == 1 else "floors"
         yield Note(f"the {whose}accuracy, {scores['accuracy']:.4f}, is below the {floor} {' and '.join(above)}")
-    names, confusion = result["dev"]["names"], result["dev"]["confusion"]
-    missing = [name for index, name in enumerate(names) if not any(row[index] for row in confusion)]
-    if sum(any(row) for row in confusion) == 1:
+    names, cells = result["dev"]["names"], cells_of(result["dev"])
+    predicted = {prediction for _, prediction in cells}
+    missing = [name for index, name in enumerate(names) if index not in predicted]
+    if len({label for label, _ in cells}) == 1:
         return  # one class of dev rows shows nothing; a warning said so before the training
     if len(missing) == len(names) - 1:
         only = next(name for name in names if name not in missing)
@@ -143,11 +144,9 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
 
 def prior_in_words(prior: Mapping[str, Any]) -> str:
     """Return how the model joins its two parts, by their weights in `prior` (the content of prior.json)."""
-    encoder, linear = prior["encoder_weight"], prior["linear_weight"]
+    encoder, linear, rows = prior["encoder_weight"], prior["linear_weight"], counted(prior["rows"], "dev row")
     if not encoder:
-        return (
-            f"the linear model alone is the best on the {prior['rows']:,} dev rows; predictions do not run the encoder"
-        )
+        return f"the linear model alone is the best on the {rows}; predictions do not run the encoder"
     if not linear:
-        return f"the encoder alone is the best on the {prior['rows']:,} dev rows; the linear model is not used"
-    return f"logits = {encoder:.3g} encoder + {linear:.3g} linear model, fitted on the {prior['rows']:,} dev rows"
+        return f"the encoder alone is the best on the {rows}; the linear model is not used"
+    return f"logits = {encoder:.3g} encoder + {linear:.3g} linear model, fitted on the {rows}"

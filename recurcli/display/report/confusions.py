@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from recurcli.errors import counted
 from recurcli.evaluation.evaluated import EvaluatedRows
+from recurcli.evaluation.metrics import cells_of
 
 MOST_CLASSES = 40
 """The largest number of classes for which the page has the whole confusion table."""
@@ -32,7 +34,9 @@ def confusion_values(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str
 
 
 def _classes(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    predicted = np.sum(result["metrics"]["confusion"], axis=0)
+    predicted = [0] * len(result["metrics"]["names"])
+    for (_, column), rows in cells_of(result["metrics"]).items():
+        predicted[column] += rows
     return [
         (name, *(f"{own[key]:.4f}" for key in ("precision", "recall", "f1")), f"{own['support']:,}", f"{count:,}")
         for (name, own), count in zip(result["metrics"]["per_class"].items(), predicted, strict=True)
@@ -74,7 +78,7 @@ def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
         {
             "label": rows.names[label],
             "prediction": rows.names[prediction],
-            "count": len(own),
+            "count": counted(len(own), "row"),
             "share": len(own) / int(support[label]),
             "anchor": _anchor(label, prediction),
             "rows": [row_values(rows, row) for row in own[:ROWS_OF_PAIR]],

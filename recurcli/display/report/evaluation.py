@@ -10,7 +10,7 @@ from recurcli.display.report.charts import Curve, Scores, bar_chart, curve_chart
 from recurcli.display.report.confusions import confusion_values, row_values
 from recurcli.display.report.encoder import encoder_values
 from recurcli.display.report.page import write_page
-from recurcli.errors import ModelError
+from recurcli.errors import ModelError, counted
 from recurcli.evaluation.calibration import BINS
 from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.metrics import METRICS, words_of
@@ -35,8 +35,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
     ]
     values = {
         "title": f"{run.path.resolve().name}: {result['split']} rows",
-        "rows": f"{result['rows']:,}",
-        "split": "labelled" if result["split"] == "file" else result["split"],
+        "rows": counted(result["rows"], f"{'labelled' if result['split'] == 'file' else result['split']} row"),
         "task": result["task"],
         "path": result["path"],
         "notes": list(_notes(result)),
@@ -75,9 +74,9 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     if result["split"] == "dev" and known in (None, result["rows"]):
         yield "The model was selected on these rows, so its scores here are slightly too high."
     elif known:
-        yield f"{known:,} of them are dev rows, on which the model was selected."
+        yield f"{counted(known, 'dev row', 'are')} among them, on which the model was selected."
     if result.get("training_rows"):
-        yield f"{result['training_rows']:,} of them are training rows."
+        yield f"{counted(result['training_rows'], 'training row', 'are')} among them."
     prior = result.get("prior")
     if prior and not prior["encoder_weight"]:
         yield "The model is its linear part alone, which was the best on the dev rows."

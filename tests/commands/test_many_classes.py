@@ -1,0 +1,86 @@
+"""Files and times with many classes: a confusion of cells, the largest probabilities, and a bound on the linear model."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_task import tiny
+
+from recurcli.data.values import MOST_LABELS, refuse_what_are_no_labels
+from recurcli.errors import DataError
+from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.significance import intervals
+from recurcli.files import to_json, write_manifest
+from recurcli.linear import model
+from recurcli.linear.model import LinearModel
+from recurcli.runs.dev_predictions import read_dev_predictions
+from recurcli.runs.model_files import write_predictions
+
+Recur = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize("classes", [100, 101])
+def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(classes)]
+    shares = np.random.default_rng(0).dirichlet(np.ones(classes), size=3)
+    encoder = shares[:, ::-1].copy()
+    (tmp_path / "config.json").write_text(to_json({"id2label": dict(enumerate(names))}))
+    write_manifest(tmp_path, ["config.json"])
+    both = {"probabilities": shares, "encoder_probabilities": encoder}
+    write_predictions(tmp_path, ["1", "2", "3"], names[:3], names, both, [("a", None)] * 3)
+    lines = [json.loads(line) for line in (tmp_path / "predictions.dev.jsonl").read_text().splitlines()]
+    for line, row in zip(lines, shares, strict=True):
+        assert len(line["probabilities"]) == (10 if classes > 100 else 100)
+        assert sum(line["probabilities"].values()) + line.get("other_probabilities", 0) == pytest.approx(1)
+        assert line["probabilities"][line["prediction"]] == row.max()
+    for part, wanted in (("model", shares), ("encoder", encoder)):
+        found = read_dev_predictions(tmp_path, part)  # type: ignore[arg-type]
+        assert (found.names, found.labels) == (names, names[:3])
+        assert found.predictions == [names[place] for place in wanted.argmax(axis=1)]
+
+
+def test_a_linear_model_that_would_be_too_large_is_left_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "MOST_WEIGHTS", 20)
+    texts = [(f"word{number} {number}", None) for number in range(12)]
+    with pytest.raises(DataError, match=r"it would have [0-9,]+ weights for [0-9,]+ n-grams and 3 classes; at most 20"):
+        LinearModel.fit(texts * 2, [0, 1, 2] * 8, 3)
+
+
+def test_more_labels_than_are_tested_are_refused() -> None:
+    labels = [str(number) for number in range(MOST_LABELS + 1)]
+    with pytest.raises(DataError, match=rf"at most {MOST_LABELS:,} classes"):
+        refuse_what_are_no_labels(labels, 10 * len(labels), "x.csv: column 'label'")
+    refuse_what_are_no_labels(labels[1:], 10 * len(labels), "x.csv: column 'label'")
+
+
+@pytest.mark.slow
+def test_the_intervals_of_many_classes_take_seconds() -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.integers(2000, size=6000)
+    predictions = np.where(draw.random(6000) < 0.6, labels, draw.integers(2000, size=6000))
+    started = time.process_time()
+    intervals(METRICS, labels, predictions)
+    assert time.process_time() - started < 4
+
+
+@pytest.mark.slow
+def test_the_largest_number_of_classes_is_trained_and_evaluated(recur: Recur, tmp_path: Path) -> None:
+    for name, copies in (("train", 3), ("dev", 1)):
+        rows = [f"w{c % 97} v{c // 97},c{c}\n" for c in range(MOST_LABELS) for _ in range(copies)]
+        rows = rows if name == "train" else rows[:1500]
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(rows))
+    data = ["--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--output", tmp_path / "run"]
+    settings = tiny("finetuning.epochs=1", "finetuning.batch_size=128", "prior.kind=linear")
+    code, _, err = recur("finetune", "--preset", "starsaber-custom", *data, *settings)
+    assert code == 0, err
+    assert (tmp_path / "run" / "result.json").stat().st_size < 4e6
+    assert (tmp_path / "run" / "predictions.dev.jsonl").stat().st_size < 5e6
+    code, out, err = recur("eval", tmp_path / "run", "--json")
+    assert code == 0, err
+    cells = json.loads(out)["metrics"]["confusion"]
+    assert sum(rows for _, _, rows in cells) == 1500
+    code, out, err = recur("compare", tmp_path / "run", "--json")
+    assert code == 0, err
