@@ -76,7 +76,10 @@ TSV = {
     "two stray quotes far apart": Case(tsv(*FAR_APART), FAR_APART, [""] * 100),
     "an extra TAB": Case(HEAD + b"go\tod\ta\nfine\tb\n", "x.tsv:2: has 3 fields, not 2", ["has 3 fields, not 2", ""]),
     "a missing field": Case(HEAD + b"good\nfine\tb\n", "x.tsv:2: has 1 field, not 2", ["has 1 field, not 2", ""]),
-    "another delimiter": Case(b"text,label\ngood,a\nfine,b\n", "separated by a comma, not by TAB", ["", "", ""]),
+    "another delimiter": Case(b"text,label\ngood,a\nfine,b\n", GOOD, ["", ""]),
+    "another delimiter that splits no two rows alike": Case(
+        b"text,label\ngood,a\nfi,ne,b\n", "separated by a comma, not by TAB", ["", "", ""]
+    ),
     "no header": Case(TWO, "if line 1 is a row, add --no-header", ["", ""]),
     "a header's name twice": Case(b"text\tlabel\ttext\n" + b"a\tb\tc\n", "has the column 'text' twice", "'text' twice"),
     "nearly the same name twice": Case(
@@ -127,7 +130,10 @@ CSV = {
     ),
     "an extra comma": Case(CSV_HEAD + b"go,od,a\nfine,b\n", "x.csv:2: has 3 fields, not 2", ["has 3 fields", ""]),
     "a missing field": Case(CSV_HEAD + b"good\nfine,b\n", "x.csv:2: has 1 field, not 2", ["has 1 field", ""]),
-    "another delimiter": Case(b"text;label\ngood;a\nfine;b\n", "separated by a semicolon, not by a comma", ["", "", ""]),
+    "another delimiter": Case(b"text;label\ngood;a\nfine;b\n", GOOD, ["", ""]),
+    "another delimiter that splits no two rows alike": Case(
+        b"text;label\ngood;a\nfi;ne;b\n", "separated by a semicolon, not by a comma", ["", "", ""]
+    ),
     "a header's name twice": Case(b"text,label,text\na,b,c\n", "has the column 'text' twice", "'text' twice"),
     "a gzip file": Case(gzip.compress(CSV_HEAD, mtime=0), "is a gzip file", "is a gzip file"),
 }  # fmt: skip

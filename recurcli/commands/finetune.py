@@ -1,6 +1,6 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -43,6 +43,8 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         task, splits = _load_splits(request)
         train = splits["train"]
         test, no_test = _load_test(request, task, train)
+        request = _with_recognised_delimiter(request, [*splits.values(), *([] if test is None else [test])])
+        preset = request.resolved.preset
         yield from notes_on_dev_rows(train, task, preset.data)
         if unread := unread_in_words(train.columns.text, train.unread):
             all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
@@ -135,6 +137,16 @@ def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
     task = with_labels_of(task, train, config)
     trained = train.as_training_rows
     return task, {"train": train, "dev": train.dev or load_split(task, "dev", config, divided=True, trained=trained)}
+
+
+def _with_recognised_delimiter(request: TrainingRequest, splits: Sequence[Split]) -> TrainingRequest:
+    """Return `request` with the delimiter that was recognised in all files, so that the run keeps it for other files."""
+    found = {split.delimiter for split in splits}
+    if len(found) > 1 or None in found:
+        return request
+    preset = request.resolved.preset
+    preset = replace(preset, data=replace(preset.data, delimiter=found.pop()))
+    return replace(request, resolved=replace(request.resolved, preset=preset))
 
 
 def _load_test(request: TrainingRequest, task: Task, train: Split) -> tuple[Split | None, list[Note]]:

@@ -19,7 +19,7 @@ from recurcli.commands.prediction.writer import OutputFormat, RowWriter, named_f
 from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import ID_NAMES
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
-from recurcli.data.formats.readers import format_of
+from recurcli.data.formats.readers import format_of, recognised_delimiter, recognised_in_words
 from recurcli.data.formats.rows import Format, Record
 from recurcli.data.input_columns import ColumnOptions, InputColumns, find_input_columns, trained_delimiter
 from recurcli.data.values import folded
@@ -83,6 +83,9 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         if request.delimiter is None and trained.delimiter is not None:
             is_table = format_of(str(request.source)) in ("tsv", "csv")
             input = input._replace(delimiter=trained_delimiter(trained, is_table=is_table))
+        elif request.delimiter is None and request.columns.header is not False:
+            mark = recognised_delimiter(request.source, input.encoding, request.input_format)
+            input = input._replace(delimiter=trained_delimiter(trained._replace(delimiter=mark), is_table=False))
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         records, waits = open_input(input, stack, at_once=_answers_at_once(request, output))
@@ -90,6 +93,8 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
         sample = next(windows(records, waits), [])
         yield from _note_on_encoding(request)
+        if records.delimiter and request.delimiter is None and trained.delimiter is None:
+            yield Note(f"{records.name}: {recognised_in_words(records.delimiter)}")
         columns = find_input_columns(records, sample, trained, request.columns)
         yield from columns.notes
         format = (

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.formats.readers import USUAL_DELIMITERS
+from recurcli.data.formats.readers import DELIMITERS, USUAL_DELIMITERS, in_words
 from recurcli.data.formats.rows import Records
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
@@ -29,8 +29,6 @@ PAIR_NAMES = {
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
-DELIMITERS = "\t,;|"
-"""Marks that separate the fields of a TSV or CSV, if they stand in the name of its only column."""
 LONGEST_NAME = 40
 """A longer name of a column seems to be a text."""
 
@@ -153,11 +151,6 @@ def option(key: str, value: str = "COLUMN") -> str:
     return f"--{key} {value}"
 
 
-def _in_words(mark: str) -> str:
-    """Return a delimiter as messages name it."""
-    return {"\t": "TAB", ",": "a comma", ";": "a semicolon", "|": "a vertical bar"}.get(mark, f"'{escaped(mark)}'")
-
-
 def find_columns(
     records: Records,
     task: Task,
@@ -181,7 +174,7 @@ def find_columns(
         used = records.delimiter or USUAL_DELIMITERS[records.format]
         mark = next((mark for mark in DELIMITERS if mark in names[0] and mark != used), None)
         if mark is not None:
-            what = f"its fields seem to be separated by {_in_words(mark)}, not by {_in_words(used)}"
+            what = f"its fields seem to be separated by {in_words(mark)}, not by {in_words(used)}"
             hint = f"; {what}: {option('delimiter', mark)}"
     header = "" if records.named else f"{records.name}:1"
     columns = ColumnNames(records.name, names, names, header=header, numbered=numbered, hint=hint)

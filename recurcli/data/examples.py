@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from recurcli.data.columns import Columns, TrainingRows, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import DevSplitter, row_hash
-from recurcli.data.formats.readers import read_records
+from recurcli.data.formats.readers import read_records, recognised_delimiter, recognised_in_words
 from recurcli.data.formats.rows import Format, Record, Records, kind_of
 from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
@@ -68,6 +68,8 @@ class Split:
     """What a user should know about how its file was read."""
     unlabelled: int = 0
     """Number of rows left out because they have no label (`data.unlabelled`)."""
+    delimiter: str | None = None
+    """The delimiter of the file if nobody named it and it is not the usual one."""
     dev: "Split | None" = None
     """The dev rows if this is a train split and its file holds both; else None."""
 
@@ -225,12 +227,19 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
 
 
 def open_source(source: Source, task: Task, config: DataConfig) -> Records:
-    """Open a file or folder; `task` is adapted to `config`. Raises DataError as `read_records`."""
+    """Open a file or folder; `task` is adapted to `config`. Raises DataError as `read_records`.
+
+    A delimiter that nobody names is recognised in a file with a header (see `recognised_delimiter`).
+    """
     path, layout = source.path, source.layout
     format: Format | None = "folders" if path.is_dir() else None
     folders = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-    header, delimiter = layout.header, layout.delimiter
-    return read_records(path, format, header=header, delimiter=delimiter, labels=folders, encoding=config.encoding)
+    header, delimiter, encoding = layout.header, layout.delimiter, config.encoding
+    recognised = recognised_delimiter(path, encoding) if header and delimiter is None else None
+    mark = delimiter or recognised
+    records = read_records(path, format, header=header, delimiter=mark, labels=folders, encoding=encoding)
+    records.recognised = recognised is not None
+    return records
 
 
 def _read_split(
@@ -262,11 +271,14 @@ def _read_split(
         examples = [example._replace(id=str(number)) for number, example in numbered]
     sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
     notes = [Note(records.doubt, "warning")] if records.doubt else []
+    mark = records.delimiter if records.recognised else None
+    if mark is not None:
+        notes.append(Note(f"{records.name}: {recognised_in_words(mark)}"))
     if left_out:
         what = f"{counted(left_out, 'row', of=rows)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{records.name}: {what}"))
     return Split(
-        examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad, (*notes,), left_out
+        examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad, (*notes,), left_out, mark
     )
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from recurcli.data.columns import (
-    DELIMITERS,
     ID_NAMES,
     LABEL_NAMES,
     SECOND_NAMES,
@@ -18,6 +17,7 @@ from recurcli.data.columns import (
     unread_in_words,
     unread_texts,
 )
+from recurcli.data.formats.readers import DELIMITERS
 from recurcli.data.formats.rows import Record, Records
 from recurcli.data.values import TextColumns, folded
 from recurcli.errors import escaped

@@ -74,6 +74,8 @@ class SplitRows:
         self.read = self.dropped = self.bad = 0
         self.doubt = ""
         """A warning about rows that may be several rows."""
+        self.recognised: str | None = None
+        """The delimiter of the file if nobody named it and it is not the usual one."""
         self.unlabelled = 0
         """Number of rows without a label. They are bad rows, too, unless `data.unlabelled` drops them."""
         self.hint = ""
@@ -220,6 +222,7 @@ def _examples(
         columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, trained=trained)
         for rows in splits:
             rows.columns, rows.format = columns, records.format
+            rows.recognised = records.delimiter if records.recognised else None
             rows.header = layout.header and records.format in ("tsv", "csv")
         for record, example in examples_of(records, task, columns, layout.label_names):
             is_dev = False

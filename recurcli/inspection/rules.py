@@ -6,6 +6,7 @@ from typing import Any
 from recurcli.data.columns import LONGEST_NAME, is_usual, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import BAD_ROWS_ALLOWED, way_out_of_unlabelled
+from recurcli.data.formats.readers import recognised_in_words
 from recurcli.data.tasks import Task
 from recurcli.data.values import label_doubts, ordered_labels, refuse_what_are_no_labels
 from recurcli.errors import DataError, counted, escaped
@@ -44,6 +45,8 @@ def _split_issues(
         yield "error", f"{what}{skip}{rows.hint}{unlabelled}"
     if rows.unlabelled and config.unlabelled == "drop":
         yield "information", f"{counted(rows.unlabelled, 'row', 'are')} without a label, and left out (data.unlabelled)"
+    if rows.recognised is not None:
+        yield "information", recognised_in_words(rows.recognised)
     if rows.doubt and not (rows.drawn and rows.split == "dev"):
         yield "warning", "line " + rows.doubt.removeprefix(f"{rows.path}:")
     if not len(rows):

@@ -184,11 +184,14 @@ def test_a_header_in_doubt_is_a_warning(report: Callable[..., dict[str, Any]], t
 
 
 def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
-    path = written(tmp_path / "x.csv", "good film;pos", "bad film;neg", "a good film;pos", header="text;label")
+    path = written(tmp_path / "x.csv", "good film;pos", "bad film;neg", "a good; film;pos", header="text;label")
     code, _, err = recur("check", path)
     assert code == 3
     assert "seem to be separated by a semicolon, not by a comma: --delimiter ';'" in err
-    assert recur("check", path, "--delimiter", ";")[0] == 0
+    assert recur("check", path, "--delimiter", ";")[0] == 3, "its last row has three fields"
+    path = written(path, "good film;pos", "bad film;neg", "a good film;pos", header="text;label")
+    code, out, _ = recur("check", path)
+    assert (code, "its fields are separated by a semicolon, which splits every row alike" in out) == (0, True)
 
 
 def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

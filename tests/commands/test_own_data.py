@@ -39,7 +39,7 @@ def rows(count: int, seed: int) -> Rows:
 
 def csv(path: Path, found: Rows) -> Path:
     path.write_text(
-        "id,stars,review\n" + "".join(f'{n},"{label}","{a}\n""{a}"""\n' for n, (a, label) in enumerate(found))
+        "id;stars;review\n" + "".join(f'{n};"{label}";"{a}\n""{a}"""\n' for n, (a, label) in enumerate(found))
     )
     return path
 
@@ -92,6 +92,10 @@ def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: 
     assert result["dev"]["accuracy"] > 0.5
     assert "3 labels from" in err
     assert form == "parquet" or "'rats, and more'" in err
+    assert ("  delimiter: ;\n" in (run / "preset.yaml").read_text()) == (form == "csv"), "it was recognised"
+    if form == "csv":
+        code, _, err = recur("finetune", "--preset", preset, "--data", data, "--output", run, "--resume")
+        assert (code, "is already finished; nothing to do" in err) == (0, True)
     scored = report(recur("eval", run, "--json"))
     assert scored["rows"] == dev
     assert scored["metrics"]["accuracy"] == result["dev"]["accuracy"]

@@ -167,12 +167,16 @@ def test_a_wrong_delimiter_is_noticed(recur: Recur, trained: Path, tmp_path: Pat
 def test_the_option_that_reads_another_delimiter_is_named_and_reads_it(
     name: str, mark: str, way_out: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n")
+    (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n鼠\n")
     err = recur("predict", trained, tmp_path / name)[2]
     assert err.splitlines()[0].endswith(f"seems to separate fields: {way_out}")
     code, out, err = recur("predict", trained, tmp_path / name, *shlex.split(way_out), "--format", "jsonl")
     assert (code, [*jsonl(out)[0]][:2]) == (0, ["text", "label"]), err
-    assert "warning" not in err
+    assert "seems to separate" not in err
+    (tmp_path / name).write_text(f"text{mark}label\n鼠{mark}100\n")
+    code, out, err = recur("predict", trained, tmp_path / name, "--format", "jsonl")
+    assert (code, [*jsonl(out)[0]][:2], len(jsonl(out))) == (0, ["text", "label"], 1), "every row splits alike"
+    assert ", which splits every row alike" in err and "warning" not in err
 
 
 @pytest.mark.parametrize(

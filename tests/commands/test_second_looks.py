@@ -76,7 +76,6 @@ def test_eval_reads_other_columns_than_the_training(recur: Recur, tmp_path: Path
     for name, needed, options in (
         ("named.csv", "--text COLUMN names another", ["--text", "text", "--label", "label"]),
         ("named.csv", "--label COLUMN names another", ["--text", "1", "--label", "3"]),
-        ("semi.csv", "--delimiter ';'", ["--delimiter", ";"]),
         ("bare.csv", "has no column 'foo'", ["--no-header", "--text", "1", "--label", "3"]),
     ):
         data = tmp_path / name
@@ -85,6 +84,9 @@ def test_eval_reads_other_columns_than_the_training(recur: Recur, tmp_path: Path
         code, out, err = recur("eval", run, "--data", data, *options, "--json")
         assert code == 0, err
         assert json.loads(out)["metrics"] == json.loads(expected)["metrics"]
+    code, out, err = recur("eval", run, "--data", tmp_path / "semi.csv", "--json")
+    assert (code, json.loads(out)["metrics"]) == (0, json.loads(expected)["metrics"])
+    assert "semi.csv: its fields are separated by a semicolon, which splits every row alike" in err
     code, _, err = recur("eval", run, "--text", "foo")
     assert (code, "--text belongs to the rows of --data; add --data PATH" in err) == (2, True)
 

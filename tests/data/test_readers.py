@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.formats.readers import read_records
+from recurcli.data.formats.readers import read_records, recognised_delimiter
 from recurcli.data.formats.rows import Format, Record
 from recurcli.errors import DataError
 
@@ -130,6 +130,31 @@ def test_a_format_that_is_not_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.xlsx").write_text("a,b\n")
     with pytest.raises(DataError, match=r"x\.xlsx: \.xlsx files are not read; write TSV, CSV, JSON lines or Parquet"):
         read_records(tmp_path / "x.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "mark"),
+    [
+        ("x.csv", 'text;label\n"a;\nb";c\nd, e;f\n', ";"),
+        ("x.tsv", "text,label\na,b\n", ","),
+        ("x.csv", "text\tlabel\na, b\tc\n", "\t"),
+        ("x.tsv", "text|label\na;b|c\n", "|"),
+        ("x.csv", "text,label\na;b,c\n", None),
+        ("x.csv", "text;label\na;b\nc;d;e\n", None),
+        ("x.csv", "text;label\na;b\n\n", None),
+        ("x.csv", "a;b|c\nd;e|f\n", None),
+        ("x.tsv", 'text,label\n"a",b\n', None),
+        ("x.csv", "text\na\n", None),
+        ("x.jsonl", '{"a": ";"}\n', None),
+        ("x.csv", "", None),
+    ],
+)
+def test_a_delimiter_is_recognised_where_every_row_splits_alike(
+    name: str, data: str, mark: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(data)
+    assert recognised_delimiter(tmp_path / name, "utf-8") == mark
+    assert recognised_delimiter(tmp_path / "absent.csv", "utf-8") is None
 
 
 def test_a_stream_is_left_open_and_a_file_is_closed(tmp_path: Path) -> None:

@@ -79,6 +79,19 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     return facts
 
 
+def facts_before_and_now(
+    run: RunDirectory, values: Mapping[str, Any], section: Section
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the facts of the preset of `run` and of the preset `values`, which a resume compares.
+
+    A delimiter that nobody names is that of the run, which recognised it: the same data, compared by hash, have the same.
+    """
+    before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
+    if now["data.delimiter"] is None:
+        now["data.delimiter"] = before["data.delimiter"]
+    return before, now
+
+
 def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:
     """Return the facts of `--match-parameters` in a finished run that is resumed, else None. They save a new search."""
     run = RunDirectory(output)
@@ -104,7 +117,7 @@ def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
     asked = request.resolved.preset.to_dict()
     try:
         same = run.read_command() == COMMANDS[section]
-        return same and not find_difference(preset_facts(run.read_preset(), section), preset_facts(asked, section))
+        return same and not find_difference(*facts_before_and_now(run, asked, section))
     except ModelError:
         return False  # the whole command says what is wrong
 

@@ -19,7 +19,15 @@ from recurcli.commands.training.notes import (
 )
 from recurcli.commands.training.precision import settle_precision
 from recurcli.commands.training.report import machine_facts, model_card, plan_of, result_of
-from recurcli.commands.training.request import COMMANDS, Event, Section, TrainingRequest, length_keys, preset_facts
+from recurcli.commands.training.request import (
+    COMMANDS,
+    Event,
+    Section,
+    TrainingRequest,
+    facts_before_and_now,
+    length_keys,
+    preset_facts,
+)
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
@@ -77,7 +85,7 @@ def _has_other_length(run: RunDirectory, values: Mapping[str, Any], section: Sec
 
     Raises UsageError if they differ in anything else, or if the other number of steps would change the steps that were taken.
     """
-    before, now = preset_facts(run.read_preset(), section), preset_facts(values, section)
+    before, now = facts_before_and_now(run, values, section)
     require_same(before, now, run.path, but=length_keys(section))
     difference = first_difference(before, now)
     if difference is None:

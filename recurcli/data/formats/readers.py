@@ -30,6 +30,8 @@ FORMATS: dict[str, Format] = {
 }
 """Format by the ending of a file's name; .gz may follow all but .parquet."""
 USUAL_DELIMITERS = {"tsv": "\t", "csv": ","}
+DELIMITERS = "\t,;|"
+"""Marks that may separate the fields of a TSV or CSV, if they stand in the name of its only column."""
 ROWS_FOR_KEYS = 100
 """JSON rows among which the first readable one gives the columns."""
 _NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
@@ -75,6 +77,47 @@ def read_records(
         records = _text_records(stream, str(path), format, decoder, header=header, delimiter=delimiter)
         records.close = on_error.pop_all().close
         return records
+
+
+def recognised_delimiter(path: Path, encoding: str, format: Format | None = None) -> str | None:
+    """Return the mark that separates the fields of a TSV or CSV file if it is not the usual one; None if it cannot be told.
+
+    It is the only mark in the first row, which has one field by the usual delimiter, that splits every row into equally many
+    fields, two or more. A TSV whose fields are in quotes has none, since it seems to be a CSV; neither has a file that cannot
+    be read.
+    """
+
+    def marks_in_first_row() -> Iterator[str]:
+        with read_records(path, format, header=False, encoding=encoding) as records:
+            if records.format in ("tsv", "csv") and len(records.columns) == 1:
+                first = next(records)
+                usual = USUAL_DELIMITERS[records.format]
+                yield from (mark for mark in DELIMITERS if mark in first.fields["1"] and mark != usual)
+
+    def splits_alike(mark: str) -> bool:
+        with read_records(path, format, header=False, encoding=encoding, delimiter=mark) as records:
+            sound = (
+                record.fault is None
+                and not (records.format == "tsv" and any(value.startswith('"') for value in record.fields.values()))
+                for record in records
+            )
+            return len(records.columns) > 1 and all(sound)
+
+    try:
+        marks = [mark for mark in marks_in_first_row() if splits_alike(mark)] if path.is_file() else []
+    except (DataError, ValueError):  # reading the file says what is wrong with it
+        return None
+    return marks[0] if len(marks) == 1 else None
+
+
+def recognised_in_words(mark: str) -> str:
+    """Return a note that `mark` was recognised."""
+    return f"its fields are separated by {in_words(mark)}, which splits every row alike"
+
+
+def in_words(mark: str) -> str:
+    """Return a delimiter as messages name it."""
+    return {"\t": "TAB", ",": "a comma", ";": "a semicolon", "|": "a vertical bar"}.get(mark, f"'{escaped(mark)}'")
 
 
 def _text_records(

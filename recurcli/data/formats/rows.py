@@ -86,6 +86,8 @@ class Records(Iterator[Record]):
     doubts: Doubts = field(default_factory=Doubts)
     delimiter: str | None = None
     """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
+    recognised: bool = False
+    """Whether nobody named the delimiter (see `recognised_delimiter`)."""
 
     @property
     def named(self) -> bool:
