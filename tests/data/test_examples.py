@@ -302,7 +302,7 @@ def test_skipping_bad_rows_forgives_one_in_a_hundred(tmp_path: Path, good: int, 
         ("x.tsv", "一句话\t102\n又一句\t103\n", "x.tsv:1: has no column 'sentence'; known: 102, 一句话"),
         ("x.tsv", "sentence\tlabel\na\t102\n\nb\t103\n", "1 of 3 rows cannot be used: .*x.tsv:3: is blank"),
         ("x.tsv", "sentence\tlabel\na b\t102\textra\n", "x.tsv:2: has 3 fields, not 2"),
-        ("x.tsv", "sentence,label\na,102\n", "separated by a comma, not by TAB"),
+        ("x.tsv", "sentence,label\na,102\na,b,102\n", "separated by a comma, not by TAB"),
         ("x.tsv", "sentence\tlabel\rx\t102\r", "lines end in CR alone"),
     ],
 )
