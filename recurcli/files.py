@@ -161,8 +161,10 @@ def read_manifest(folder: Path) -> dict[str, tuple[int, str]]:
         raise ModelError(f"{folder / MANIFEST}: is damaged") from None
 
 
-def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
+def verify_manifest(folder: Path, required: Iterable[str], *, may_miss: str | None = None) -> frozenset[str]:
     """Verify every file that the manifest of `folder` lists. Returns their names, which include `required`.
+
+    The file `may_miss` may have been deleted.
 
     Raises ModelError if `folder` was never committed, or a file is damaged, missing or no plain file. A file that
     the manifest does not list must not be read.
@@ -171,7 +173,8 @@ def verify_manifest(folder: Path, required: Iterable[str]) -> frozenset[str]:
     for name in [*required, *listed]:
         if name not in listed:
             raise ModelError(f"{folder / MANIFEST}: does not list {name}")
-        verify_file(folder, name, listed[name])
+        if name != may_miss or (folder / name).exists():
+            verify_file(folder, name, listed[name])
     return frozenset(listed)
 
 

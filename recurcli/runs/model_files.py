@@ -28,7 +28,7 @@ from recurcli.linear.prior import Prior
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
-from recurcli.runs.run_directory import CALIBRATION, KNOWN_ROWS, LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR
+from recurcli.runs.run_directory import CALIBRATION, KNOWN_ROWS, LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR, RESULT
 from recurcli.tokens.tokenizer import Tokenizer
 
 Model = TypeVar("Model", Classifier, LanguageModel)
@@ -175,7 +175,7 @@ def read_model(folder: Path) -> TrainedFiles:
         raise ModelError(
             f"{folder}: has no complete model yet; continue its training with the same command and --resume"
         )
-    verify_manifest(folder, MODEL_FILES)
+    verify_manifest(folder, MODEL_FILES, may_miss=RESULT)  # without a result the run is unfinished
     config = config_from_file(folder / "config.json")
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     if tokenizer.vocab_size != config.vocab_size or tokenizer.pad_id != config.pad_id:
