@@ -1,4 +1,4 @@
-"""Train, evaluate and ship small text classifiers whose encoders carry recurrence inside attention.
+"""Train small text classifiers from labelled rows, evaluate them, and ship them.
 
 >>> import recurcli
 >>> model = recurcli.load("runs/x")
@@ -11,7 +11,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from recurcli.version import __version__
+
 __all__ = ["Prediction", "Predictor", "TextClassifier", "__version__", "build_encoder", "load"]
 
 # OpenMP reads it when torch is loaded. By default its waiting threads spin: beside one other busy process on two cores, two

@@ -29,15 +29,15 @@ def keep_freed_memory() -> None:
         mallopt(ctypes.c_int(parameter), ctypes.c_int(value))
 
 
-def put_off_collection() -> None:
-    """Turn Python's garbage collection off until `begin_collection`. Imports make many objects and hardly any garbage."""
+def disable_gc() -> None:
+    """Turn Python's garbage collection off until `gc_between_steps`. Imports make many objects and hardly any garbage."""
     global _put_off
     _put_off = gc.isenabled()
     gc.disable()
 
 
-def begin_collection() -> None:
-    """End `put_off_collection`. Objects that are there by now are not looked at again. Without that call, do nothing."""
+def gc_between_steps() -> None:
+    """End `disable_gc`. Objects that are there by now are not looked at again. Without that call, do nothing."""
     global _put_off
     if _put_off:
         _put_off = False
@@ -45,6 +45,6 @@ def begin_collection() -> None:
         gc.enable()
 
 
-def skip_last_collection() -> None:
+def skip_final_gc() -> None:
     """Let the interpreter exit without a look at all objects, which after `import torch` takes 0.3 seconds or more."""
     gc.freeze()

@@ -73,7 +73,7 @@ def last_line(code: int, message: str) -> str:
     return f"recur: {message}" if code > 128 else f"recur: error: {message}"
 
 
-def refuse_both(*, resume: bool, overwrite: bool) -> None:
+def check_not_both(*, resume: bool, overwrite: bool) -> None:
     """Raise UsageError if --resume and --overwrite are both given."""
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other; leave out one")
@@ -90,7 +90,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if names else ""
 
 
-def counted(number: int, noun: str, verb: str = "", *, of: int | None = None) -> str:
+def pluralize(number: int, noun: str, verb: str = "", *, of: int | None = None) -> str:
     """Return a number with its noun: "1 row" or "2 rows", or with `of` "1 of 2 rows".
 
     `verb` is are, were or have; it follows in the singular if the number or the noun is.

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import Event, TrainingRequest
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, draw_dev_rows, require_dev_rows, split_in_memory
+from recurcli.data.examples import Split, check_dev_rows, draw_dev_rows, split_in_memory
 from recurcli.data.tasks import Task
 from recurcli.display.progress import follow
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped
@@ -34,7 +34,7 @@ from recurcli.model.config import LabelType
 from recurcli.preset import ResolvedPreset, compose
 from recurcli.runs.run_directory import CONTENTS, RESULT
 
-_KEYS_OF_ROWS = ("max_length", "dev_seed", "dev_every", "extra_rows")
+_KEYS_OF_ROWS = ("max_length", "dev_seed", "dev_fraction", "extra_rows")
 _KEYS_OF_FILES = {f"data.{field.name}" for field in fields(DataConfig) if field.name not in _KEYS_OF_ROWS}
 """Keys that a training on rows in memory does not read."""
 Rows = Iterable[Any]
@@ -71,16 +71,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, texts: Rows, labels: Iterable[Any], *, dev: tuple[Rows, Iterable[Any]] | None = None) -> Self:
         """Train on `texts` (N) and `labels` (N): strings, whole numbers or bools. Returns the estimator.
 
-        `dev` holds the texts and labels that select the model; None: about one in `data.dev_every` rows of each class.
+        `dev` holds the texts and labels that select the model; None: `data.dev_fraction` of the rows of each class.
         """
         with _python_errors():
             targets = _targets(labels, "labels")
             resolved = self._resolve({"data.labels": targets.known})
             rows = _split(texts, targets.names, "texts")
             if dev is None:
-                every, seed = resolved.preset.data.dev_every or Task.dev_every, resolved.preset.data.dev_seed
-                train, drawn = draw_dev_rows(rows, every, seed)
-                splits = {"train": train, "dev": require_dev_rows(drawn, rows, "texts", every)}
+                fraction, seed = resolved.preset.data.dev_fraction or Task.dev_fraction, resolved.preset.data.dev_seed
+                train, drawn = draw_dev_rows(rows, fraction, seed)
+                splits = {"train": train, "dev": check_dev_rows(drawn, rows, "texts", fraction)}
             else:
                 splits = {"train": rows, "dev": _split(dev[0], _dev_names(dev[1], targets), "dev texts")}
             with TemporaryDirectory(prefix="recur-") as folder, torch.random.fork_rng(devices=[]), _same_threads():

@@ -8,7 +8,7 @@ from typing import Any
 from recurcli.errors import UsageError, escaped
 
 Facts = Mapping[str, Any]
-MOST_IN_FULL = 100
+MAX_IN_FULL = 100
 """The largest number of classes for which files hold the whole confusion table and the probabilities of all classes."""
 
 
@@ -42,7 +42,7 @@ def first_difference(stored: Facts, current: Facts) -> str | None:
     return None
 
 
-def require_same(stored: Facts, current: Facts, path: Path, but: Collection[str] = ()) -> None:
+def check_same(stored: Facts, current: Facts, path: Path, but: Collection[str] = ()) -> None:
     """Raise UsageError if a fact differs from that of the run at `path`. The facts `but` may differ."""
     stored, current = ({key: facts[key] for key in facts.keys() - set(but)} for facts in (stored, current))
     if difference := first_difference(stored, current):
@@ -52,12 +52,12 @@ def require_same(stored: Facts, current: Facts, path: Path, but: Collection[str]
 def parameters_in_words(result: Mapping[str, Any]) -> str:
     """Return the number of parameters that `recur predict` runs, from the content of result.json.
 
-    The linear model of a prior has a weight for each n-gram and class, and a bias for each class.
+    The linear model of an ensemble has a weight for each n-gram and class, and a bias for each class.
     """
-    encoder, prior = result["parameters"]["total"], result.get("prior")
-    if not prior or not prior["linear_weight"]:
+    encoder, ensemble = result["parameters"]["total"], result.get("ensemble")
+    if not ensemble or not ensemble["linear_weight"]:
         return f"{encoder:,}"
-    linear = (result["linear_floor"]["ngrams"] + 1) * len(result["dev"]["names"])
-    if not prior["encoder_weight"]:
+    linear = (result["linear_baseline"]["ngrams"] + 1) * len(result["dev"]["names"])
+    if not ensemble["encoder_weight"]:
         return f"{linear:,}, of the linear model alone (the encoder, which is not run, has {encoder:,})"
     return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 
 MANIFEST = "manifest.json"
-LONGEST_NAME = 255
+MAX_NAME = 255
 
 _WAYS_OUT = {
     errno.ENOSPC: "make room there",
@@ -181,7 +181,7 @@ def verify_manifest(folder: Path, required: Iterable[str], *, may_miss: str | No
 def verify_file(folder: Path, name: str, facts: tuple[int, str]) -> None:
     """Verify that the file `name` has the `facts` of its manifest. Raises ModelError as `verify_manifest` does."""
     path = folder / str(name)
-    if Path(str(name)).name != name or len(name.encode(errors="replace")) > LONGEST_NAME or path.is_symlink():
+    if Path(str(name)).name != name or len(name.encode(errors="replace")) > MAX_NAME or path.is_symlink():
         raise ModelError(f"{path}: is not a plain file of its folder")
     if not path.is_file():
         raise ModelError(f"{path}: is missing")
@@ -245,7 +245,7 @@ def remove(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def require_utf8(output: Path, option: str = "--output") -> None:
+def check_utf8(output: Path, option: str = "--output") -> None:
     """Raise UsageError if the name of an output is not UTF-8, as the files that name it are. `option` gives it."""
     try:
         os.fspath(output).encode()
@@ -268,14 +268,14 @@ class OutputKind(NamedTuple):
 PLOT = OutputKind("a plot", (".png", ".svg", ".pdf"), ("matplotlib",))
 
 
-def require_ending(output: Path, kind: OutputKind) -> None:
+def check_ending(output: Path, kind: OutputKind) -> None:
     """Raise UsageError if the name of `output` does not end as its `kind` does."""
     if not (output.name.endswith(kind.endings) if output.suffix else kind.bare):
         known = f"one of {', '.join(kind.endings)}" if len(kind.endings) > 1 else kind.endings[0]
         raise UsageError(f"{output}: {kind.title} ends in {known}")
 
 
-def require_writable(
+def check_writable(
     output: Path,
     kind: OutputKind,
     *,
@@ -291,23 +291,23 @@ def require_writable(
     device or one of the inputs, lies in a missing folder, or exists, and if a package of `kind` is missing. Raises
     StorageError if nothing can be written to its folder.
     """
-    require_ending(output, kind)
+    check_ending(output, kind)
     if output.is_dir():
         raise UsageError(f"{output}: is a folder; name a file with {option}")
     if is_stream(output):
         raise UsageError(f"{output}: is no plain file; choose another {option}")
     if output.exists() and any(path.exists() and path.samefile(output) for path in inputs):
         raise UsageError(f"{output}: is an input as well; choose another {option}")
-    require_place(output, option)
+    check_place(output, option)
     if os.path.lexists(output) and not overwrite and not resume:
         raise UsageError(f"{output}: exists already; replace it with --overwrite")
     if missing := [name for name in kind.packages if find_spec(name) is None]:
         raise UsageError(f"{option} needs {' and '.join(missing)}: pip install 'recurcli[report]'")
 
 
-def require_place(output: Path, option: str) -> None:
-    """Raise UsageError as `require_utf8` does or if the folder of `output` is missing, StorageError if it is not writable."""
-    require_utf8(output, option)
+def check_place(output: Path, option: str) -> None:
+    """Raise UsageError as `check_utf8` does or if the folder of `output` is missing, StorageError if it is not writable."""
+    check_utf8(output, option)
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder; make it first, or choose another {option}")
     with writing(output), tempfile.NamedTemporaryFile(dir=output.parent, prefix=f".{output.name}.", suffix=".tmp"):

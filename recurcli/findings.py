@@ -33,9 +33,9 @@ class Findings:
             Finding(level, message if self._count[cause] == 1 else f"{message} (and {self._count[cause] - 1:,} more)")
             for cause, (level, message) in self._first.items()
         ]
-        return by_gravity(findings)
+        return sort_by_severity(findings)
 
 
-def by_gravity(findings: list[Finding]) -> list[Finding]:
+def sort_by_severity(findings: list[Finding]) -> list[Finding]:
     """Return the findings with errors before warnings before information."""
     return sorted(findings, key=lambda finding: get_args(Level).index(finding.level))

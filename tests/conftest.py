@@ -1,4 +1,4 @@
-"""What tests of every floor share: the real data, a task of a few rows, a model trained on it, and a fork server."""
+"""What tests of all packages share: the real data, a task of a few rows, a model trained on it, and a fork server."""
 
 import json
 import math
@@ -69,7 +69,7 @@ def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[in
 
 @pytest.fixture(scope="session")
 def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished fine-tuning run on the small TNEWS. Its prior adds encoder and linear logits; neither weight is 0."""
+    """A finished fine-tuning run on the small TNEWS. Its ensemble adds encoder and linear logits; neither weight is 0."""
     path = tmp_path_factory.mktemp("runs") / "trained"
     options = [
         "--preset",
@@ -82,11 +82,11 @@ def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--keep-checkpoints",
     ]
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "prior.kind=linear")
+    settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recurcli.linear.prior.STANDARD_ERRORS", -math.inf)
+        patch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", -math.inf)
         assert run(["finetune", *options, *settings]) == 0
-    assert json.loads((path / "prior.json").read_text())["encoder_weight"] > 0
+    assert json.loads((path / "ensemble.json").read_text())["encoder_weight"] > 0
     for number, handler in before.items():
         signal.signal(number, handler)
     return path

@@ -271,7 +271,7 @@ def keep_rows_often(window: int, seconds: float) -> None:
     reader.WINDOW, resumable_file.SECONDS_BETWEEN_JOURNALS = window, seconds
 
 
-def refuse_connections(code: int) -> None:
+def block_connections(code: int) -> None:
     """End with `code` at the first connection or look-up of a name, as a user who sets no HF_ variable would make them."""
 
     def refuse(*arguments: Any, **more: Any) -> NoReturn:

@@ -16,10 +16,10 @@ AWKWARD = (
         "finetuning.gradient_accumulation_steps=3",
         "pretraining.gradient_accumulation_steps=3",
     ),
-    "prior.kind=linear",
+    "ensemble=linear",
     *("finetuning.checkpoint_every=3", "pretraining.checkpoint_every=3", "finetuning.evaluate_every=5"),
 )
-"""Dropout, accumulation, a prior, evaluations and checkpoints that do not coincide."""
+"""Dropout, accumulation, an ensemble, evaluations and checkpoints that do not coincide."""
 
 
 def options(data: Path, output: Path, *settings: str, encoder: str = "starsaber") -> list[str]:
@@ -49,7 +49,7 @@ def fingerprint(run: Path) -> dict[str, object]:
     return {
         **{name: sha256_of(run / name) for name in ("model.safetensors", "config.json", "tokenizer.json")},
         "predictions": sha256_of(predictions) if predictions.exists() else None,
-        "linear": [sha256_of(run / name) for name in ("linear.safetensors", "prior.json") if (run / name).exists()],
+        "linear": [sha256_of(run / name) for name in ("linear.safetensors", "ensemble.json") if (run / name).exists()],
         "last": last.name,
         "checkpoint": {name: sha256_of(last / name) for name in ("model.safetensors", "optimizer.safetensors")},
         "steps": steps,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from recurcli.allocator import begin_collection, put_off_collection
+from recurcli.allocator import disable_gc, gc_between_steps
 
 SCRIPT = """
 import resource
@@ -37,15 +37,15 @@ def test_a_collection_that_the_user_turned_off_stays_off() -> None:
     was = gc.isenabled()
     try:
         gc.disable()
-        begin_collection()
+        gc_between_steps()
         assert not gc.isenabled()
-        put_off_collection()
-        begin_collection()
+        disable_gc()
+        gc_between_steps()
         assert not gc.isenabled()
         gc.enable()
-        put_off_collection()
+        disable_gc()
         assert not gc.isenabled()
-        begin_collection()
+        gc_between_steps()
         assert gc.isenabled()
     finally:
         gc.unfreeze()

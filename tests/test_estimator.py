@@ -69,7 +69,7 @@ def test_fit_trains_what_the_command_trains_on_a_file_of_the_same_rows(
     options = ["--preset", "starsaber-custom", "--data", tmp_path / "x.tsv", "--output", tmp_path / "run", *settings]
     assert recur("finetune", *options, "--quiet")[0] == 0
     fitted.save(tmp_path / "saved")
-    for name in ("model.safetensors", "linear.safetensors", "prior.json", "tokenizer.json", "predictions.dev.jsonl"):
+    for name in ("model.safetensors", "linear.safetensors", "ensemble.json", "tokenizer.json", "predictions.dev.jsonl"):
         assert sha256_of(tmp_path / "saved" / name) == sha256_of(tmp_path / "run" / name), name
     found = recurcli.load(tmp_path / "saved").predict(TEXTS[:9])
     assert [prediction.label for prediction in found] == fitted.predict(TEXTS[:9]).tolist()
@@ -99,7 +99,7 @@ def test_a_save_that_fails_leaves_nothing(fitted: TextClassifier, tmp_path: Path
 )
 def test_labels_come_back_as_they_were_given(names: dict[str, Any], kind: type, tmp_path: Path) -> None:
     labels = np.array([names[label] for label in LABELS])
-    model = tiny(**{"prior": None}).fit(TEXTS, labels)
+    model = tiny(**{"ensemble": None}).fit(TEXTS, labels)
     assert model.classes_.tolist() == sorted({*labels.tolist()})
     predicted, probabilities = model.predict(TEXTS), model.predict_proba(TEXTS)
     assert isinstance(predicted[0], kind)
@@ -169,8 +169,8 @@ def test_a_fit_leaves_the_number_of_threads() -> None:
     settings = {
         "runtime.threads": threads + 1,
         "finetuning.max_steps": 1,
-        "prior": None,
-        "finetuning.linear_floor": False,
+        "ensemble": None,
+        "finetuning.linear_baseline": False,
     }
     tiny(**settings).fit(TEXTS, LABELS)
     assert torch.get_num_threads() == threads
@@ -205,7 +205,7 @@ def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
 def test_the_tools_of_scikit_learn_take_it(fitted: TextClassifier, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NotFittedError):
         clone(fitted).predict(TEXTS)
-    settings = {**SETTINGS, "prior": None, "finetuning.linear_floor": False}
+    settings = {**SETTINGS, "ensemble": None, "finetuning.linear_baseline": False}
     model = TextClassifier(settings=settings, seed=10)
     assert clone(model).get_params() == model.get_params()
     assert model.set_params(seed=3).seed == 3

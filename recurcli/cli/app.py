@@ -13,7 +13,7 @@ from recurcli.distributed import group
 
 app = typer.Typer(
     name="recur",
-    help="Train, evaluate and ship small text classifiers whose encoders carry recurrence inside attention.",
+    help="Train small text classifiers from labelled rows, evaluate them, and ship them.",
     epilog="\b\nStart with (two minutes, no data needed):\n  recur finetune --preset starsaber-listops-mini",
     rich_markup_mode=None,  # plain help: nothing is squeezed into a narrow column, and rich need not be imported
     pretty_exceptions_enable=False,
@@ -45,7 +45,7 @@ def _version(asked: bool) -> None:
         return
     from importlib.metadata import version
 
-    from recurcli import __version__
+    from recurcli.version import __version__
 
     parts = ", ".join(f"{name} {version(name)}" for name in ("torch", "tokenizers", "safetensors", "datasets"))
     print(f"recur {__version__} (Python {sys.version.split()[0]}, {parts})")

@@ -82,7 +82,7 @@ def bench(
     """
     from recurcli.commands.benchmark.request import MODES, PRECISIONS, BenchRequest, whole_numbers, words
     from recurcli.display import benchmark_plot
-    from recurcli.files import PLOT, require_writable
+    from recurcli.files import PLOT, check_writable
 
     request = BenchRequest(
         encoders=tuple(dict.fromkeys(encoders or [])),
@@ -101,7 +101,7 @@ def bench(
         device=device or "auto",
     )
     if plot is not None:
-        require_writable(plot, PLOT, overwrite=overwrite, option="--plot")
+        check_writable(plot, PLOT, overwrite=overwrite, option="--plot")
     for variable, value in {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}.items():
         os.environ.setdefault(variable, value)  # read with `import torch`: else its profiler writes to stderr
     keep_freed_memory()  # as in a training

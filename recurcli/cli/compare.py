@@ -21,7 +21,7 @@ def compare(
     ],
     part: Annotated[
         Literal["model", "encoder"],
-        typer.Option(help="What is compared where a run has a prior: the model, or its encoder alone."),
+        typer.Option(help="What is compared where a run has an ensemble: the model, or its encoder alone."),
     ] = "model",
     metric: Annotated[
         str | None, typer.Option(help="Dev metric, such as macro_f1. Default: finetuning.metric.", metavar="NAME")
@@ -51,13 +51,13 @@ def compare(
     from recurcli.commands.compare import compare as command
     from recurcli.display import comparison, comparison_files, progress, tables
     from recurcli.display.report.page import REPORT
-    from recurcli.files import require_writable
+    from recurcli.files import check_writable
     from recurcli.runs.run_directory import contents_of
 
     read = [file for run in runs for file in contents_of(run)]
     for option, path, kind in (("--output", output, comparison_files.TABLE), ("--report", report, REPORT)):
         if path is not None:
-            require_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
+            check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
     result = progress.follow(command(runs, part=part, metric=metric), quiet=quiet)
     if output is not None:
         comparison_files.write_table(result, output)

@@ -88,13 +88,13 @@ def evaluate(
     from recurcli.commands.evaluate import evaluate as command
     from recurcli.commands.evaluation.errors_file import ERRORS
     from recurcli.display.report.page import REPORT
-    from recurcli.files import PLOT, require_writable
+    from recurcli.files import PLOT, check_writable
     from recurcli.runs.run_directory import contents_of
 
     read = [*contents_of(run), *([] if data is None else [data])]
     for option, path, kind in (("--plots", plots, PLOT), ("--errors", errors, ERRORS), ("--report", report, REPORT)):
         if path is not None:
-            require_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
+            check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
     events = command(
         run,
         split=split,

@@ -11,9 +11,14 @@ from recurcli.cli.options import Debug, Json, Quiet, Settings
 @app.command(epilog=example("recur presets starsaber-tnews"))
 def presets(
     name: Annotated[
-        str | None, typer.Argument(help="A preset's name or file, to be printed fully resolved.", metavar="NAME")
+        str | None,
+        typer.Argument(
+            help="A preset's name or file, to be printed fully resolved; or the name of a paper, to list its presets.",
+            metavar="NAME",
+        ),
     ] = None,
     settings: Settings = None,
+    every: Annotated[bool, typer.Option("--all", help="List the presets of the papers' tables as well.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a preset file.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -21,17 +26,23 @@ def presets(
 ) -> None:
     """List the presets, or print one with the origin of each value."""
     from recurcli.display import tables
-    from recurcli.preset import compose, preset_names
+    from recurcli.preset import compose, paper_presets, preset_names
     from recurcli.preset.schema import json_schema
 
     if schema:
         tables.print_json(json_schema())
     elif name is None:
-        names = preset_names()
+        names, papers = preset_names(), paper_presets()
+        if json:
+            tables.print_json({**names, "papers": papers})
+        else:
+            tables.print_preset_names(names, papers, every=every)
+    elif name in paper_presets():
+        names = {"presets": paper_presets()[name]}
         if json:
             tables.print_json(names)
         else:
-            tables.print_preset_names(names)
+            tables.print_paper_presets(name, names["presets"])
     else:
         resolved = compose(name, settings=settings or [])
         if json:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TextIO
 
-from recurcli.allocator import put_off_collection, skip_last_collection
+from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.cli.app import app
 from recurcli.cli.usage import usage_line
 from recurcli.distributed import group
@@ -36,12 +36,12 @@ _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
-    put_off_collection()
+    disable_gc()
     code = run(sys.argv[1:])
     if code > 128:  # a library may still be at work in a thread, on which a normal exit could wait or fail
         drop_output()
         os._exit(code)
-    skip_last_collection()
+    skip_final_gc()
     sys.exit(code)
 
 

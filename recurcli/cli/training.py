@@ -239,7 +239,7 @@ def _show(
     from recurcli.evaluation.metrics import PERPLEXITY
 
     preset, finetunes = request.resolved.preset, section == "finetuning"
-    of = " of the encoder" if finetunes and preset.prior is not None else ""
+    of = " of the encoder" if finetunes and preset.ensemble is not None else ""
     metric = preset.finetuning.metric if finetunes else PERPLEXITY
     result = progress.follow(events, quiet=quiet, metric=metric, of=of)
     if json:

@@ -79,7 +79,7 @@ def tune(
     """Search the settings of a preset for the best dev metric.
 
     It needs Optuna. The first trial is the preset itself. Each trial is a fine-tuning run of the encoder alone, without
-    prior, and reads no test rows. A trial that is below the median of the complete ones at the same share of their steps
+    ensemble, and reads no test rows. A trial that is below the median of the complete ones at the same share of their steps
     is pruned, at its second evaluation at the earliest. runtime.seed seeds the choice of the settings and each run. The
     best preset is written to best.yaml. Its dev score chose it, so it is no test score.
     """

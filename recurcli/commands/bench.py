@@ -12,7 +12,7 @@ from recurcli.commands.benchmark.measure import measure, one_thread
 from recurcli.commands.benchmark.peers import has_transformers, peer_candidates
 from recurcli.commands.benchmark.request import BenchRequest, Setting
 from recurcli.commands.benchmark.workload import INCLUDED
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 from recurcli.events import Finished, Note
 from recurcli.model.device import Precision, choose_device, choose_precision
 
@@ -55,7 +55,7 @@ def bench(request: BenchRequest) -> Iterator[Note | Finished]:
 
 def in_words(setting: dict[str, Any]) -> str:
     """Return the mode, precision, sizes and length of a setting as text."""
-    layers = "an iterated layer" if setting["num_layers"] is None else counted(setting["num_layers"], "layer")
+    layers = "an iterated layer" if setting["num_layers"] is None else pluralize(setting["num_layers"], "layer")
     width = "" if setting["hidden_size"] is None else f" of {setting['hidden_size']}"
     return (
         f"{setting['mode']}, {setting['precision']}, {layers}{width}, B {setting['batch_size']}, T {setting['length']}"

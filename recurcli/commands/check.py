@@ -11,7 +11,7 @@ from recurcli.data.tasks import task_named
 from recurcli.errors import DataError, StorageError, UsageError, escaped
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue import is_submission, validate
-from recurcli.findings import Finding, by_gravity
+from recurcli.findings import Finding, sort_by_severity
 from recurcli.inspection.inspect import inspect
 from recurcli.inspection.locate import find_datasets
 from recurcli.preset import Preset, compose
@@ -74,7 +74,7 @@ def _report(kind: str, path: Path, findings: list[Finding], facts: Mapping[str, 
         "kind": kind,
         "path": str(path),
         **(facts or {}),
-        "findings": [finding._asdict() for finding in by_gravity(findings)],
+        "findings": [finding._asdict() for finding in sort_by_severity(findings)],
         "errors": levels.count("error"),
         "warnings": levels.count("warning"),
     }

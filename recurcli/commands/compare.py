@@ -6,10 +6,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recurcli.commands.comparison.collect import Collected, ComparedRun, collect, require_comparable
+from recurcli.commands.comparison.collect import Collected, ComparedRun, check_comparable, collect
 from recurcli.commands.comparison.groups import MAJORITY, Baseline, Group, baselines, group_runs
-from recurcli.errors import UsageError, counted, did_you_mean, escaped
-from recurcli.evaluation.counts import OfCounts
+from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
+from recurcli.evaluation.counts import CountMetric
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import (
     Runs,
@@ -48,7 +48,7 @@ def compare(paths: Sequence[Path], *, part: Part = "model", metric: str | None =
         raise UsageError(
             f"{escaped(paths[0])}: no run of `recur finetune` to compare; name run directories, or a folder of them"
         )
-    require_comparable(found.runs, metric)
+    check_comparable(found.runs, metric)
     name = metric or (found.runs[0].result["metric"] if found.runs else "accuracy")
     if name not in METRICS:
         raise UsageError(
@@ -118,7 +118,7 @@ class _Resampled(NamedTuple):
         return [each.runs for each in self.members if each is not None and all(each is not one for one in but)]
 
 
-def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], of_counts: OfCounts, name: str) -> _Resampled:
+def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], of_counts: CountMetric, name: str) -> _Resampled:
     import numpy as np
 
     dev = groups[0].runs[0].dev
@@ -197,11 +197,11 @@ def _notes(runs: Sequence[ComparedRun], part: Part) -> Iterator[Note]:
     """Yield notes on test scores that are not shown, models that do not use their encoder, and times of several machines."""
     if any(run.test_scores for run in runs) and _test_rows(runs) is None:
         yield Note("no test scores: not every run has them, or not on the same rows")
-    priors = [run.result["prior"] for run in runs if run.result.get("prior")]
-    unused = sum(not prior["encoder_weight"] for prior in priors)
+    ensembles = [run.result["ensemble"] for run in runs if run.result.get("ensemble")]
+    unused = sum(not ensemble["encoder_weight"] for ensemble in ensembles)
     if part == "model" and unused:
         whose = "its" if unused == 1 else "their"
-        text = f"{counted(unused, 'model', 'are', of=len(runs))} {whose} linear part alone, whatever the encoder"
+        text = f"{pluralize(unused, 'model', 'are', of=len(runs))} {whose} linear part alone, whatever the encoder"
         yield Note(f"{text}; --part encoder compares the encoders alone")
     machines: list[Mapping[str, Any]] = [run.result["machine"] for run in runs]
     for run, machine in zip(runs[1:], machines[1:], strict=True):

@@ -12,9 +12,9 @@ from recurcli.commands.evaluation.load import count_known_rows, load_rows
 from recurcli.commands.evaluation.perplexity import evaluate_language_model, is_language_model
 from recurcli.commands.trained_run import task_of, training_rows
 from recurcli.data.columns import unread_in_words
-from recurcli.data.sources import is_single
+from recurcli.data.sources import is_one_file
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, counted
+from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.inference import probabilities
 from recurcli.evaluation.metrics import METRICS
@@ -81,17 +81,17 @@ def evaluate(
         predictor.serve()
         return
     yield from RunDirectory(run).note_if_unfinished()
-    task, prior = task_of(run, predictor), predictor.prior
-    name = split or ("file" if data is not None and is_single(data) else "dev")
+    task, ensemble = task_of(run, predictor), predictor.ensemble
+    name = split or ("file" if data is not None and is_one_file(data) else "dev")
     rows = load_rows(run, task, name, data, columns, training_rows(run, predictor))
     if unread := unread_in_words(rows.columns.text, rows.unread):
         yield Note(f"{rows.path or task.name}: {unread}")
     labels = [str(example.label) for example in rows.examples]
     yield from rows.notes
     if rows.bad:
-        yield Note(f"{counted(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")
+        yield Note(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")
     if rows.dropped:
-        yield Note(f"{counted(rows.dropped, 'row')} without a majority label ('-') dropped")
+        yield Note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
     trained_on: dict[str, int | None] = {}
     if name != "train":
         trained_on = yield from count_known_rows(run, task, rows, data)
@@ -101,14 +101,14 @@ def evaluate(
         raise DataError("no row has two tokens, so --plots has nothing to draw")
     encoder_logits = yield from predictor.iter_token_logits(tokens, total=len(texts))
     predictor.dismiss()
-    linear = prior.linear if prior else read_linear_model(run, len(predictor.labels))
+    linear = ensemble.linear if ensemble else read_linear_model(run, len(predictor.labels))
     linear_logits = None if linear is None else linear.logits(texts)
-    known = task.floors if name == "dev" else {}
+    known = task.baselines if name == "dev" else {}
     scores, facts, logits = report_with_parts(
-        encoder_logits, linear_logits, prior, labels, task, known, predictor.temperature
+        encoder_logits, linear_logits, ensemble, labels, task, known, predictor.temperature
     )
     if predictor.truncated:
-        yield Note(f"{counted(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
+        yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
     diagnosis: dict[str, Any] = {}
     if diagnosed:
         diagnosis["diagnosis"] = yield from _diagnose(predictor, tokens)
@@ -126,7 +126,7 @@ def evaluate(
         cut=tokens.cut,
     )
     if errors is not None:
-        yield Note(f"{errors}: {counted(write_errors(errors, evaluated), 'row')} predicted wrongly")
+        yield Note(f"{errors}: {pluralize(write_errors(errors, evaluated), 'row')} predicted wrongly")
     result = {
         "run": str(run),
         "task": task.name,

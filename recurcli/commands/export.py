@@ -12,7 +12,7 @@ from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
 from recurcli.export.onnx_export import export_onnx
-from recurcli.files import MANIFEST, OutputKind, read_manifest, require_place, require_writable
+from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
 from recurcli.model.device import Precision
 from recurcli.runs.run_directory import RunDirectory, contents_of
 
@@ -43,10 +43,10 @@ def export(
     if data is not None and not FORMATS[format].reads_data:
         raise UsageError(f"--data: {FORMATS[format].kind.title} needs no rows of the task; leave it out")
     if FORMATS[format].folder_with:
-        _require_folder(output, FORMATS[format], overwrite=overwrite)
+        _check_folder(output, FORMATS[format], overwrite=overwrite)
     else:
         read = [file for run in runs for file in contents_of(run)]
-        require_writable(output, FORMATS[format].kind, overwrite=overwrite, inputs=read)
+        check_writable(output, FORMATS[format].kind, overwrite=overwrite, inputs=read)
     predictors = [Predictor.load(run, device=device, precision=precision, batch_size=batch_size) for run in runs]
     loaded = [
         _trained_run(run, predictor, data, FORMATS[format]) for run, predictor in zip(runs, predictors, strict=True)
@@ -63,12 +63,12 @@ def _trained_run(run: Path, predictor: Predictor, data: Path | None, format: Exp
     config = data_config(run, data) if format.reads_data else RunDirectory(run).read_data_config()
     task = task_of(run, predictor)
     return TrainedRun(
-        run, task, config, predictor.model, predictor.tokenizer, predictor.prior, predictor.temperature, predict
+        run, task, config, predictor.model, predictor.tokenizer, predictor.ensemble, predictor.temperature, predict
     )
 
 
-def _require_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> None:
-    """Raise UsageError if no folder can be written to `output`, StorageError as `require_place` does.
+def _check_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> None:
+    """Raise UsageError if no folder can be written to `output`, StorageError as `check_place` does.
 
     A folder is replaced only if all its files are those of an earlier export.
     """
@@ -82,7 +82,7 @@ def _require_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> N
             raise UsageError(f"{output}: is not empty and is not an earlier export; choose another --output")
         if not overwrite:
             raise UsageError(f"{output}: exists already; replace it with --overwrite")
-    require_place(output, "--output")
+    check_place(output, "--output")
 
 
 def _is_earlier_export(folder: Path, format: ExportFormat) -> bool:

@@ -10,21 +10,21 @@ from recurcli.commands.training.init import known_rows_of_init, load_pretrained,
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.run import enter_run, run_training
 from recurcli.commands.training.setup import TrainingSetup, build_loop, build_model
-from recurcli.commands.training.tokenization import encode_splits, settle_tokens
-from recurcli.data.columns import require_same_kind, unread_in_words
+from recurcli.commands.training.tokenization import encode_splits, resolve_tokens
+from recurcli.data.columns import check_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of
-from recurcli.data.sources import has_split, is_local, is_single
+from recurcli.data.sources import has_split, is_local, is_one_file
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, counted, escaped
+from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.model.models import Classifier
-from recurcli.runs.known_rows import KnownRows
 from recurcli.runs.model_files import TrainedFiles
+from recurcli.runs.training_overlap import KnownRows
 from recurcli.training.config import WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.stop import StopRequest
@@ -67,7 +67,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             known = yield from _add_known_rows(known, init, splits)
         given = None if init is None else init.tokenizer
         texts = train.texts
-        tokenizer, max_length = yield from settle_tokens(preset, lambda: texts, tokenizer=given, measured=own.texts)
+        tokenizer, max_length = yield from resolve_tokens(preset, lambda: texts, tokenizer=given, measured=own.texts)
         tokens, data = yield from encode_splits(splits, tokenizer, max_length)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
@@ -85,7 +85,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             yield Note(f"finetuning.word_dropout auto: {rate}, for {'pairs' if pairs else 'single texts'}")
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
         linear = None
-        wanted = preset.finetuning.linear_floor or preset.prior is not None
+        wanted = preset.finetuning.linear_baseline or preset.ensemble is not None
         if wanted and not request.dry_run and current().is_main:
             linear, note = fit_linear_model(train, targets, len(task.labels))
             yield note
@@ -102,7 +102,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             inference,
             stop,
             linear,
-            preset.prior,
+            preset.ensemble,
             None if test is None else ScoredRows(test, tokens["test"]),
         )
         yield from run_training(
@@ -130,13 +130,16 @@ def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
     task = task_named(request.resolved.preset.task)
     if request.splits is not None:
         trained = request.splits["train"].as_training_rows._replace(source="texts")
-        require_same_kind("dev texts", request.splits["dev"].columns, trained, "give rows of one kind")
-        task = replace(with_labels_of(task, request.splits["train"], config), floors={}, hub=None)
+        check_same_kind("dev texts", request.splits["dev"].columns, trained, "give rows of one kind")
+        task = replace(with_labels_of(task, request.splits["train"], config), baselines={}, hub=None)
         return task, {**request.splits}
-    train = load_split(task, "train", config, divided=True)
+    train = load_split(task, "train", config, use_dev_split=True)
     task = with_labels_of(task, train, config)
     trained = train.as_training_rows
-    return task, {"train": train, "dev": train.dev or load_split(task, "dev", config, divided=True, trained=trained)}
+    return task, {
+        "train": train,
+        "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, trained=trained),
+    }
 
 
 def _with_recognised_delimiter(request: TrainingRequest, splits: Sequence[Split]) -> TrainingRequest:
@@ -177,7 +180,7 @@ def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Ite
     """
     if known := count_known_rows(rows, train):
         same = count_known_rows(rows, train, with_label=True)
-        what = f"{counted(known, 'row', 'have', of=len(rows.examples))} the text of a training row"
+        what = f"{pluralize(known, 'row', 'have', of=len(rows.examples))} the text of a training row"
         files = f"--train {quote(str(train.path))} --{name} {quote(str(rows.path))}"
         in_file = count_known_rows(rows, own)
         where = f"; `recur check {escaped(files, 1000)}` shows where" if in_file and train.path and rows.path else ""
@@ -205,7 +208,7 @@ def _has_test_rows(task: Task, config: DataConfig) -> bool:
     """Return whether the data may have test rows. A folder is searched for them; the Hub and the generator always may."""
     if config.path is None:
         return not is_local(config, "train")
-    return not is_single(Path(config.path)) and has_split(task, "test", config)
+    return not is_one_file(Path(config.path)) and has_split(task, "test", config)
 
 
 def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[Note, None, Split]:
@@ -221,7 +224,7 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[N
     longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)
     reason = "each with the label of its row" if added else "since no row has a text there"
-    yield Note(f"train: {counted(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning")
+    yield Note(f"train: {pluralize(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning")
     return longer
 
 
@@ -229,7 +232,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     """Yield notes on the columns and labels of your own rows, and warnings about suspicious labels."""
     if len(dev.labels) == 1:
         yield Note(
-            f"{counted(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
+            f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
             "warning",
         )

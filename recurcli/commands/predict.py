@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from recurcli.commands.prediction.output import OutputStream, has_ending, is_terminal, refuse_output
+from recurcli.commands.prediction.output import OutputStream, check_prediction_output, has_ending, is_terminal
 from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
 from recurcli.commands.prediction.resumable_file import open_output
-from recurcli.commands.prediction.writer import OutputFormat, RowWriter, named_format, output_kind, require_holdable
+from recurcli.commands.prediction.writer import OutputFormat, RowWriter, check_holdable, named_format, output_kind
 from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import ID_NAMES
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
@@ -24,7 +24,7 @@ from recurcli.data.formats.rows import Format, Record
 from recurcli.data.input_columns import ColumnOptions, InputColumns, find_input_columns, trained_delimiter
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError, counted, escaped
+from recurcli.errors import DataError, ModelError, escaped, pluralize
 from recurcli.evaluation.predictor import WINDOW, Predictor
 from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
@@ -74,7 +74,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     input = Input(request.source, request.input_format, request.delimiter, request.encoding or UTF8)
     input.check()
     kind = output_kind(request.format)
-    refuse_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
+    check_prediction_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
         predictor = _load(request)
@@ -102,7 +102,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         )
         yield from _note_on_ids(format, columns, sample[1:] if columns.header else sample, records.name)
         delimiter = records.delimiter if format == records.format else None
-        holdable = partial(require_holdable, columns=columns, format=format, name=records.name, delimiter=delimiter)
+        holdable = partial(check_holdable, columns=columns, format=format, name=records.name, delimiter=delimiter)
         whole, columns = scan(input, columns, separated=format in ("tsv", "csv"), require=holdable)
         if request.strict and whole and whole.first_fault:
             raise DataError(f"{whole.first_fault}{whole.hint}")
@@ -162,7 +162,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
             output.save(progress)
     predictor.dismiss()
-    if predictor.prior and not predictor.prior.encoder_weight:
+    if predictor.ensemble and not predictor.ensemble.encoder_weight:
         yield Note("labelled by the linear model alone, which was the best on the dev rows; the encoder did not run")
     if not progress.rows:
         yield Note(f"{records.name}: the input has no rows", "warning")
@@ -173,10 +173,10 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         yield Note(records.doubt, "warning")
     if progress.unlabelled:
         yield Note(
-            f"{counted(progress.unlabelled, 'row', 'have')} no prediction: the score is below {request.threshold:g}"
+            f"{pluralize(progress.unlabelled, 'row', 'have')} no prediction: the score is below {request.threshold:g}"
         )
     if predictor.truncated:
-        yield Note(f"{counted(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
+        yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
 def _load(request: PredictRequest) -> Predictor:

@@ -18,20 +18,20 @@ from recurcli.commands.training.tokenization import (
     facts_of,
     note_on_bad_rows,
     note_on_cuts,
-    settle_tokens,
+    resolve_tokens,
     windows_of_splits,
 )
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources import find_source, has_split, is_single
+from recurcli.data.sources import find_source, has_split, is_one_file
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
-from recurcli.runs.known_rows import KnownRows
 from recurcli.runs.run_directory import RunStatus
+from recurcli.runs.training_overlap import KnownRows
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens
 from recurcli.tokens.splits import is_plain_text, load_texts
@@ -82,7 +82,7 @@ def _train_causal(
     """Return the setup of a training on next tokens, with the evaluation on the dev text."""
     preset = request.resolved.preset
     task = task_named(preset.task)
-    splits = {split: load_texts(task, split, preset.data, divided=True) for split in ("train", "dev")}
+    splits = {split: load_texts(task, split, preset.data, use_dev_split=True) for split in ("train", "dev")}
     if preset.data.max_length == "auto":
         yield Note(f"data.max_length auto: windows of {WINDOW} tokens")
         preset = replace(preset, data=replace(preset.data, max_length=WINDOW))
@@ -90,7 +90,7 @@ def _train_causal(
     counts, note = replace(known, selected=known.selected[:0]).among(splits["dev"].lines, name="dev", lines=True)
     if counts["training_rows"]:
         yield note
-    tokenizer, length = yield from settle_tokens(preset, lambda: splits["train"].texts)
+    tokenizer, length = yield from resolve_tokens(preset, lambda: splits["train"].texts)
     windows, data = yield from windows_of_splits(splits, tokenizer, length)
     model = yield from build_model(LanguageModel, preset, tokenizer, length, pairs=False)
     stop, config = StopRequest(current()), preset.pretraining
@@ -121,9 +121,9 @@ def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
     path, skip_bad_rows = _corpus_path(preset), preset.data.skip_bad_rows
     corpus = read_corpus(path, skip_bad_rows=skip_bad_rows, encoding=preset.data.encoding)
-    size = f"{counted(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
+    size = f"{pluralize(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
     yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
-    tokenizer, max_length = yield from settle_tokens(
+    tokenizer, max_length = yield from resolve_tokens(
         preset, lambda: ((text, None) for text in corpus.texts()), partial(corpus_tokenizer, corpus)
     )
     tokens = stored_tokens(corpus, tokenizer, max_length)
@@ -144,7 +144,7 @@ def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:
     """Train the tokenizer on all texts of the splits and tokenise them."""
     splits = _load_splits(preset)
     rows = [row for split in splits.values() for row in split.texts]
-    tokenizer, max_length = yield from settle_tokens(preset, lambda: rows)
+    tokenizer, max_length = yield from resolve_tokens(preset, lambda: rows)
     tokens, data = yield from encode_splits(splits, tokenizer, max_length)
     pairs = any(split.columns.pair for split in splits.values())
     return joined(tokens.values()), tokenizer, max_length, data, pairs
@@ -156,12 +156,12 @@ def _load_splits(preset: Preset) -> dict[str, Split]:
     For your own rows, missing splits are left out.
     """
     task = task_named(preset.task)
-    if preset.data.path is not None and is_single(Path(preset.data.path)):
+    if preset.data.path is not None and is_one_file(Path(preset.data.path)):
         return {"text": load_split(task, "train", preset.data, labelled=False)}
     found: dict[str, Split] = {}
     for split in ("train", "dev", "test"):
         if split == "dev" and (dev := found["train"].dev if "train" in found else None):
             found["dev"] = dev
         elif task.labels or has_split(task, split, preset.data):
-            found[split] = load_split(task, split, preset.data, labelled=False, divided=True)
+            found[split] = load_split(task, split, preset.data, labelled=False, use_dev_split=True)
     return found

@@ -11,15 +11,15 @@ import numpy as np
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
 from recurcli.data.examples import load_split
-from recurcli.data.sources import adapted, is_local
+from recurcli.data.sources import is_local, task_with_columns
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Note
 from recurcli.runs.dev_predictions import read_dev_texts
-from recurcli.runs.known_rows import KnownRows, read_known_rows
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
+from recurcli.runs.training_overlap import KnownRows, read_known_rows
 
 
 def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
@@ -41,7 +41,7 @@ def training_rows(run: Path, predictor: Predictor) -> TrainingRows:
     with contextlib.suppress(ModelError, UsageError):
         config = RunDirectory(run).read_data_config()
         delimiter = config.delimiter
-        named = bool(adapted(task_named(predictor.model.config.task), config).text)
+        named = bool(task_with_columns(task_named(predictor.model.config.task), config).text)
     return TrainingRows(
         str(run), TextColumns.from_json(predictor.model.config.columns), named=named, delimiter=delimiter
     )
@@ -53,7 +53,7 @@ def task_of(run: Path, predictor: Predictor) -> Task:
         task = task_named(predictor.model.config.task)
     except UsageError as error:
         raise ModelError(f"{run / 'config.json'}: {error}") from None
-    labels = adapted(task, RunDirectory(run).read_data_config()).labels
+    labels = task_with_columns(task, RunDirectory(run).read_data_config()).labels
     if labels and labels != predictor.labels:
         raise ModelError(f"{run / 'config.json'}: its labels are not those of {task.name}")
     return replace(task, labels=predictor.labels)
@@ -74,10 +74,10 @@ def known_rows_of(run: Path, task: Task) -> Generator[Note, None, KnownRows | No
         return None
     try:
         config = data_config(run, None)
-        train = load_split(task, "train", config, divided=True)
-        dev = train.dev or load_split(task, "dev", config, divided=True)
+        train = load_split(task, "train", config, use_dev_split=True)
+        dev = train.dev or load_split(task, "dev", config, use_dev_split=True)
         for name, split in (("train", train), ("dev", dev)):
-            require_rows_of_training(run, name, split)
+            check_rows_of_training(run, name, split)
     except (DataError, UsageError) as error:  # a classifier fitted in Python names no data
         yield Note(f"{unknown}: {error}", "warning")
         return None
@@ -103,7 +103,7 @@ class Rows(Protocol):
         ...
 
 
-def require_rows_of_training(run: Path, split: str, rows: Rows) -> None:
+def check_rows_of_training(run: Path, split: str, rows: Rows) -> None:
     """Raise DataError if `rows`, read from the place that the run names for `split`, are not those of its training.
 
     The hash of their file is that of result.json, and the dev rows, which may be drawn from a file, are those that selected the

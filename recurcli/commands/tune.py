@@ -13,9 +13,9 @@ from recurcli.commands.tuning.ranges import Range, ranges_around, ranges_of
 from recurcli.commands.tuning.report import BEST, best_of, best_preset, line_of, result_of
 from recurcli.commands.tuning.request import TuningRequest
 from recurcli.distributed.group import current
-from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, counted
+from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, pluralize
 from recurcli.events import Finished, Note, TrialProgress
-from recurcli.facts import require_same
+from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.run_directory import LOCK, RunDirectory
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 TRIALS, STUDY = "trials", "study.db"
 JOURNAL = f"{STUDY}-journal"
-FIXED: Mapping[str, object] = {"prior": None, "finetuning.linear_floor": False, "finetuning.score_test": False}
-"""The settings of every trial. They leave out the prior and the test rows, and the linear model after the first trial."""
+FIXED: Mapping[str, object] = {"ensemble": None, "finetuning.linear_baseline": False, "finetuning.score_test": False}
+"""The settings of every trial. They leave out the ensemble and the test rows, and the linear model after the first trial."""
 STUDY_FORMAT = 2
 """Version of what a study holds: since 2 its first trial is the preset, and trials report shares of their steps."""
 
@@ -72,11 +72,11 @@ def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
             raise UsageError(
                 f"{folder}: already has a study; continue it with --resume, or replace it with --overwrite"
             )
-        require_same({key: value for key, value in study.facts.items() if key not in DATA_FACTS}, facts, folder)
+        check_same({key: value for key, value in study.facts.items() if key not in DATA_FACTS}, facts, folder)
         try:
             yield from _run_trials(request, study)
         except Interrupted as stop:
-            kept = f"{counted(len(study.results()), 'trial', 'are', of=request.trials)} kept"
+            kept = f"{pluralize(len(study.results()), 'trial', 'are', of=request.trials)} kept"
             hint = f"{kept}; continue with the same command and --resume"
             stop.__notes__ = [hint if study.results() else "nothing was kept; run the same command to start again"]
             raise
@@ -125,7 +125,7 @@ def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note | Trial
         if splits := outcome.pop("data", None):
             data = {key: splits[key.partition(" ")[0]]["sha256"] for key in DATA_FACTS}
             stored = {key: value for key, value in study.facts.items() if key in DATA_FACTS}
-            require_same(stored or data, data, request.folder)
+            check_same(stored or data, data, request.folder)
             study.set_facts({**study.facts, **data})
         seconds = round(time.perf_counter() - started, 1)
         study.end(trial, {"trial": number, **outcome, "seconds": seconds})
@@ -176,9 +176,9 @@ def _resolved(request: TuningRequest, trial: "RunningTrial") -> ResolvedPreset:
     overrides: dict[str, tuple[str, object]] = {key: ("recur tune", value) for key, value in FIXED.items()}
     preset = request.resolved.preset
     if trial.asked is None:
-        overrides["finetuning.linear_floor"] = (
+        overrides["finetuning.linear_baseline"] = (
             "recur tune",
-            preset.finetuning.linear_floor or preset.prior is not None,
+            preset.finetuning.linear_baseline or preset.ensemble is not None,
         )
         return request.compose(overrides)
     return request.compose(overrides | {key: ("--range", value) for key, value in trial.settings.items()})
@@ -190,5 +190,5 @@ def _outcome_of(trial: "RunningTrial", result: Mapping[str, Any]) -> dict[str, A
     facts = {"dev_metric": result["dev"][metric], "data": result["data"]}
     if trial.asked is None:
         facts["settings"] = {key: result["settled"].get(key, value) for key, value in trial.settings.items()}
-        facts["linear_dev_metric"] = result.get("linear_floor", {}).get("dev", {}).get(metric)
+        facts["linear_dev_metric"] = result.get("linear_baseline", {}).get("dev", {}).get(metric)
     return facts

@@ -29,7 +29,7 @@ PAIR_NAMES = {
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
-LONGEST_NAME = 40
+MAX_NAME = 40
 """A longer name of a column seems to be a text."""
 
 
@@ -261,11 +261,11 @@ def find_texts(
         second = columns.find_usual(seconds_of(names[0]), text)
         pair = () if second is None else (second,)
     shown = TextColumns(names, tuple(map(columns.name_of, pair)))
-    require_same_kind(columns.source, shown, trained, "leave out --pair" if told.pair else "")
+    check_same_kind(columns.source, shown, trained, "leave out --pair" if told.pair else "")
     return TextColumns(text, pair)
 
 
-def require_same_kind(source: str, texts: TextColumns, trained: TrainingRows | None, way_out: str = "") -> None:
+def check_same_kind(source: str, texts: TextColumns, trained: TrainingRows | None, way_out: str = "") -> None:
     """Raise DataError if `source` holds pairs of texts and the training rows are single texts, or the other way round."""
     if trained is None or not trained.columns.text or bool(texts.pair) == bool(trained.columns.pair):
         return

@@ -58,15 +58,16 @@ class DataConfig:
     close_brackets: bool = True
     """Whether the generated rows of the tasks listops and listops-mini have their closing brackets."""
     dev_seed: int = 0
-    """Seed of the draw of dev rows from training rows (see dev_every); `runtime.seed` does not change them."""
-    dev_every: int | None = None
-    """If the data has no dev rows, one in `dev_every` training rows of each class becomes a dev row; null: 10."""
+    """Seed of the draw of dev rows from training rows (see dev_fraction); `runtime.seed` does not change them."""
+    dev_fraction: float | None = None
+    """Fraction of the training rows of each class that become dev rows if the data has none: one row in every
+    round(1 / dev_fraction). null: 0.1."""
 
     def __post_init__(self) -> None:
         if self.max_length != "auto" and self.max_length < 3:
             raise ValueError(f"max_length must be at least 3 (a token, the separator, a token), not {self.max_length}")
-        if self.dev_every is not None and self.dev_every < 2:
-            raise ValueError(f"dev_every must be at least 2, not {self.dev_every}")
+        if self.dev_fraction is not None and not 0 < self.dev_fraction <= 0.5:
+            raise ValueError(f"dev_fraction must be above 0 and at most 0.5, not {self.dev_fraction}")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise ValueError(f"delimiter must be one character, no quote and no line end, not {self.delimiter!r}")
         canonical_encoding(self.encoding)

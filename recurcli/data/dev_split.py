@@ -6,15 +6,15 @@ from hashlib import blake2b
 
 
 class DevSplitter:
-    """Takes one of every `every` rows of a class as a dev row, in one pass over the rows (ours).
+    """Takes a `fraction` of the rows of a class as dev rows, in one pass over the rows (ours).
 
-    The row is drawn by (seed, label, block), where a block is `every` rows of one class in their order. The first row of
-    a class is always a training row, so that training knows every label. Rows with equal texts (see `text_key`) stay on one
-    side, except for a class's first row that repeats the text of a dev row with another label: it is a training row.
+    The row is drawn by (seed, label, block), where a block is round(1 / fraction) rows of one class in their order. The first
+    row of a class is always a training row, so that training knows every label. Rows with equal texts (see `text_key`) stay
+    on one side, except for a class's first row that repeats the text of a dev row with another label: it is a training row.
     """
 
-    def __init__(self, every: int, seed: int) -> None:
-        self.every = every
+    def __init__(self, fraction: float, seed: int) -> None:
+        self.every = rows_per_dev_row(fraction)
         self.seed = seed
         self._counts: Counter[str | None] = Counter()
         self._train: set[int] = set()
@@ -36,6 +36,11 @@ class DevSplitter:
             return True
         self._train.add(digest)
         return False
+
+
+def rows_per_dev_row(fraction: float) -> int:
+    """Return the number of rows of a class of which one becomes a dev row, if `fraction` of them do."""
+    return round(1 / fraction)
 
 
 def text_key(text: str) -> str:

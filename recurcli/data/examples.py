@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 
 from recurcli.data.columns import Columns, TrainingRows, find_columns
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import DevSplitter, row_hash
+from recurcli.data.dev_split import DevSplitter, row_hash, rows_per_dev_row
 from recurcli.data.formats.readers import read_records, recognised_delimiter, recognised_in_words
 from recurcli.data.formats.rows import Format, Record, Records, kind_of
 from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
-from recurcli.data.sources import Source, adapted, find_source, is_local
+from recurcli.data.sources import Source, find_source, is_local, task_with_columns
 from recurcli.data.tasks import CUSTOM, PLAIN, Task
 from recurcli.data.values import (
     BadRow,
     TextColumns,
     Unlabelled,
+    check_labels,
     joined,
     label_of,
     ordered_labels,
-    refuse_what_are_no_labels,
 )
-from recurcli.errors import DataError, UsageError, counted, escaped
+from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.files import sha256_of
 
@@ -105,14 +105,14 @@ def load_split(
     config: DataConfig,
     *,
     labelled: bool | None = None,
-    divided: bool = False,
+    use_dev_split: bool = False,
     trained: TrainingRows | None = None,
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
     The file is the one that `config.files` names. Else `config.path` is a folder with the task's files, a parent of folders
     named by task, or one file, which is the split.
-    With `divided` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
+    With `use_dev_split` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
     `config.id` is set) the row's number in the file from 0. `trained`: see `find_columns`.
@@ -121,12 +121,12 @@ def load_split(
     cannot be read, lack a text or have an unknown label (`config.skip_bad_rows` allows 1 % of them), and for a file
     of which no row is a dev row.
     """
-    task = adapted(task, config)
+    task = task_with_columns(task, config)
     if labelled is None:
         labelled = task.has_labels(split) or config.named_file(split) is not None
     path, layout = None, PLAIN
     if is_local(config, split):
-        source = find_source(task, split, config, divided=divided)
+        source = find_source(task, split, config, use_dev_split=use_dev_split)
         path, layout, is_divided = source
         records = open_source(source, task, config)
         labelled = labelled and split not in layout.unlabelled
@@ -146,10 +146,10 @@ def load_split(
         everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
         return everything
-    train, dev = draw_dev_rows(everything, task.dev_every, config.dev_seed)
+    train, dev = draw_dev_rows(everything, task.dev_fraction, config.dev_seed)
     if split == "train":
         return train
-    return require_dev_rows(dev, everything, records.name, task.dev_every)
+    return check_dev_rows(dev, everything, records.name, task.dev_fraction)
 
 
 def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
@@ -160,9 +160,9 @@ def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
     return Split(examples, None, _sha256_of_rows(examples), columns, "label")
 
 
-def draw_dev_rows(everything: Split, every: int, seed: int) -> tuple[Split, Split]:
+def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see DevSplitter)."""
-    splitter = DevSplitter(every, seed)
+    splitter = DevSplitter(fraction, seed)
     sides: tuple[list[Example], list[Example]] = ([], [])
     for example in everything.examples:
         sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
@@ -171,12 +171,13 @@ def draw_dev_rows(everything: Split, every: int, seed: int) -> tuple[Split, Spli
     return replace(everything, examples=sides[False], dev=counted_once if dev.examples else None), dev
 
 
-def require_dev_rows(dev: Split, everything: Split, name: str, every: int) -> Split:
+def check_dev_rows(dev: Split, everything: Split, name: str, fraction: float) -> Split:
     """Return the rows `dev` that were drawn from `everything`, called `name`. Raises DataError if there are none."""
     if not dev.examples:
+        every = rows_per_dev_row(fraction)
         raise DataError(
             f"{name}: none of its {len(everything.examples):,} rows becomes a dev row; one in {every} rows of a class does "
-            "(data.dev_every), never the first, and equal texts stay together; add rows, or a file of dev rows"
+            "(data.dev_fraction), never the first, and equal texts stay together; add rows, or a file of dev rows"
         )
     return dev
 
@@ -200,11 +201,11 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
 
     Raises DataError if these are too few or too many to be classes.
     """
-    task = adapted(task, config)
+    task = task_with_columns(task, config)
     if task.labels:
         return task
     where = f"{train.path or task.name}: the label column '{escaped(train.label)}'"
-    refuse_what_are_no_labels(train.labels, len(train.examples), where)
+    check_labels(train.labels, len(train.examples), where)
     return replace(task, labels=train.labels)
 
 
@@ -212,13 +213,13 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
     """Yield how the dev rows were drawn if the training file holds them, and which labels have a single row."""
     if train.dev is None:
         return
-    every = adapted(task, config).dev_every
+    every = rows_per_dev_row(task_with_columns(task, config).dev_fraction)
     drawn = (
         f"about one in {every} rows of each class, drawn by data.dev_seed {config.dev_seed}; equal texts stay together"
     )
-    remote = adapted(task, config).hub is not None
+    remote = task_with_columns(task, config).hub is not None
     name = train.path.name if train.path is not None else "the Hub" if remote else "the data"
-    yield Note(f"{name} holds train and dev rows: {counted(len(train.dev.examples), 'dev row')}, {drawn}")
+    yield Note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
     counts = Counter(example.label for example in (*train.examples, *train.dev.examples))
     single = ordered_labels(str(label) for label, count in counts.items() if count == 1)
     if single:
@@ -261,7 +262,7 @@ def _read_split(
             numbered.append((rows - 1, example))
     left_out = unlabelled if config.unlabelled == "drop" else 0
     hint = records.hint + ("" if left_out else way_out_of_unlabelled(unlabelled))
-    judge_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows, hint=hint)
+    check_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows, hint=hint)
     if not numbered:
         raise DataError(f"{records.name}: no row is left of {rows}" if rows else f"{records.name}: has no rows")
     examples = [example for _, example in numbered]
@@ -275,7 +276,7 @@ def _read_split(
     if mark is not None:
         notes.append(Note(f"{records.name}: {recognised_in_words(mark)}"))
     if left_out:
-        what = f"{counted(left_out, 'row', of=rows)} without a label left out (data.unlabelled)"
+        what = f"{pluralize(left_out, 'row', of=rows)} without a label left out (data.unlabelled)"
         notes.append(Note(f"{records.name}: {what}"))
     return Split(
         examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad, (*notes,), left_out, mark
@@ -294,10 +295,10 @@ def way_out_of_unlabelled(rows: int) -> str:
     """Return the end of a message about `rows` without a label, with the setting that leaves them out; "" if there are none."""
     if not rows:
         return ""
-    return f"; a training with --set data.unlabelled=drop leaves out the {counted(rows, 'row')} without a label"
+    return f"; a training with --set data.unlabelled=drop leaves out the {pluralize(rows, 'row')} without a label"
 
 
-def judge_bad_rows(
+def check_bad_rows(
     bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None, hint: str = ""
 ) -> None:
     """Raise DataError with the first `bad` rows, unless `skip` is True and they are at most 1 % of `rows`.
@@ -315,7 +316,7 @@ def judge_bad_rows(
     listed = "; ".join(shown) + ("; …" if len(bad) > BAD_ROWS_SHOWN else "")
     allowed = f"{BAD_ROWS_ALLOWED:.0%}"
     raise DataError(
-        f"{name}: {counted(count, 'row', of=rows)} cannot be used"
+        f"{name}: {pluralize(count, 'row', of=rows)} cannot be used"
         + (f", more than the {allowed} that may be skipped" if skip else "")
         + f": {listed}"
         + (

@@ -22,11 +22,11 @@ class Source(NamedTuple):
 
     path: Path
     layout: Layout
-    divided: bool = False
+    use_dev_split: bool = False
     """Whether it holds both train and dev rows."""
 
 
-def adapted(task: Task, config: DataConfig) -> Task:
+def task_with_columns(task: Task, config: DataConfig) -> Task:
     """Return `task` with the files, columns and labels that `config` sets."""
     hub = task.hub
     if config.hub is not None:
@@ -39,7 +39,7 @@ def adapted(task: Task, config: DataConfig) -> Task:
         "id": None if config.id is None else str(config.id),
         "labels": _names(config.labels),
         "dropped_label": None if config.drop_label is None else str(config.drop_label),
-        "dev_every": config.dev_every,
+        "dev_fraction": config.dev_fraction,
     }
     layouts = task.layouts
     if files := config.files_of_folder:
@@ -65,12 +65,12 @@ def splits_of(task: Task) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(split for layout in task.layouts for split in layout.files), *STEMS]))
 
 
-def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> Source:
+def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> Source:
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
-    A folder of label folders counts as one file. `divided` means that a single file holds both train and dev rows. Files may
-    be gzipped. Raises UsageError for a split that the task does not have. Raises DataError with the expected names if no file
-    exists.
+    A folder of label folders counts as one file. `use_dev_split` means that a single file holds both train and dev rows. Files
+    may be gzipped. Raises UsageError for a split that the task does not have, and DataError with the expected names if no
+    file exists.
     """
     if split not in splits_of(task):
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
@@ -82,14 +82,16 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
     if config.path is None:
         raise DataError(f"no {split} rows are named; add --data PATH or --{split} FILE")
     path = Path(config.path)
-    divided = divided and not config.has_own_dev_file
+    use_dev_split = use_dev_split and not config.has_own_dev_file
     try:
         if not path.exists():
             raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
         if not path.is_dir() or (not config.files_of_folder and is_label_folder(path)):
             if config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
-            return _configured(Source(path, _layout_of(task, path), divided and split in ("train", "dev")), config)
+            return _configured(
+                Source(path, _layout_of(task, path), use_dev_split and split in ("train", "dev")), config
+            )
         candidates = list(_candidates(task, split, path))
         source = next((candidate for candidate in candidates if candidate.path.exists()), None)
     except OSError as error:
@@ -100,7 +102,7 @@ def find_source(task: Task, split: str, config: DataConfig, *, divided: bool = F
         looked_for = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         others = files_in_words(path) or "--data (data.path) names a folder with these files, or one file"
         raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {others}")
-    return _configured(source._replace(divided=source.divided and not config.has_own_dev_file), config)
+    return _configured(source._replace(use_dev_split=source.use_dev_split and not config.has_own_dev_file), config)
 
 
 def files_in_words(folder: Path) -> str:
@@ -117,7 +119,7 @@ def is_local(config: DataConfig, split: str) -> bool:
     return config.path is not None or config.named_file(split) is not None
 
 
-def is_single(path: Path) -> bool:
+def is_one_file(path: Path) -> bool:
     """Return whether `path` is one file or a folder of label folders. Its rows are one split, or train and dev rows."""
     return path.is_file() or is_label_folder(path)
 
@@ -149,10 +151,10 @@ def has_split(task: Task, split: str, config: DataConfig) -> bool:
     if not is_local(config, split):
         return split == "train"
     try:
-        source = find_source(adapted(task, config), split, config)
+        source = find_source(task_with_columns(task, config), split, config)
     except DataError:
         return False
-    return split != "dev" or not source.divided
+    return split != "dev" or not source.use_dev_split
 
 
 def split_named(task: Task, path: Path) -> str | None:
@@ -194,7 +196,7 @@ def _candidates(task: Task, split: str, path: Path) -> Iterator[Source]:
                 yield Source(file, PLAIN, both)
             if split == "dev":
                 for file in _custom_files(folder, "train"):
-                    yield Source(file, PLAIN, divided=True)
+                    yield Source(file, PLAIN, use_dev_split=True)
 
 
 def _custom_files(folder: Path, split: str) -> Iterator[Path]:

@@ -56,7 +56,7 @@ class Task:
     id: str | None = "id"
     test_ids_from_zero: bool = True
     """Whether the ids in CLUE's test file are row numbers; CSL's are shuffled and begin at 1."""
-    dev_every: int = 10
+    dev_fraction: float = 0.1
     """One of this many training rows of a class is a dev row if the task has no dev rows (DevSplitter; ours)."""
     dropped_label: str | None = None
     """Label of rows without a majority label, which are left out of train and dev but not of a test file."""
@@ -64,7 +64,7 @@ class Task:
     """(repository, configuration) on the Hugging Face Hub."""
     submissions: Mapping[str, str] = field(default_factory=dict)
     """Maps a split to the name of the file that CLUE's leaderboard takes for it, the newest test set first."""
-    floors: Mapping[str, float] = field(default_factory=dict)
+    baselines: Mapping[str, float] = field(default_factory=dict)
     """Accuracies on dev of rules that do not learn the task."""
 
     @property
@@ -119,7 +119,7 @@ _ROWS = (
         text=("text",),
         # Rules that ignore nesting: the most frequent digit; the most frequent digit after the same first operator; the
         # first operator applied to its direct digits. tests/data/test_listops.py computes the values.
-        floors={"majority": 0.108, "first_operator": 0.238, "root_digits": 0.4325},
+        baselines={"majority": 0.108, "first_operator": 0.238, "root_digits": 0.4325},
     ),
     Task(
         name="listops",  # Long Range Arena: Tay et al., ICLR 2021
@@ -134,7 +134,7 @@ _ROWS = (
         ),
         rows={"train": 96_000, "dev": 2_000, "test": 2_000},
         text=("text",),
-        floors={"majority": 0.165, "first_operator": 0.3595, "root_digits": 0.4675},
+        baselines={"majority": 0.165, "first_operator": 0.3595, "root_digits": 0.4675},
     ),
     Task(
         name="tnews",

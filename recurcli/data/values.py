@@ -18,7 +18,7 @@ _WITHOUT_SPACES = re.compile(
 )
 """Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 
-MOST_LABELS = 10_000
+MAX_LABELS = 10_000
 """The largest number of classes, which a test trains."""
 
 _LOOK_LATIN = str.maketrans("авекмнорстухіјѕαβεηικμνορτυχ", "abekmhopctyxijsabehikmnoptyx")
@@ -173,14 +173,14 @@ def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(known, key=lambda label: (int(label), label)) if numbers else sorted(known))
 
 
-def refuse_what_are_no_labels(labels: Sequence[str], rows: int, where: str) -> None:
+def check_labels(labels: Sequence[str], rows: int, where: str) -> None:
     """Raise DataError if the values of a label column are too few or too many to be classes."""
     if len(labels) < 2:
         only = f"only '{escaped(labels[0])}'" if labels else "nothing"
         raise DataError(f"{where} holds {only} in all {rows:,} rows; a classifier needs two labels or more")
-    too_many = len(labels) > MOST_LABELS
+    too_many = len(labels) > MAX_LABELS
     if too_many or (rows > 100 and len(labels) > rows / 2):
-        most = f"; at most {MOST_LABELS:,} classes are supported" if too_many else ""
+        most = f"; at most {MAX_LABELS:,} classes are supported" if too_many else ""
         raise DataError(
             f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}; "
             "name the right column: --label COLUMN"

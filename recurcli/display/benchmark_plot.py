@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 from recurcli.files import write_atomically
 
 ROWS = (("tokens_per_second", 1.0, "tokens/s"), ("peak_memory_bytes", 1e6, "peak memory (MB)"))
@@ -27,7 +27,7 @@ def draw_benchmark(result: Mapping[str, Any], path: Path) -> None:
             axis = axes[row, column]
             _lines(axis, settings, names, key, unit)
             axis.set(xlabel="length", ylabel=label, yscale="log")
-        layers = "an iterated layer" if depth is None else counted(depth, "layer")
+        layers = "an iterated layer" if depth is None else pluralize(depth, "layer")
         size = "" if width is None else f" of {width}"
         axes[0, column].set_title(f"{mode}, {precision}\n{layers}{size}, batch {batch}", fontsize="medium")
     handles, labels = axes[0, 0].get_legend_handles_labels()

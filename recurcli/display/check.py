@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from recurcli.display.tables import cell, heading, show, table
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 
-MOST_LABELS = 20
+MAX_LABELS = 20
 """Labels in the table; of more, the most frequent."""
 BAD_ROWS_SHOWN = 5
 STYLES = {"error": "bold red", "warning": "yellow", "information": "dim"}
@@ -23,7 +23,7 @@ def print_check(result: Mapping[str, Any]) -> None:
     shown: list[RenderableType] = []
     for report in result["reports"]:
         counts = ((report["errors"], "error"), (report["warnings"], "warning"))
-        count = ", ".join(counted(number, word) for number, word in counts if number) or "nothing wrong"
+        count = ", ".join(pluralize(number, word) for number, word in counts if number) or "nothing wrong"
         what = "CLUE submission" if report["kind"] == "submission" else "cannot be read"
         if report["kind"] == "data":
             what = f"task {report['task']} ({report['task_reason']})"
@@ -84,9 +84,9 @@ def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType]:
 
 def _labels(splits: Splits) -> list[RenderableType]:
     names = list(dict.fromkeys(label for split in splits for label in split["labels"]))
-    more = [f"the {MOST_LABELS} most frequent of {len(names):,}; --json lists all"] if len(names) > MOST_LABELS else []
+    more = [f"the {MAX_LABELS} most frequent of {len(names):,}; --json lists all"] if len(names) > MAX_LABELS else []
     shown = table("label", *(column for split in splits for column in (split["split"], "share")), numbers=True)
-    for name in names[:MOST_LABELS]:
+    for name in names[:MAX_LABELS]:
         row = []
         for split in splits:
             count = split["labels"].get(name, 0)

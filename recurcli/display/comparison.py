@@ -9,10 +9,10 @@ from rich.text import Text
 
 from recurcli.commands.comparison.groups import text_of
 from recurcli.display.tables import cell, console, heading, show, table, width_of, width_to_fill
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS
 
-MOST_TESTS = 30
+MAX_TESTS = 30
 """Tests that are listed; of more, those with the smallest p-values."""
 COSTS = ("parameters", "no embeddings", "FLOPs/token", "wall s", "CPU s", "tokens/s")
 """The columns of `cost_texts`."""
@@ -26,7 +26,9 @@ def print_comparison(result: Mapping[str, Any]) -> None:
         whose = "encoders alone" if result["part"] == "encoder" else "models"
         shown += [
             heading(
-                f"{result['task']}, {counted(result['rows'], 'dev row')}", whose, "mean ± standard deviation over seeds"
+                f"{result['task']}, {pluralize(result['rows'], 'dev row')}",
+                whose,
+                "mean ± standard deviation over seeds",
             )
         ]
         names = {group["name"]: group["name"] for group in (*result["groups"], *result["baselines"])}
@@ -51,7 +53,7 @@ def mean_and_spread(summary: Mapping[str, Any] | None) -> str:
 
 
 def has_encoder_column(result: Mapping[str, Any]) -> bool:
-    """Whether the encoders alone stand beside the models: some have a prior."""
+    """Whether the encoders alone stand beside the models: some have an ensemble."""
     return result["part"] == "model" and any(group["encoder"] for group in result["groups"])
 
 
@@ -106,11 +108,11 @@ def sentence_on_tests(result: Mapping[str, Any]) -> str:
     if known:
         median = "" if known == 1 else f", median of {known} tests"
         sentences.append(
-            f"Minimum detectable difference on {counted(result['rows'], 'dev row')}: {result['smallest_difference']:.4f} "
+            f"Minimum detectable difference on {pluralize(result['rows'], 'dev row')}: {result['smallest_difference']:.4f} "
             f"(80 % power, 5 % level, before Holm's correction{median})."
         )
     if too_few := sum(test["interval"] is None for test in tests):
-        of = counted(too_few, "test", "have", of=len(tests))
+        of = pluralize(too_few, "test", "have", of=len(tests))
         sentences.append(f"{of} too few seeds to tell any difference of {METRICS[result['metric']].words}.")
     return " ".join(sentences)
 
@@ -175,9 +177,7 @@ def _costs(result: Mapping[str, Any], names: Mapping[str, str]) -> Table:
 def _heading_of_tests(result: Mapping[str, Any]) -> Text:
     words = " and ".join(sorted({TESTS[test["test"]] for test in result["tests"]}))
     count = len(result["tests"])
-    return heading(
-        "tests", words, *([f"the {MOST_TESTS} smallest p-values of {count:,}"] if count > MOST_TESTS else [])
-    )
+    return heading("tests", words, *([f"the {MAX_TESTS} smallest p-values of {count:,}"] if count > MAX_TESTS else []))
 
 
 def _tests(result: Mapping[str, Any], names: Mapping[str, str]) -> Table:
@@ -186,7 +186,7 @@ def _tests(result: Mapping[str, Any], names: Mapping[str, str]) -> Table:
     made.columns[1].justify = "left"
     for column in made.columns[2:]:
         column.no_wrap = True
-    for test in sorted(result["tests"], key=lambda test: test["p_holm"])[:MOST_TESTS]:
+    for test in sorted(result["tests"], key=lambda test: test["p_holm"])[:MAX_TESTS]:
         row = [*difference_texts(test), p_text(test["p_value"]), p_text(test["p_holm"])]
         style = "bold" if test["p_holm"] < 0.05 else ""
         kind = [TESTS[test["test"]]] if both else []

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recurcli.display.tables import heading, show, table
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 
 MEASURES = {
     "activation_factor": "activation factor",
@@ -33,7 +33,7 @@ def print_diagnosis(diagnosis: Mapping[str, Any]) -> None:
         measures.add_row(str(layer["layer"]), *(measured(layer, key, 4) for key in MEASURES))
     title = heading(
         "diagnosis",
-        counted(diagnosis["rows"], "row"),
+        pluralize(diagnosis["rows"], "row"),
         f"entropy of the embeddings {diagnosis['embedding_entropy']:.4f}, scaled {diagnosis['embedding_scaled_entropy']:.4f}",
     )
     parts: list[Any] = [title, measures] if layers else [title]

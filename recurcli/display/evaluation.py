@@ -8,15 +8,15 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from recurcli.display.tables import add_floors, add_perplexity, cell, heading, show, table, width_to_fill
-from recurcli.errors import counted, escaped
+from recurcli.display.tables import add_baselines, add_perplexity, cell, heading, show, table, width_to_fill
+from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import METRICS, cells_of
 
-LONGEST_LABEL = 24
+MAX_LABEL = 24
 """Columns that a label may take beside its confusions."""
-MOST_CONFUSIONS = 12
+MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
-MOST_CLASSES = 20
+MAX_CLASSES = 20
 """Classes up to which the whole table is printed, if it fits."""
 
 
@@ -29,12 +29,12 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
         summary.add_row(metric.words, f"{report[name]:.4f}", limits and f"{limits[0]:.4f} to {limits[1]:.4f}")
     summary.add_row("loss (cross-entropy)", f"{report['loss']:.4f}")
     summary.add_row("calibration error (ECE)", f"{result['calibration']['ece']:.4f}")
-    add_floors(summary, result)
+    add_baselines(summary, result)
     classes = table("label", "precision", "recall", "F1", "rows", numbers=True)
     for name, scores in report["per_class"].items():
         row = [f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")]
         classes.add_row(cell(name), *row, f"{scores['support']:,}")
-    title = heading(result["run"], result["split"], counted(result["rows"], "row"))
+    title = heading(result["run"], result["split"], pluralize(result["rows"], "row"))
     show(title, summary, classes, *_confusions(report, width_to_fill()))
 
 
@@ -42,9 +42,9 @@ def print_perplexity(result: Mapping[str, Any]) -> None:
     """Print the perplexity of a language model on a text."""
     listed = table("", "")
     add_perplexity(listed, {**result["metrics"], "tokens": result["tokens"]})
-    listed.add_row("not in the vocabulary", counted(result["unknown"], "token"))
+    listed.add_row("not in the vocabulary", pluralize(result["unknown"], "token"))
     title = heading(
-        result["run"], result["split"], counted(result["rows"], "line"), counted(result["windows"], "window")
+        result["run"], result["split"], pluralize(result["rows"], "line"), pluralize(result["windows"], "window")
     )
     show(title, listed)
 
@@ -52,21 +52,21 @@ def print_perplexity(result: Mapping[str, Any]) -> None:
 def _confusions(report: Mapping[str, Any], width: int) -> tuple[Text, Table]:
     """The whole table if it fits into `width` columns, with numbers for labels if need be; else its largest entries.
 
-    Of more than MOST_CLASSES classes only the largest entries are returned.
+    Of more than MAX_CLASSES classes only the largest entries are returned.
     """
     names, counts = report["names"], report["confusion"]
     labels = [escaped(name) for name in names]
     numbers = [str(number) for number in range(1, len(names) + 1)]
     numbered = [f"{number} {label}" for number, label in zip(numbers, labels, strict=True)]
     for rows, columns in ((labels, labels), (numbered, numbers)):
-        if len(names) <= MOST_CLASSES and _width(rows, columns, counts) <= width:
+        if len(names) <= MAX_CLASSES and _width(rows, columns, counts) <= width:
             title = heading("confusion", "rows are true labels, columns are predictions")
             return title, _matrix(rows, columns, counts)
     return heading("confusion", "the most frequent; --json has all"), _largest(names, cells_of(report))
 
 
 def _width(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> int:
-    first = 2 + min(LONGEST_LABEL, max(map(cell_len, rows)))
+    first = 2 + min(MAX_LABEL, max(map(cell_len, rows)))
     return first + sum(
         1 + max(cell_len(name), *(len(str(row[place])) for row in counts)) for place, name in enumerate(columns)
     )
@@ -74,7 +74,7 @@ def _width(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequenc
 
 def _matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
     made = table("", *columns, numbers=True, narrow=True)
-    made.columns[0].max_width = LONGEST_LABEL + 2
+    made.columns[0].max_width = MAX_LABEL + 2
     for place, (name, row) in enumerate(zip(rows, counts, strict=True)):
         shown = [
             Text(str(count) if count else "·", style="bold" if column == place else "" if count else "dim")
@@ -92,7 +92,7 @@ def _largest(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Tabl
     support: Counter[int] = Counter()
     for (right, _), count in cells.items():
         support[right] += count
-    for count, right, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:MOST_CONFUSIONS]:
+    for count, right, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:MAX_CONFUSIONS]:
         share = count / support[right]
         made.add_row(cell(names[right]), cell(names[predicted]), f"{count:,}", f"{share:.1%}")
     return made

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from recurcli.allocator import begin_collection
-from recurcli.errors import counted, escaped
+from recurcli.allocator import gc_between_steps
+from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import words_of
 from recurcli.events import Finished, Note, Progress, RowsDone, TrialProgress
 
@@ -32,7 +32,7 @@ def follow(
     Without `bar` a terminal gets lines too; with `count` the last line says how many rows were done, and how fast.
     `metric` is the name of the dev metric; `of` says in words of what it is.
     """
-    begin_collection()  # all that is imported at start is here
+    gc_between_steps()  # all that is imported at start is here
     progress = _Progress(quiet=quiet, bar=bar, metric=words_of(metric), of=of)
     result: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
@@ -93,7 +93,7 @@ class _Progress:
             print(f"recur: {text}", file=sys.stderr, flush=True)
 
     def steps(self, progress: Progress) -> None:
-        """Where a training stands."""
+        """Return the line of progress of a training."""
         rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
         metric = ""
         if progress.best_dev_metric is not None:
@@ -151,7 +151,7 @@ class _Progress:
         if self.quiet or self.first is None:
             return
         seconds = time.monotonic() - self.started
-        done = counted(self.done, self.unit)
+        done = pluralize(self.done, self.unit)
         before = f" ({self.first:,} of them before)" if self.first else ""
         rate = f" ({(self.done - self.first) / seconds:,.0f} {self.unit}s/s)" if seconds >= 1 else ""
         self.note(f"{done}{before} in {seconds:.1f} s{rate}")

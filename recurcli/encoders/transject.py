@@ -28,7 +28,7 @@ from recurcli.layers.initial import normal_
 from recurcli.layers.orthogonal import orthogonal_matrices
 from recurcli.ops.orthogonal import orthogonal
 from recurcli.ops.precision import without_autocast
-from recurcli.ops.softmax import real_or_all
+from recurcli.ops.softmax import mask_or_full
 
 CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
 
@@ -167,7 +167,7 @@ def run_layers(
         sets = torch.split(s, few) if len(s) == len(x) else [s] * len(xs)
         masks = [None] * len(xs) if mask is None else torch.split(mask, few)
         return torch.cat([run_layers(layers, matrices, *part) for part in zip(xs, sets, masks, strict=True)])
-    real = None if mask is None else real_or_all(mask)  # the maximum needs at least one position
+    real = None if mask is None else mask_or_full(mask)  # the maximum needs at least one position
     for layer, own in zip(layers, matrices, strict=True):
         x = layer(x, s, own, real)
     return x

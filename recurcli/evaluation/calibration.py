@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.evaluation.inference import cross_entropy, probabilities
-from recurcli.linear.prior import fit_weights
+from recurcli.linear.ensemble import fit_weights
 
 BINS = 15
 """Number of equal bins of the highest probability, as in Guo et al., section 4."""

@@ -22,8 +22,8 @@ class ClassCounts(NamedTuple):
     """Rows that have the class as label."""
 
 
-OfCounts = Callable[[ClassCounts], "np.ndarray"]
-"""A metric of each resample: ClassCounts -> (B,)."""
+CountMetric = Callable[[ClassCounts], "np.ndarray"]
+"""A metric of each resample: ClassCounts -> (B,), or of each of its classes: (B, C)."""
 
 
 def counts_of(labels: Sequence[int], predictions: Sequence[int], classes: Sequence[int] | None = None) -> ClassCounts:
@@ -43,7 +43,7 @@ def counts_of(labels: Sequence[int], predictions: Sequence[int], classes: Sequen
     return ClassCounts(hits, predictions_of, support)
 
 
-def of_one(metric: OfCounts) -> Callable[[Sequence[int], Sequence[int]], float]:
+def of_one(metric: CountMetric) -> Callable[[Sequence[int], Sequence[int]], float]:
     """Return `metric` as a function of the class indices of the labels (N,) and of the predictions (N,)."""
 
     def compute(labels: Sequence[int], predictions: Sequence[int]) -> float:
@@ -52,32 +52,37 @@ def of_one(metric: OfCounts) -> Callable[[Sequence[int], Sequence[int]], float]:
     return compute
 
 
-def accuracy_of(counts: ClassCounts) -> "np.ndarray":
+def accuracy(counts: ClassCounts) -> "np.ndarray":
     """Return the accuracies (B,)."""
     return counts.hits.sum(axis=-1) / counts.support.sum(axis=-1)
 
 
-def ratios_of(counts: ClassCounts, kind: int) -> "np.ndarray":
-    """Return precision (0), recall (1) or F1 (2) of each class (B, C); a ratio of 0 rows counts as 0."""
-    numerator, denominator = (
-        (counts.hits, counts.predicted),
-        (counts.hits, counts.support),
-        (2 * counts.hits, counts.predicted + counts.support),
-    )[kind]
-    return numerator / denominator.clip(min=1)
+def precision(counts: ClassCounts) -> "np.ndarray":
+    """Return the precision of each class (B, C); 0 for a class that is never predicted."""
+    return counts.hits / counts.predicted.clip(min=1)
 
 
-def macro_of(kind: int) -> OfCounts:
-    """Return macro precision (0), recall (1) or F1 (2), over the classes that occur among labels or predictions."""
+def recall(counts: ClassCounts) -> "np.ndarray":
+    """Return the recall of each class (B, C); 0 for a class that no row has."""
+    return counts.hits / counts.support.clip(min=1)
+
+
+def f1(counts: ClassCounts) -> "np.ndarray":
+    """Return the F1 of each class (B, C); 0 for a class that no row has and none is predicted as."""
+    return 2 * counts.hits / (counts.predicted + counts.support).clip(min=1)
+
+
+def macro(of_classes: CountMetric) -> CountMetric:
+    """Return the mean of `of_classes` (B, C) over the classes that occur among labels or predictions."""
 
     def compute(counts: ClassCounts) -> "np.ndarray":
         present = counts.predicted + counts.support > 0
-        return ratios_of(counts, kind).sum(axis=-1) / present.sum(axis=-1)
+        return of_classes(counts).sum(axis=-1) / present.sum(axis=-1)
 
     return compute
 
 
-def mcc_of(counts: ClassCounts) -> "np.ndarray":
+def mcc(counts: ClassCounts) -> "np.ndarray":
     """Return Matthews' coefficients (B,) (Gorodkin 2004, eq. 8); 0 if all labels or all predictions are equal."""
     rows = counts.support.sum(axis=-1)
     covariance = counts.hits.sum(axis=-1) * rows - (counts.predicted * counts.support).sum(axis=-1)

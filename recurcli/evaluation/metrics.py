@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 from recurcli.errors import DataError, did_you_mean, escaped
-from recurcli.evaluation.counts import OfCounts, accuracy_of, counts_of, macro_of, mcc_of, of_one, ratios_of
-from recurcli.facts import MOST_IN_FULL
+from recurcli.evaluation.counts import CountMetric, accuracy, counts_of, f1, macro, mcc, of_one, precision, recall
+from recurcli.facts import MAX_IN_FULL
 
 
 class Metric(NamedTuple):
@@ -21,22 +21,22 @@ class Metric(NamedTuple):
     """The name in tables and model cards."""
     compute: Callable[[Sequence[int], Sequence[int]], float]
     """Called with the class indices of the labels (N,) and of the predictions (N,)."""
-    of_counts: OfCounts | None = None
+    of_counts: CountMetric | None = None
     """The same metric of many resamples at once, for the tests of `recur compare`; None: it is not tested."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """The smallest and the largest value."""
 
 
-def _row(words: str, of_counts: OfCounts, low: float = 0.0) -> Metric:
+def _row(words: str, of_counts: CountMetric, low: float = 0.0) -> Metric:
     return Metric(words, of_one(of_counts), of_counts, (low, 1.0))
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": _row("accuracy", accuracy_of),
-    "macro_precision": _row("macro precision", macro_of(0)),
-    "macro_recall": _row("macro recall", macro_of(1)),
-    "macro_f1": _row("macro F1", macro_of(2)),
-    "mcc": _row("MCC", mcc_of, low=-1.0),
+    "accuracy": _row("accuracy", accuracy),
+    "macro_precision": _row("macro precision", macro(precision)),
+    "macro_recall": _row("macro recall", macro(recall)),
+    "macro_f1": _row("macro F1", macro(f1)),
+    "mcc": _row("MCC", mcc, low=-1.0),
 }
 """All metrics by their name in presets and JSON, in the order of the tables. A new metric is one row here.
 
@@ -91,9 +91,9 @@ class Report:
     def confusion(self) -> list[list[Any]]:
         """Return (C, C) counts: row = label, column = prediction, both in the order of `names`.
 
-        Of more than MOST_IN_FULL classes it is a list of the cells that are not 0: [[label, prediction, rows], ...].
+        Of more than MAX_IN_FULL classes it is a list of the cells that are not 0: [[label, prediction, rows], ...].
         """
-        if len(self.names) > MOST_IN_FULL:
+        if len(self.names) > MAX_IN_FULL:
             return [[self.names[row], self.names[column], count] for (row, column), count in self.cells.items()]
         table = [[0] * len(self.names) for _ in self.names]
         for (row, column), count in self.cells.items():
@@ -122,7 +122,7 @@ def classification_report(
     """
     right, predicted = _class_indexes(labels, predictions, names)
     counts = counts_of(right, predicted, range(len(names)))
-    columns = [*(ratios_of(counts, kind) for kind in range(3)), counts.support]
+    columns = [precision(counts), recall(counts), f1(counts), counts.support]
     rows = zip(names, *(column[0].tolist() for column in columns), strict=True)
     return Report(
         names=tuple(names),
@@ -136,15 +136,15 @@ def classification_report(
     )
 
 
-def accuracy_floors(labels: Sequence[str], linear: Report | None, known: Mapping[str, float]) -> dict[str, float]:
-    """Return the accuracy on these rows of each floor, by name.
+def accuracy_baselines(labels: Sequence[str], linear: Report | None, known: Mapping[str, float]) -> dict[str, float]:
+    """Return the accuracy on these rows of each baseline, by name.
 
     majority    the most frequent of `labels` for every row
     linear      the linear model on n-grams, if there is a report on it
-    `known`     the task's own floors, such as those of ListOps
+    `known`     the task's own baselines, such as those of ListOps
     """
-    floors = {"majority": max(Counter(labels).values()) / len(labels), **known}
-    return floors if linear is None else {**floors, "linear": linear.metrics["accuracy"]}
+    baselines = {"majority": max(Counter(labels).values()) / len(labels), **known}
+    return baselines if linear is None else {**baselines, "linear": linear.metrics["accuracy"]}
 
 
 def _class_indexes(

@@ -13,11 +13,11 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import escaped
 from recurcli.evaluation.inference import InferenceConfig, iter_logits, predict_logits, probabilities
 from recurcli.events import RowsDone
-from recurcli.linear.prior import Prior
+from recurcli.linear.ensemble import Ensemble
 from recurcli.model.config import Label
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import build_trained_classifier, read_model, read_prior, read_temperature
+from recurcli.runs.model_files import build_trained_classifier, read_ensemble, read_model, read_temperature
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 Text = str | tuple[str, str | None]
@@ -47,15 +47,15 @@ class Predictor:
         tokenizer: Tokenizer,
         config: InferenceConfig,
         run: Path | None = None,
-        prior: Prior | None = None,
+        ensemble: Ensemble | None = None,
         temperature: float = 1.0,
     ) -> None:
         self.run = run
         """The run directory of the model; None if it is not known."""
-        self.prior = prior
+        self.ensemble = ensemble
         """The linear model whose logits are added to the encoder's; None: there is none."""
         self.temperature = temperature
-        """The probabilities are softmax(logits / temperature). It is 1 with a prior, whose weights are fitted instead."""
+        """The probabilities are softmax(logits / temperature). It is 1 with an ensemble, whose weights are fitted instead."""
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
@@ -80,15 +80,15 @@ class Predictor:
         files = read_model(Path(run))
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
-        prior = read_prior(files.path, len(files.config.labels)) if ranks.is_main else None
-        temperature = 1.0 if prior else read_temperature(files.path)
+        ensemble = read_ensemble(files.path, len(files.config.labels)) if ranks.is_main else None
+        temperature = 1.0 if ensemble else read_temperature(files.path)
         model = build_trained_classifier(files, config.device)
-        return cls(model, files.tokenizer, config, files.path, prior, temperature)
+        return cls(model, files.tokenizer, config, files.path, ensemble, temperature)
 
     @property
     def cut_to(self) -> str:
-        """What longer texts are cut to, in words. The linear model of a prior reads on."""
-        return f"{'encoder' if self.prior else 'model'}'s {self.model.config.max_length}"
+        """What longer texts are cut to, in words. The linear model of an ensemble reads on."""
+        return f"{'encoder' if self.ensemble else 'model'}'s {self.model.config.max_length}"
 
     def __repr__(self) -> str:
         """Return run, task, labels (at most 8) and device."""
@@ -154,14 +154,14 @@ class Predictor:
 
         `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown.
         """
-        if self.prior is None:
+        if self.ensemble is None:
             return (yield from self.iter_encoder_logits(texts, total=total, before=before))
         linear = self.linear_logits(texts)
-        if not self.prior.encoder_weight:
+        if not self.ensemble.encoder_weight:
             yield RowsDone(before + len(texts), total)
-            return self.prior.join(np.zeros_like(linear), linear)
+            return self.ensemble.join(np.zeros_like(linear), linear)
         encoder = yield from self.iter_encoder_logits(texts, total=total, before=before)
-        return self.prior.join(encoder, linear)
+        return self.ensemble.join(encoder, linear)
 
     def iter_encoder_logits(
         self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
@@ -176,9 +176,9 @@ class Predictor:
         return (yield from iter_logits(self.model, tokens, self.config, total=total, before=before))
 
     def linear_logits(self, texts: Sequence[Text]) -> np.ndarray:
-        """Return the logits (N, C) of the prior's linear model alone."""
-        assert self.prior is not None
-        return self.prior.linear.logits(_as_pairs(texts))
+        """Return the logits (N, C) of the ensemble's linear model alone."""
+        assert self.ensemble is not None
+        return self.ensemble.linear.logits(_as_pairs(texts))
 
     def encode(self, texts: Sequence[Text]) -> Tokens:
         """Tokenise `texts`, count those that are truncated, and broadcast the tokens to the other ranks."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
-from recurcli.evaluation.counts import ClassCounts, OfCounts, accuracy_of
+from recurcli.evaluation.counts import ClassCounts, CountMetric, accuracy
 from recurcli.evaluation.metrics import Metric
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def share_interval(hits: int, rows: int) -> tuple[float, float]:
 
 
 def resampled_scores(
-    metric: OfCounts, labels: "np.ndarray", predictions: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0
+    metric: CountMetric, labels: "np.ndarray", predictions: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> "np.ndarray":
     """Return the metric of each run on rows drawn with replacement, the same rows for all runs: (R, B).
 
@@ -134,7 +134,7 @@ def resampled_scores(
     """
     import numpy as np
 
-    if metric is accuracy_of:  # right or wrong is all that counts, and leaves fewer different rows
+    if metric is accuracy:  # right or wrong is all that counts, and leaves fewer different rows
         predictions, labels = (predictions != labels).astype(np.int64), np.zeros_like(labels)
     parts = [[metric(counts) for counts in runs] for runs in _resampled_counts(labels, predictions, resamples, seed)]
     return np.concatenate(parts, axis=1)

@@ -21,7 +21,7 @@ from recurcli.data.formats.rows import BOM
 from recurcli.errors import DataError, StorageError, UsageError, escaped
 from recurcli.export.clue_file import MAX_BYTES, OTHER_NAMES, name_fault, targets, validate_file
 from recurcli.files import write_atomically
-from recurcli.findings import Finding, Findings, by_gravity
+from recurcli.findings import Finding, Findings, sort_by_severity
 
 MAX_ZIP_BYTES = 16 << 20
 HEAD = 1 << 16
@@ -135,7 +135,7 @@ def _validate_zip(name: str, file: BinaryIO) -> list[Finding]:
     if missing := {*tasks.values()} - {tasks[name] for name in checked & tasks.keys()}:
         what = f"has no predictions for {', '.join(sorted(missing))}: allowed, but a full score needs every task"
         found.add("information", "missing", what)
-    return by_gravity(found.ordered() + inside)
+    return sort_by_severity(found.ordered() + inside)
 
 
 def _check_names(members: list[zipfile.ZipInfo], found: Findings) -> None:

@@ -9,7 +9,7 @@ from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
 from recurcli.events import Note, RowsDone
 from recurcli.files import OutputKind
-from recurcli.linear.prior import Prior
+from recurcli.linear.ensemble import Ensemble
 from recurcli.model.models import Classifier
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -26,7 +26,7 @@ class TrainedRun:
     """The preset's `data`, with the command's `--data`; the rows may be gone if the format does not read them."""
     model: Classifier
     tokenizer: Tokenizer
-    prior: Prior | None
+    ensemble: Ensemble | None
     """The linear model whose logits are added to the encoder's; None: there is none."""
     temperature: float
     """The probabilities are softmax(logits / temperature)."""

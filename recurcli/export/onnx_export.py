@@ -1,6 +1,6 @@
 """The export format `onnx`: a folder with an ONNX model and a script that needs neither recur nor torch.
 
-model.onnx has the encoder and its head, linear.npz the linear model of a prior; predict.py joins their logits. A part of
+model.onnx has the encoder and its head, linear.npz the linear model of an ensemble; predict.py joins their logits. A part of
 weight 0 is left out.
 """
 
@@ -16,17 +16,17 @@ import numpy as np
 from recurcli.errors import ModelError, UsageError
 from recurcli.events import Note
 from recurcli.export.format import TrainedRun
-from recurcli.export.onnx_model import onnx_model, require_exportable
+from recurcli.export.onnx_model import check_exportable, onnx_model
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.interruptible import interruptible
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import LONGEST_TEXT
+from recurcli.linear.ngrams import MAX_TEXT
 from recurcli.model.saved import config_to_dict
 from recurcli.runs.run_directory import MODEL_CARD, RunDirectory
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-LARGEST_CARD = 1 << 20
+MAX_CARD = 1 << 20
 SCRIPTS = Path(__file__).parent / "folder"
 """The folder with predict.py and linear_model.py, which are copied."""
 
@@ -41,10 +41,14 @@ def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, Non
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
     about = _about(run.path)
-    weights = (1 / run.temperature, 0.0) if run.prior is None else (run.prior.encoder_weight, run.prior.linear_weight)
+    weights = (
+        (1 / run.temperature, 0.0)
+        if run.ensemble is None
+        else (run.ensemble.encoder_weight, run.ensemble.linear_weight)
+    )
     if weights[0]:
-        _require_packages()
-        require_exportable(run.model)
+        _check_packages()
+        check_exportable(run.model)
     yield from RunDirectory(run.path).note_if_unfinished()
     if "spans" in run.model.config.columns:
         yield Note("predict.py does not mark the two spans of a text; give it texts that are marked", "warning")
@@ -57,8 +61,8 @@ def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, Non
         yield Note(
             "the linear model alone was the best on the dev rows, so there is no model.onnx: no encoder needs to run"
         )
-    if run.prior is not None and weights[1]:
-        files["linear.npz"] = _npz(run.prior.linear), "linear model on n-grams"
+    if run.ensemble is not None and weights[1]:
+        files["linear.npz"] = _npz(run.ensemble.linear), "linear model on n-grams"
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
     files["config.json"] = to_json(_config(run, weights)).encode(), "labels and settings"
     files["predict.py"] = (SCRIPTS / "predict.py").read_bytes(), "labels texts: python predict.py < texts.txt"
@@ -70,7 +74,7 @@ def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, Non
     return [{"name": name, "bytes": len(content), "purpose": what} for name, (content, what) in files.items()]
 
 
-def _require_packages() -> None:
+def _check_packages() -> None:
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise UsageError(f"--format onnx needs {' and '.join(missing)}: pip install 'recurcli[onnx]'")
 
@@ -84,7 +88,7 @@ def _npz(linear: LinearModel) -> bytes:
 def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     tokenizer, config = run.tokenizer, run.model.config
-    ngrams = None if run.prior is None else run.prior.linear.ngrams.config
+    ngrams = None if run.ensemble is None else run.ensemble.linear.ngrams.config
     replaced = [tokenizer.pad_id, tokenizer.separator_id, tokenizer.mask_id]  # as in Tokenizer.encode
     return {
         **config_to_dict(config),
@@ -95,7 +99,7 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
         "unknown_id": tokenizer.unknown_id,
         "special_ids": [] if tokenizer.unknown_id is None else replaced,
         "characters_per_token": CHARACTERS_PER_TOKEN,
-        "longest_text": LONGEST_TEXT,
+        "longest_text": MAX_TEXT,
         "ngrams": None if ngrams is None else [ngrams.characters, ngrams.words],
         "second_text": None if ngrams is None else ngrams.second_text,
     }
@@ -108,7 +112,7 @@ def _about(run: Path) -> str:
         raise ModelError(f"{card}: is a symbolic link, which is not followed; put the file there or delete the link")
     if not card.exists():
         return f"# {run.name}\n"
-    return read_limited(card, LARGEST_CARD).decode(errors="replace").partition("\n## Use\n")[0]
+    return read_limited(card, MAX_CARD).decode(errors="replace").partition("\n## Use\n")[0]
 
 
 def _card(run: TrainedRun, about: str, *, encoder: bool) -> str:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.model.models import Classifier
 
-LARGEST_DIFFERENCE = 1e-4
+MAX_DIFFERENCE = 1e-4
 """Largest absolute difference of a logit that is accepted."""
-MOST_CELLS = 1 << 23
+MAX_CELLS = 1 << 23
 """Cells of the attention matrices of a check (rows x T x T): more than 8 rows of 1,024 tokens need too much memory."""
 
 
@@ -30,7 +30,7 @@ class _Logits(nn.Module):
         return logits
 
 
-def require_exportable(model: Classifier) -> None:
+def check_exportable(model: Classifier) -> None:
     """Raise UsageError if the encoder of `model` is known not to have an ONNX graph."""
     if reason := model.encoder.export_obstacle:
         name = escaped(model.config.encoder["name"])
@@ -42,7 +42,7 @@ def onnx_model(model: Classifier) -> tuple[bytes, float]:
     """Return the ONNX file of `model` (on the CPU, in evaluation mode), and its largest difference of a logit.
 
     The graph has the input `input_ids` (B, T) int64, padded on the right with the config's pad_id, and the output `logits`
-    (B, C). Raises ModelError if torch cannot trace the model, or if a logit differs by more than LARGEST_DIFFERENCE.
+    (B, C). Raises ModelError if torch cannot trace the model, or if a logit differs by more than MAX_DIFFERENCE.
     """
     logits, batches = _Logits(model), list(check_batches(model))
     expected = [logits(ids).numpy() for ids in batches]  # also computes what every CachedMap keeps
@@ -53,10 +53,10 @@ def onnx_model(model: Classifier) -> tuple[bytes, float]:
         except Exception as error:  # torch raises errors of many kinds
             raise ModelError(f"the encoder {name} cannot be exported to ONNX: {escaped(error, limit=300)}") from error
         difference = _largest_difference(content, batches, expected)
-    if not difference <= LARGEST_DIFFERENCE:
+    if not difference <= MAX_DIFFERENCE:
         raise ModelError(
             f"the ONNX model of the encoder {name} is not written: a logit differs by {difference:.1e} from the run's, "
-            f"and {LARGEST_DIFFERENCE:.0e} is the most that is accepted"
+            f"and {MAX_DIFFERENCE:.0e} is the most that is accepted"
         )
     return content, difference
 
@@ -64,7 +64,7 @@ def onnx_model(model: Classifier) -> tuple[bytes, float]:
 def check_batches(model: Classifier) -> Iterator[Tensor]:
     """Yield random ids (B, T): 3 x 17, 1 x 1, 8 x max_length, padded rows of 0 to 40 tokens, and a row of padding alone.
 
-    No row is longer than max_length. Longer rows have a separator. Rows of more than 1,024 tokens are fewer (MOST_CELLS).
+    No row is longer than max_length. Longer rows have a separator. Rows of more than 1,024 tokens are fewer (MAX_CELLS).
     """
     config, draw = model.config, torch.Generator().manual_seed(0)
     most = config.max_length
@@ -78,7 +78,7 @@ def check_batches(model: Classifier) -> Iterator[Tensor]:
 
     yield rows(3, min(17, most))
     yield rows(1, 1)
-    yield rows(max(1, min(8, MOST_CELLS // most**2)), most)
+    yield rows(max(1, min(8, MAX_CELLS // most**2)), most)
     lengths = torch.arange(0, 48, 8)[:, None]
     yield rows(len(lengths), min(40, most)).masked_fill(torch.arange(min(40, most)) >= lengths, config.pad_id)
     yield torch.full((1, min(8, most)), config.pad_id)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig
-from recurcli.data.sources import adapted, is_single
+from recurcli.data.sources import is_one_file, task_with_columns
 from recurcli.data.tasks import Task, task_named
 from recurcli.errors import DataError, escaped
 from recurcli.events import Note, RowsDone
@@ -29,7 +29,7 @@ from recurcli.inspection.rows import (
 )
 from recurcli.inspection.rules import find_split_issues, find_task_issues
 from recurcli.tokens.config import TokenizerConfig
-from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, encodable, settled_tokenizer
+from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, encodable, resolved_tokenizer
 
 LARGE = 4 << 20
 """Bytes of training rows from which training a vocabulary takes long enough for a note."""
@@ -43,7 +43,7 @@ def inspect(
     `tokenizer` None counts no tokens. Raises DataError if there is no file, or if a single file cannot be read; an
     unreadable file of a folder is a finding.
     """
-    task = adapted(task_named(dataset.task), config)
+    task = task_with_columns(task_named(dataset.task), config)
     files = find_files(task, config)
     if not files:
         names = ", ".join(dict.fromkeys(name for layout in task.layouts for name in layout.files.values()))
@@ -67,7 +67,7 @@ def inspect(
             trained = TrainingRows(str(file.source.path), first.columns.texts, is_run=False)
         splits += by_name.values()
     faults = dict.fromkeys(rows.fault for rows in splits if rows.fault is not None)
-    if faults and len(files) == 1 and is_single(dataset.path):
+    if faults and len(files) == 1 and is_one_file(dataset.path):
         raise DataError(*faults)
     findings = [Finding("error", escaped(fault, limit=2000)) for fault in faults]
     train = next((rows for rows in splits if rows.split == "train"), splits[0])
@@ -82,7 +82,7 @@ def inspect(
             findings += find_split_issues(rows, reports[-1], task, config)
     overlaps = shared_texts(splits, numbers)
     findings += find_task_issues(splits, overlaps, task)
-    if dataset.path.is_dir() and not is_single(dataset.path) and not config.named_files:
+    if dataset.path.is_dir() and not is_one_file(dataset.path) and not config.named_files:
         missing = task.files.keys() - {rows.split for rows in splits}
         what = "there are no {} rows (no {})".format
         findings += [Finding("information", what(split, task.files[split])) for split in sorted(missing)]
@@ -102,7 +102,7 @@ def prepare_tokens(
     """
     file = next((file for file in files if "train" in file.splits), files[0])
     split, path = file.splits[0], file.source.path
-    tokenizer = settled_tokenizer(tokenizer, training_texts(file, task, config))
+    tokenizer = resolved_tokenizer(tokenizer, training_texts(file, task, config))
     trained = needs_texts(tokenizer)
     if trained and path.is_file() and path.stat().st_size > LARGE:
         rows = "its rows" if split == UNNAMED else f"the {split} rows"

@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.sources import Source, adapted, files_in_words, find_source, is_single, split_named, splits_of
+from recurcli.data.sources import (
+    Source,
+    files_in_words,
+    find_source,
+    is_one_file,
+    split_named,
+    splits_of,
+    task_with_columns,
+)
 from recurcli.data.tasks import CUSTOM, TASKS, Task
 from recurcli.errors import DataError
 from recurcli.tokens.corpus import is_text_file
@@ -126,13 +134,13 @@ def find_files(task: Task, config: DataConfig) -> list[DataFile]:
 
     They are the files that `config.files` names, else those in the folder `config.path`, or that file alone.
     """
-    task = adapted(task, config)
+    task = task_with_columns(task, config)
     if config.named_files:
         named = [(split, find_source(task, split, config)) for split in config.named_files]
-        return [DataFile(source, (split, "dev") if source.divided else (split,)) for split, source in named]
+        return [DataFile(source, (split, "dev") if source.use_dev_split else (split,)) for split, source in named]
     assert config.path is not None
     path = Path(config.path)
-    if is_single(path):
+    if is_one_file(path):
         split = split_named(task, path) or UNNAMED
         return [DataFile(find_source(task, "train", config), (split,), alone=split in ("train", UNNAMED))]
     files: dict[Path, DataFile] = {}
@@ -143,6 +151,6 @@ def find_files(task: Task, config: DataConfig) -> list[DataFile]:
             continue
         if source.path not in files:
             files[source.path] = DataFile(source, (split,))
-        elif source.divided:
+        elif source.use_dev_split:
             files[source.path] = DataFile(source, ("train", "dev"))
     return list(files.values())

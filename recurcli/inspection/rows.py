@@ -216,7 +216,7 @@ def _examples(
     labelled = named or task.has_labels(split) if split in ("train", "dev", *task.files) else None
     if split in layout.unlabelled:
         labelled = False
-    splitter = DevSplitter(task.dev_every, config.dev_seed) if file.alone or len(file.splits) > 1 else None
+    splitter = DevSplitter(task.dev_fraction, config.dev_seed) if file.alone or len(file.splits) > 1 else None
     with open_source(file.source, task, config) as records:
         extra = split in ("train", UNNAMED)
         columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, trained=trained)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns import LONGEST_NAME, is_usual, unread_in_words
+from recurcli.data.columns import MAX_NAME, is_usual, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import BAD_ROWS_ALLOWED, way_out_of_unlabelled
 from recurcli.data.formats.readers import recognised_in_words
 from recurcli.data.tasks import Task
-from recurcli.data.values import label_doubts, ordered_labels, refuse_what_are_no_labels
-from recurcli.errors import DataError, counted, escaped
+from recurcli.data.values import check_labels, label_doubts, ordered_labels
+from recurcli.errors import DataError, escaped, pluralize
 from recurcli.findings import Finding, Level
 from recurcli.inspection.locate import UNNAMED
 from recurcli.inspection.rows import LISTED, SplitRows, has_invisible
@@ -22,7 +22,9 @@ _ISSUES = {
     "repeated id": "with an id that an earlier row has; row numbers are used instead",
 }
 
-_DEV_RULE = "one in data.dev_every rows of a label becomes a dev row, never the first; add rows, or a file of dev rows"
+_DEV_RULE = (
+    "the fraction data.dev_fraction of each label's rows become dev rows, never the first one; add rows or a dev file"
+)
 
 
 def find_split_issues(rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig) -> Iterator[Finding]:
@@ -40,18 +42,21 @@ def _split_issues(
         skip = ""
         if rows.bad <= BAD_ROWS_ALLOWED * rows.read:
             skip = "; training skips up to 1 % of the rows with --set data.skip_bad_rows=true"
-        what = f"{counted(rows.bad, 'row', of=rows.read)} cannot be used, the first in line {first}"
+        what = f"{pluralize(rows.bad, 'row', of=rows.read)} cannot be used, the first in line {first}"
         unlabelled = "" if config.unlabelled == "drop" else way_out_of_unlabelled(rows.unlabelled)
         yield "error", f"{what}{skip}{rows.hint}{unlabelled}"
     if rows.unlabelled and config.unlabelled == "drop":
-        yield "information", f"{counted(rows.unlabelled, 'row', 'are')} without a label, and left out (data.unlabelled)"
+        yield (
+            "information",
+            f"{pluralize(rows.unlabelled, 'row', 'are')} without a label, and left out (data.unlabelled)",
+        )
     if rows.recognised is not None:
         yield "information", recognised_in_words(rows.recognised)
     if rows.doubt and not (rows.drawn and rows.split == "dev"):
         yield "warning", "line " + rows.doubt.removeprefix(f"{rows.path}:")
     if not len(rows):
         hint = f"; {_DEV_RULE}" if rows.drawn and rows.split == "dev" else ""
-        yield "error", f"none of {counted(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"
+        yield "error", f"none of {pluralize(rows.read, 'row')} can be used" if rows.read else f"has no rows{hint}"
         return
     if facts["official"] not in (None, len(rows)):
         yield "warning", _wrong_count(len(rows), task, facts["official"])
@@ -61,10 +66,10 @@ def _split_issues(
         if issue == "repeated id" and rows.format == "folders":  # a file's name, which may stand in each of the folders
             continue
         if lines and not (issue == "no id" and len(lines) == len(rows)):  # a column of ids that no row fills is unused
-            yield "warning", f"{counted(len(lines), 'row')} {words}: {_lines(lines)}"
+            yield "warning", f"{pluralize(len(lines), 'row')} {words}: {_lines(lines)}"
     if facts["lengths"] is not None and (cut := facts["lengths"]["cut"]):
         longer = f"longer than {facts['lengths']['max_length']} tokens (data.max_length)"
-        yield "information", f"{counted(cut, 'row')} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
+        yield "information", f"{pluralize(cut, 'row')} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
     yield from _labels(rows, task)
     yield from _training_rows(rows, config)
     if config.id is not None and rows.issues.keys() & {"no id", "repeated id"}:
@@ -78,11 +83,11 @@ def _repeats(repeated: Mapping[str, Any]) -> Iterator[tuple[Level, str]]:
     if repeated["conflicting_texts"]:
         first = repeated["first_conflicts"][0]
         labels = ", ".join(escaped(label, 40) for label in first["labels"])
-        texts, rows = counted(repeated["conflicting_texts"], "text"), counted(repeated["conflicting_rows"], "row")
+        texts, rows = pluralize(repeated["conflicting_texts"], "text"), pluralize(repeated["conflicting_rows"], "row")
         where = f"{_lines(first['lines'])} with the labels {labels}"
         yield "warning", f"{texts} with more than one label, in {rows}; the first: {where}"
     if repeated["texts"]:
-        texts, rows = counted(repeated["texts"], "text"), counted(repeated["rows"], "row")
+        texts, rows = pluralize(repeated["texts"], "text"), pluralize(repeated["rows"], "row")
         where = _lines(repeated["first_lines"][0])
         yield "warning", f"{texts} in several rows ({rows} beyond the first); the first: {where}"
 
@@ -96,7 +101,7 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
     if not task.labels and rows.split in ("train", UNNAMED):
         try:
             where = f"the label column '{escaped(rows.columns.label)}'"
-            refuse_what_are_no_labels(labels, len(rows), where)
+            check_labels(labels, len(rows), where)
         except DataError as error:
             yield "error", str(error)
     elif len(labels) == 1 and len(rows) > 1:
@@ -117,7 +122,7 @@ def _training_rows(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level,
         if not rows.dev_rows:
             yield "information", f"training on this file alone stops, since none of its rows is a dev row; {_DEV_RULE}"
         else:
-            parts = f"{counted(len(rows) - rows.dev_rows, 'training row')} and {counted(rows.dev_rows, 'dev row')}"
+            parts = f"{pluralize(len(rows) - rows.dev_rows, 'training row')} and {pluralize(rows.dev_rows, 'dev row')}"
             yield (
                 "information",
                 f"training on this file alone divides it into {parts} (data.dev_seed {config.dev_seed})",
@@ -130,7 +135,7 @@ def _training_rows(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level,
     elif rows.extra_rows:
         yield (
             "information",
-            f"{counted(rows.extra_rows, 'text')} of {names} become training rows, too (data.extra_rows)",
+            f"{pluralize(rows.extra_rows, 'text')} of {names} become training rows, too (data.extra_rows)",
         )
     else:
         yield "warning", f"no training row has a text in {names} (data.extra_rows)"
@@ -143,7 +148,7 @@ def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
     if rows.header:
         texts = rows.columns.texts.names
         by_number = str(config.text).isdecimal() and str(config.text) not in texts
-        values = [name for name in texts if len(name) > LONGEST_NAME or (by_number and not is_usual(name))]
+        values = [name for name in texts if len(name) > MAX_NAME or (by_number and not is_usual(name))]
         if rows.columns.label is not None and rows.columns.label in rows.label_counts:
             values.append(rows.columns.label)
         if values:
@@ -179,12 +184,10 @@ def find_task_issues(
     for overlap in overlaps:
         if overlap["texts"]:
             one, two = overlap["first"], overlap["second"]
-            rows_of = (
-                f"{counted(overlap['first_rows'], 'row')} of {one}, {counted(overlap['second_rows'], 'row')} of {two}"
-            )
+            rows_of = f"{pluralize(overlap['first_rows'], 'row')} of {one}, {pluralize(overlap['second_rows'], 'row')} of {two}"
             others = f"; {overlap['other_labels']:,} with other labels" if overlap["other_labels"] else ""
             where = "lines {} and {}".format(*overlap["first_lines"][0])
-            what = f"{one} and {two} share {counted(overlap['texts'], 'text')}"
+            what = f"{one} and {two} share {pluralize(overlap['texts'], 'text')}"
             yield Finding("warning", f"{what} ({rows_of}{others}); the first: {where}")
 
 

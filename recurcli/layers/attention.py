@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.layers.dropout import dropout
-from recurcli.ops.softmax import attention_weights, blockwise_attention, real_or_all
+from recurcli.ops.softmax import attention_weights, blockwise_attention, mask_or_full
 
 
 def key_mask(mask: Tensor | None) -> Tensor | None:
     """Return `mask` (B, T) as SDPA's `attn_mask` (B, 1, 1, T). A row with no real token attends to all, to stay finite."""
     if mask is None:
         return None
-    return real_or_all(mask)[:, None, None, :]
+    return mask_or_full(mask)[:, None, None, :]
 
 
 def trains_short_texts(query: Tensor) -> bool:

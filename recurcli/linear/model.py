@@ -1,4 +1,4 @@
-"""A linear classifier on n-grams: the floor that a trained encoder has to beat, and a part of a model with a prior.
+"""A linear classifier on n-grams: the baseline that a trained encoder has to beat, and a part of a model with an ensemble.
 
 Shapes: N rows, V n-grams, C classes.
 """
@@ -35,15 +35,15 @@ SVC_C = 0.5
 50.0 for 49.1 on 5,400 rows of it, 71.8 for 72.0 on 5,400 rows of four classes, and 88.7 for 89.1 on 4,500 rows of IMDb."""
 UNSEEN = -2.0
 """Logit of a class without training rows. LinearSVC's logits of a class that a row does not have are about -1. Ours."""
-MOST_WEIGHTS = 100_000_000
+MAX_WEIGHTS = 100_000_000
 """Maximal number of weights, one for each n-gram and class. Ours: 0.4 GB, 0.8 GB while they are fitted."""
 MAX_CHARACTERS = 40_000_000
 """Maximal number of characters of training text; of longer data, as many rows are drawn. Ours: a minute on one core."""
 
 
-LARGEST_WEIGHT = 1e6
+MAX_WEIGHT = 1e6
 """Largest weight that is read, far above any that is fitted; sums of such weights are finite."""
-LONGEST_NGRAM = 16
+MAX_NGRAM = 16
 """Longest n-gram of a model that is read; `choose_ngrams` takes at most 4."""
 
 
@@ -64,7 +64,7 @@ class LinearModel:
         """Fit scikit-learn's LinearSVC (squared hinge, one against the rest) on TF-IDF vectors of `texts`.
 
         `targets` (N,) are class numbers. A class without a training row gets the logit UNSEEN. Raises DataError if all
-        rows have one class, no text has an n-gram, or there would be more than MOST_WEIGHTS weights.
+        rows have one class, no text has an n-gram, or there would be more than MAX_WEIGHTS weights.
         """
         from scipy import sparse
         from sklearn.svm import LinearSVC
@@ -80,11 +80,9 @@ class LinearModel:
         ngrams = Ngrams.fit(texts, choose_ngrams(texts), num_classes)
         if not len(ngrams.keys):
             raise DataError("a linear model needs texts, and all training texts are empty")
-        if (weights_needed := len(ngrams.keys) * num_classes) > MOST_WEIGHTS:
+        if (weights_needed := len(ngrams.keys) * num_classes) > MAX_WEIGHTS:
             sizes = f"{len(ngrams.keys):,} n-grams and {num_classes:,} classes"
-            raise DataError(
-                f"it would have {weights_needed:,} weights for {sizes}; at most {MOST_WEIGHTS:,} are fitted"
-            )
+            raise DataError(f"it would have {weights_needed:,} weights for {sizes}; at most {MAX_WEIGHTS:,} are fitted")
         blocks = []
         for block in row_blocks(texts, CHARACTERS_AT_ONCE):
             offsets, columns, values = ngrams.transform(block)
@@ -146,7 +144,7 @@ class LinearModel:
 
         try:
             tensors = load_file(path)
-            _require_tensors(tensors)
+            _check_tensors(tensors)
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
             raise ModelError(f"{path}: is not a linear model of recur: {escaped(error)}") from None
         characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
@@ -156,7 +154,7 @@ class LinearModel:
         return cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]))
 
 
-def _require_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:
+def _check_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:
     """Raise KeyError or ValueError if `tensors` have other types, shapes or values than those that are written.
 
     Their scores are then finite, and they need no more time than those of any other model.
@@ -164,10 +162,10 @@ def _require_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:
     size, classes = len(tensors["keys"].flat), len(tensors["bias"].flat)
     expected: dict[str, tuple[type, tuple[int, ...], float, float]] = {
         "keys": (np.uint64, (size,), 0, 2.0**64),
-        "idf": (np.float32, (size,), 1e-3, LARGEST_WEIGHT),
-        "weights": (np.float32, (size, classes), -LARGEST_WEIGHT, LARGEST_WEIGHT),
-        "bias": (np.float32, (classes,), -LARGEST_WEIGHT, LARGEST_WEIGHT),
-        "ranges": (np.int64, (2, 2), 0, LONGEST_NGRAM),
+        "idf": (np.float32, (size,), 1e-3, MAX_WEIGHT),
+        "weights": (np.float32, (size, classes), -MAX_WEIGHT, MAX_WEIGHT),
+        "bias": (np.float32, (classes,), -MAX_WEIGHT, MAX_WEIGHT),
+        "ranges": (np.int64, (2, 2), 0, MAX_NGRAM),
         "rows": (np.int64, (1,), 0, 2.0**63),
         "second_text": (np.uint64, (1,), 0, 2.0**64),
     }

@@ -25,7 +25,7 @@ CHARACTERS_AT_ONCE = 1 << 16
 """A block of rows ends after this many characters, which bounds the memory of its n-grams."""
 COUNTED_AT_ONCE = 1 << 21
 """The same while a vocabulary is counted: each block costs a pass over the vocabulary so far."""
-LONGEST_TEXT = 1 << 16
+MAX_TEXT = 1 << 16
 """Characters of a text that are read; n-grams after them are not counted."""
 MAX_WEIGHTS = 1 << 24
 """The most frequent n-grams are kept up to this number of n-grams x classes: 64 MB of weights. Ours: without the n-grams of a
@@ -117,7 +117,7 @@ class Ngrams:
 
 def characters_read(row: tuple[str, str | None]) -> int:
     """Return the number of characters of a row that are read."""
-    return sum(min(len(text or ""), LONGEST_TEXT) for text in row)
+    return sum(min(len(text or ""), MAX_TEXT) for text in row)
 
 
 def row_blocks(texts: Texts, most: int) -> Iterator[Texts]:
@@ -144,7 +144,7 @@ def _hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.in
     """Return the hash of every n-gram of every text (M,), and its row (M,)."""
     keys, rows = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for side in (0, 1):
-        side_texts = [(row[side] or "")[:LONGEST_TEXT].lower() for row in texts]
+        side_texts = [(row[side] or "")[:MAX_TEXT].lower() for row in texts]
         if not any(side_texts):
             continue
         for kind, (shortest, longest) in enumerate((config.characters, config.words)):

@@ -13,13 +13,15 @@ PairPooling = Literal["joint", "sides"]
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
-FORMAT_VERSION = 2
-"""Format version of preset.yaml, config.json and checkpoints. A file with another version raises ModelError."""
+FORMAT_VERSION = 3
+"""Format version of preset.yaml, config.json and checkpoints."""
+OLDEST_READ = 2
+"""The oldest format version of a finished run that is read. Its keys have other names (see recurcli/older_runs.py)."""
 
 
-def require_format(version: object, path: Path) -> None:
-    """Raise ModelError if `version`, the format version in the file at `path`, is not FORMAT_VERSION."""
-    if version != FORMAT_VERSION:
+def check_format(version: object, path: Path, oldest: int = FORMAT_VERSION) -> None:
+    """Raise ModelError if `version`, the format version in the file at `path`, is below `oldest` or above FORMAT_VERSION."""
+    if not isinstance(version, int) or not oldest <= version <= FORMAT_VERSION:
         raise ModelError(
             f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}: "
             "train the run again, or use the recur that wrote it"

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import read_limited
-from recurcli.model.config import FORMAT_VERSION, ModelConfig, require_format
+from recurcli.model.config import FORMAT_VERSION, OLDEST_READ, ModelConfig, check_format
 from recurcli.validation import parse_config
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -66,12 +66,12 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Copy `tensors` into `model`. Raises ModelError as `require_weights` does."""
-    require_weights(model, tensors, source)
+    """Copy `tensors` into `model`. Raises ModelError as `check_weights` does."""
+    check_weights(model, tensors, source)
     model.load_state_dict(dict(tensors))
 
 
-def require_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+def check_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
     """Check that `tensors` are finite and have the names, shapes and dtypes of `model`'s state dict.
 
     `model` may be on the meta device. Raises ModelError with the file `source` and the first tensor that does not fit.
@@ -123,7 +123,7 @@ def build_from_weights(build: Callable[[], Model], tensors: Mapping[str, Tensor]
     exception of `build`.
     """
     model = build_shapes(build)
-    require_weights(model, tensors, source)
+    check_weights(model, tensors, source)
     if _has_state_outside(model):
         model = build()
     if any(tensor.is_meta for tensor in model.state_dict().values()):
@@ -161,7 +161,7 @@ def config_from_file(path: Path) -> ModelConfig:
         values = json.loads(read_limited(path, limit=1 << 22))
         if not isinstance(values, dict) or values.pop("model_type", None) != "recurcli":
             raise ModelError(f"{path}: is not the config.json of a recur model")
-        require_format(values.pop("format_version", None), path)
+        check_format(values.pop("format_version", None), path, OLDEST_READ)
         values.pop("label2id", None)
         names = values.pop("id2label")
         values["labels"] = [names[str(number)] for number in range(len(names))]

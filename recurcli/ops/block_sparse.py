@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recurcli.ops.chunks import joined, split, split_rows
-from recurcli.ops.seeded import scrambled
-from recurcli.ops.softmax import real_or_all
+from recurcli.ops.seeded import hash_indices
+from recurcli.ops.softmax import mask_or_full
 
 
 def random_blocks(lengths: Tensor, seeds: Tensor, total: int, number: int, block_size: int) -> Tensor:
@@ -28,7 +28,7 @@ def random_blocks(lengths: Tensor, seeds: Tensor, total: int, number: int, block
     drawn: list[Tensor] = []  # of `others` numbers from 0, by Floyd's algorithm
     for step in range(number):
         top = others - number + step
-        pick = scrambled(seeds[:, None], place, step) % (top + 1).clamp(min=1)  # (B, H, N)
+        pick = hash_indices(seeds[:, None], place, step) % (top + 1).clamp(min=1)  # (B, H, N)
         for earlier in drawn:
             pick = pick.where(pick != earlier, top)
         drawn.append(pick.where(top >= 0, -1))
@@ -54,7 +54,7 @@ def block_sparse_attention(
     batch, heads, length, _ = query.shape
     real = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
     last = last_blocks(real.sum(dim=-1), block_size)[:, None, None, None]
-    real = real_or_all(real)
+    real = mask_or_full(real)
     queries, keys, values = (split(x, block_size) for x in (query, key, value))  # (B, H, N, m, K)
     reals = split_rows(real, block_size)  # (B, N, m)
     total = queries.shape[2]

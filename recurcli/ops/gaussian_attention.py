@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recurcli.ops.landmarks import pseudo_inverse, segments
 from recurcli.ops.precision import at_least_float32, without_autocast
-from recurcli.ops.softmax import real_or_all
+from recurcli.ops.softmax import mask_or_full
 
 DRAWS = 1 << 16
 """The landmark of a segment is drawn as an integer below DRAWS, a fraction of the segment."""
@@ -31,7 +31,7 @@ def attention_kernel(query: Tensor, key: Tensor, mask: Tensor | None = None) -> 
     """Return C without the approximation, in O(T²), with zeros at padded keys: (B, H, T, K) x 2 -> (B, H, T, T)."""
     scale = query.shape[-1] ** -0.25
     kernel = gaussian_kernel(query * scale, key * scale)
-    return kernel if mask is None else kernel * real_or_all(mask)[:, None, None]
+    return kernel if mask is None else kernel * mask_or_full(mask)[:, None, None]
 
 
 def skyformer_attention(
@@ -61,7 +61,7 @@ def skyformer_attention(
         scales = (kernel.sum(dim=-1) + (1 - used)).rsqrt() * used  # (B, H, M), 0 where there is no landmark
         inverse = pseudo_inverse(scales[..., None] * kernel * scales[..., None, :], iterations)
         if mask is not None:
-            wide = wide * real_or_all(mask)[:, None, :, None]
+            wide = wide * mask_or_full(mask)[:, None, :, None]
         sums = scales[..., None] * (gaussian_kernel(landmarks, key) @ wide)  # (B, H, M, K)
         return (gaussian_kernel(query, landmarks) @ (scales[..., None] * (inverse @ sums))).to(value.dtype)
 

@@ -6,7 +6,7 @@ Shapes: B batch, T positions, K head size, M landmarks. `mask` (B, T) is bool, T
 import torch
 from torch import Tensor
 
-from recurcli.ops.softmax import real_or_all
+from recurcli.ops.softmax import mask_or_full
 
 
 def segments(mask: Tensor | None, like: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -20,7 +20,7 @@ def segments(mask: Tensor | None, like: Tensor, count: int) -> tuple[Tensor, Ten
     if mask is None:
         lengths = torch.full((like.shape[0], 1), length, device=like.device)
     else:
-        lengths = real_or_all(mask).sum(dim=-1, keepdim=True)
+        lengths = mask_or_full(mask).sum(dim=-1, keepdim=True)
     used = lengths.clamp(max=count)
     starts = (torch.arange(slots + 1, device=like.device) * lengths + used - 1) // used  # (B, M + 1), rounded up
     starts = torch.minimum(starts, lengths)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recurcli.ops.landmarks import pseudo_inverse, segments
 from recurcli.ops.precision import at_least_float32, without_autocast
-from recurcli.ops.softmax import attention_weights, real_or_all
+from recurcli.ops.softmax import attention_weights, mask_or_full
 
 
 def nystrom_attention(
@@ -26,7 +26,7 @@ def nystrom_attention(
         used = sizes > 0  # (B, M)
         left = attention_weights(query, key_means, used)  # (B, H, T, M)
         middle = attention_weights(query_means, key_means, used) * used[:, None, :, None]  # (B, H, M, M)
-        kept = None if mask is None else real_or_all(mask)[:, None, None]
+        kept = None if mask is None else mask_or_full(mask)[:, None, None]
         right = F.scaled_dot_product_attention(query_means, key, wide, attn_mask=kept)  # (B, H, M, K)
         return (left @ (pseudo_inverse(middle, iterations) @ right)).to(value.dtype)
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.ops.seeded import scrambled
-from recurcli.ops.softmax import real_or_all
+from recurcli.ops.seeded import hash_indices
+from recurcli.ops.softmax import mask_or_full
 
 POWERS = [math.floor(math.exp(power)) for power in range(40)]
 """⌊e^k⌋; ⌈ln n⌉ of an integer n is the number of those below n."""
@@ -38,7 +38,7 @@ def sampled_keys(real: Tensor, seeds: Tensor, count: int) -> Tensor:
     The first u of them depend on the real tokens of `real` (B, T) and on `seeds` (H,), not on `count` or T.
     """
     place = torch.arange(real.shape[1], device=real.device)
-    return scrambled(seeds[:, None], place).where(real[:, None], -1).topk(count, dim=-1).indices
+    return hash_indices(seeds[:, None], place).where(real[:, None], -1).topk(count, dim=-1).indices
 
 
 def prob_sparse_attention(
@@ -63,7 +63,7 @@ def prob_sparse_attention(
         above = (query @ sample.mT).amax(dim=-1) - (query * mean).sum(dim=-1)  # M_i sqrt(K): (B, H, T)
         chosen = above.masked_fill(~real[:, None], -torch.inf).topk(most, dim=-1).indices  # (B, H, u)
 
-    kept = real_or_all(real)[:, None, None]
+    kept = mask_or_full(real)[:, None, None]
     attended = F.scaled_dot_product_attention(query.gather(2, _index(chosen, size)), key, value, attn_mask=kept)
     total = value.masked_fill(~real[:, None, :, None], 0.0).sum(dim=2, keepdim=True)
     average = total / lengths.clamp(min=1)[:, None, None, None]  # (B, H, 1, V)
@@ -86,7 +86,7 @@ def prob_sparse_attention_loop(
         real = [t for t in range(length) if mask is None or mask[b, t]]
         number = min(len(real), factor * max(1, math.ceil(math.log(max(1, len(real))))))
         for h in range(heads):
-            order = [int(scrambled(seeds[h], torch.tensor(j))) for j in range(length)]
+            order = [int(hash_indices(seeds[h], torch.tensor(j))) for j in range(length)]
             sample = sorted(real, key=lambda j: -order[j])[:number]
             scores = {i: key[b, h, sample] @ query[b, h, i] / size**0.5 for i in real}
             measured = {i: (score.max() - score.mean()).item() for i, score in scores.items()}

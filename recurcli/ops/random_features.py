@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recurcli.ops.precision import at_least_float32, without_autocast
-from recurcli.ops.softmax import real_or_all
+from recurcli.ops.softmax import mask_or_full
 
 EPSILON = 1e-4
 
@@ -61,7 +61,7 @@ def random_features(
     scale = query.shape[-1] ** -0.25
     features = features.to(at_least_float32(query).dtype)
     queries, keys = (log_features(at_least_float32(x) * scale, features) for x in (query, key))
-    padding = None if mask is None else ~real_or_all(mask)[:, None, :, None]
+    padding = None if mask is None else ~mask_or_full(mask)[:, None, :, None]
     if padding is not None:
         keys = keys.masked_fill(padding, -torch.inf)
     most = keys.detach().amax(dim=(-2, -1), keepdim=True)

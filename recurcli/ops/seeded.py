@@ -7,7 +7,7 @@ PRIME = 2**31 - 1
 """The numbers are below it, so products of two fit in int64."""
 
 
-def scrambled(seeds: Tensor, *indices: Tensor | int) -> Tensor:
+def hash_indices(seeds: Tensor, *indices: Tensor | int) -> Tensor:
     """Return a number in [0, 2^31 - 1) for each seed and indices (int64, broadcast together).
 
     Each index is added to the number so far, and x -> x^5 (mod 2^31 - 1) is applied thrice, with an addition between: a
@@ -22,7 +22,7 @@ def scrambled(seeds: Tensor, *indices: Tensor | int) -> Tensor:
 
 
 def draw_seeds(count: int) -> Tensor:
-    """Return seeds (count,) for `scrambled`, drawn from torch's global generator."""
+    """Return seeds (count,) for `hash_indices`, drawn from torch's global generator."""
     return torch.randint(PRIME, (count,))
 
 

@@ -14,12 +14,12 @@ from torch.autograd.function import once_differentiable
 
 from recurcli.ops.precision import without_autocast
 
-LEAST_QUERIES, MOST_QUERIES, MOST_WEIGHTS = 64, 256, 2**23
-"""Queries of a block: MOST_QUERIES, or as few as MOST_WEIGHTS allows, but not below LEAST_QUERIES. Measured on a CPU with 2 MB
+MIN_QUERIES, MAX_QUERIES, MAX_WEIGHTS = 64, 256, 2**23
+"""Queries of a block: MAX_QUERIES, or as few as MAX_WEIGHTS allows, but not below MIN_QUERIES. Measured on a CPU with 2 MB
 of L2 cache."""
 
 
-def real_or_all(mask: Tensor) -> Tensor:
+def mask_or_full(mask: Tensor) -> Tensor:
     """Return `mask` (B, T), with all tokens of a row without a real one, so that its attention stays finite."""
     return mask | ~mask.any(dim=-1, keepdim=True)
 
@@ -117,7 +117,7 @@ class _Blockwise(torch.autograd.Function):
 def _blocks(query: Tensor) -> list[slice]:
     """Return the positions of each block of queries."""
     batch, length, _ = query.shape
-    size = min(MOST_QUERIES, max(LEAST_QUERIES, MOST_WEIGHTS // max(1, batch * length)))
+    size = min(MAX_QUERIES, max(MIN_QUERIES, MAX_WEIGHTS // max(1, batch * length)))
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]
 
 

@@ -2,7 +2,7 @@
 
 from recurcli.preset.compose import ResolvedPreset, compose
 from recurcli.preset.layers import Origin
-from recurcli.preset.names import preset_folder, preset_names
+from recurcli.preset.names import paper_presets, preset_folder, preset_names
 from recurcli.preset.schema import Preset
 
-__all__ = ["Origin", "Preset", "ResolvedPreset", "compose", "preset_folder", "preset_names"]
+__all__ = ["Origin", "Preset", "ResolvedPreset", "compose", "paper_presets", "preset_folder", "preset_names"]

@@ -15,9 +15,10 @@ from typing import Any, Literal
 from recurcli.encoders import ENCODERS, causal_key, encoder_class
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.config import REQUIRED_VECTORS
+from recurcli.older_runs import rename_preset_keys
 from recurcli.preset.layers import Layer, Origin, merge
-from recurcli.preset.names import preset_folder, preset_meant, preset_names
-from recurcli.preset.schema import Preset, preset_keys, require_encoder_length, type_members
+from recurcli.preset.names import preset_file, preset_folder, preset_meant, preset_names
+from recurcli.preset.schema import Preset, check_encoder_length, preset_keys, type_members
 from recurcli.strict_yaml import KeyPath, dump, flatten, parse_value, read_mapping
 from recurcli.validation import InvalidConfig, nearest_key, parse_config
 
@@ -91,7 +92,7 @@ def compose(
         reason = "this preset is for pre-trained word vectors; name their file with --set embedding.vectors=FILE"
         raise _located(InvalidConfig(("embedding", "vectors"), reason), origins)
     if preset.data.max_length != "auto":  # else the training checks it, when it knows the lengths of the rows
-        require_encoder_length(preset.encoder, preset.data.max_length)
+        check_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
     return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
 
@@ -145,9 +146,10 @@ def _chain(name: str, seen: tuple[str, ...] = ()) -> list[Layer]:
             )
         if (Path(name) / "preset.yaml").is_file():
             raise UsageError(f"no preset '{name}', but a run; did you mean '{name}/preset.yaml'?")
-        path = preset_folder() / f"{name}.yaml"
-        if not path.is_file() or name == "base":
+        found = preset_file(name)
+        if found is None:
             return [_split_name(name)]
+        path = found
     layer = _file_layer(path, own=True)
     parent = layer.values.pop("extends", None)
     if parent is None:
@@ -202,6 +204,8 @@ def _file_layer(path: Path, own: bool = False) -> Layer:
         siblings = [other.name for other in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise UsageError(f"{escaped(path)}: no such preset file" + did_you_mean(path.name, siblings))
     values, lines = read_mapping(path)
+    for old, new in rename_preset_keys(values).items():
+        lines |= {(*new, *key[len(old) :]): line for key, line in lines.items() if key[: len(old)] == old}
     folder = preset_folder()
     shown = f"presets/{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
     _make_absolute(values, path.parent)

@@ -2,6 +2,7 @@
 
 import difflib
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 
 from recurcli.data.tasks import TASKS
@@ -16,13 +17,25 @@ def preset_folder() -> Path:
 
 
 def preset_names() -> dict[str, list[str]]:
-    """Return the names of the encoders, the tasks, and the presets with a file of their own."""
-    folder = preset_folder()
+    """Return the names of the encoders, the tasks, and the presets with a file of their own that are no paper's."""
     return {
-        "encoders": sorted({path.stem for path in folder.glob("encoders/*.yaml")} | _foreign_encoders()),
+        "encoders": sorted({path.stem for path in preset_folder().glob("encoders/*.yaml")} | _foreign_encoders()),
         "tasks": sorted(TASKS),
-        "presets": sorted(path.stem for path in folder.glob("*.yaml") if path.stem != "base"),
+        "presets": sorted(path.stem for path in preset_folder().glob("*.yaml") if path.stem != "base"),
     }
+
+
+def paper_presets() -> dict[str, list[str]]:
+    """Return the names of the presets in papers/, by the folder of their paper."""
+    folders = sorted(path for path in preset_folder().glob("papers/*") if path.is_dir())
+    return {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
+
+
+def preset_file(name: str) -> Path | None:
+    """Return the file of the preset `name`, which may be one of a paper; None if it has no file of its own."""
+    folder = preset_folder()
+    found = [path for path in (folder / f"{name}.yaml", *folder.glob(f"papers/*/{name}.yaml")) if path.is_file()]
+    return found[0] if found and name != "base" else None
 
 
 def _foreign_encoders() -> set[str]:
@@ -47,5 +60,12 @@ def preset_meant(name: str) -> str:
             if near
             else f": no encoder '{encoder}'{did_you_mean(encoder, encoders)}"
         )
-    hint = did_you_mean(name, [*names["presets"], *(f"{encoder}-{task}" for encoder in encoders for task in tasks)])
+    hint = did_you_mean(
+        name,
+        [
+            *names["presets"],
+            *chain(*paper_presets().values()),
+            *(f"{encoder}-{task}" for encoder in encoders for task in tasks),
+        ],
+    )
     return hint if "mean" in hint else "; `recur presets` lists them"

@@ -4,13 +4,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from recurcli.data.config import DataConfig
 from recurcli.encoders import ENCODERS
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.metrics import METRICS
-from recurcli.linear.config import PriorConfig
 from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
@@ -38,8 +37,9 @@ class Preset:
     pair_pooling: PairPooling = "joint"
     """What the head reads of a pair. joint: all hidden states pooled to one vector; sides: each text pooled to a vector, u and
     v, and [u; v; |u - v|; u * v] (Conneau et al., EMNLP 2017, section 3)."""
-    prior: PriorConfig | None = None
-    """A second classifier whose logits are added to those of the fine-tuned encoder; null: none."""
+    ensemble: Literal["linear"] | None = None
+    """linear: the logits of a linear model on n-grams of the training rows are added to those of the encoder, which is trained
+    apart. null: no ensemble."""
     pretraining: PretrainingConfig = field(default_factory=PretrainingConfig)
     """Settings of `recur pretrain`."""
     finetuning: FinetuningConfig = field(default_factory=FinetuningConfig)
@@ -52,7 +52,7 @@ class Preset:
         return dataclasses.asdict(self)
 
 
-def require_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
+def check_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
     """Raise UsageError if the key `max_length` of `encoder`, where it has one, is below `max_length` of the data."""
     most = encoder.get("max_length")
     if isinstance(most, int) and most < max_length:

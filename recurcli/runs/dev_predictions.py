@@ -9,7 +9,7 @@ from recurcli.files import read_limited
 from recurcli.runs.run_directory import PREDICTIONS
 
 Part = Literal["model", "encoder", "linear"]
-"""The source of the predictions: the model, or where it has a prior its encoder alone or its linear model alone."""
+"""The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
 
 
 class DevPredictions(NamedTuple):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.facts import MOST_IN_FULL
+from recurcli.facts import MAX_IN_FULL
 from recurcli.files import (
     MANIFEST,
     extend_manifest,
@@ -23,19 +23,28 @@ from recurcli.files import (
     write_atomically,
     write_manifest,
 )
+from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
-from recurcli.linear.prior import Prior
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors
-from recurcli.runs.run_directory import CALIBRATION, KNOWN_ROWS, LINEAR_MODEL, MODEL_FILES, PREDICTIONS, PRIOR, RESULT
+from recurcli.runs.run_directory import (
+    CALIBRATION,
+    ENSEMBLE,
+    KNOWN_ROWS,
+    LINEAR_MODEL,
+    MODEL_FILES,
+    OLDER_ENSEMBLE,
+    PREDICTIONS,
+    RESULT,
+)
 from recurcli.tokens.tokenizer import Tokenizer
 
 Model = TypeVar("Model", Classifier, LanguageModel)
-MOST_PROBABLE = 10
-"""Probabilities of a row in predictions.dev.jsonl if there are more than MOST_IN_FULL classes."""
-LARGEST_WEIGHT = 1e6
-"""Largest weight of a prior that is read."""
+MAX_PROBABLE = 10
+"""Probabilities of a row in predictions.dev.jsonl if there are more than MAX_IN_FULL classes."""
+MAX_WEIGHT = 1e6
+"""Largest weight of an ensemble that is read."""
 LAYERS_WITHOUT_TENSORS = 100
 """A config is refused if its layers outnumber both this and the file's tensors. Fewer layers may share weights."""
 
@@ -60,7 +69,13 @@ def write_model(
 
     `more`: the content of `linear.safetensors` and of the known rows. Without it those that are already there stay.
     """
-    for name in (MANIFEST, PRIOR, CALIBRATION, PREDICTIONS):  # the last three belong to the model before
+    for name in (
+        MANIFEST,
+        ENSEMBLE,
+        OLDER_ENSEMBLE,
+        CALIBRATION,
+        PREDICTIONS,
+    ):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
     write_atomically(folder / "tokenizer.json", tokenizer.to_json())
@@ -84,28 +99,30 @@ def read_linear_model(folder: Path, num_classes: int) -> LinearModel | None:
     return linear
 
 
-def write_prior(folder: Path, prior: Prior) -> None:
-    """Write prior.json beside the model and its linear model, and list it in the manifest."""
-    write_atomically(folder / PRIOR, to_json(prior.to_json()))
-    extend_manifest(folder, PRIOR)
+def write_ensemble(folder: Path, ensemble: Ensemble) -> None:
+    """Write ensemble.json beside the model and its linear model, and list it in the manifest."""
+    write_atomically(folder / ENSEMBLE, to_json(ensemble.to_json()))
+    extend_manifest(folder, ENSEMBLE)
 
 
-def read_prior(folder: Path, num_classes: int) -> Prior | None:
-    """Read the prior of a run that `read_model` has verified; None if its manifest lists none.
+def read_ensemble(folder: Path, num_classes: int) -> Ensemble | None:
+    """Read the ensemble of a run that `read_model` has verified; None if its manifest lists none.
 
     Raises ModelError if it is damaged, or does not have `num_classes` classes.
     """
-    if PRIOR not in read_manifest(folder):
+    listed = read_manifest(folder)
+    name = next((name for name in (ENSEMBLE, OLDER_ENSEMBLE) if name in listed), None)
+    if name is None:
         return None
     try:
-        stored = json.loads(read_limited(folder / PRIOR, limit=1 << 16))
+        stored = json.loads(read_limited(folder / name, limit=1 << 16))
         weights = float(stored["encoder_weight"]), float(stored["linear_weight"])
         rows, linear = int(stored["rows"]), read_linear_model(folder, num_classes)
-        if linear is None or stored["kind"] != "linear" or not all(0 <= weight <= LARGEST_WEIGHT for weight in weights):
-            raise ValueError(f"it needs linear.safetensors, and weights between 0 and {LARGEST_WEIGHT:,.0f}")
+        if linear is None or stored["kind"] != "linear" or not all(0 <= weight <= MAX_WEIGHT for weight in weights):
+            raise ValueError(f"it needs linear.safetensors, and weights between 0 and {MAX_WEIGHT:,.0f}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{folder / PRIOR}: is damaged: {escaped(error)}") from None
-    return Prior(linear, *weights, rows)
+        raise ModelError(f"{folder / name}: is damaged: {escaped(error)}") from None
+    return Ensemble(linear, *weights, rows)
 
 
 def write_temperature(folder: Path, temperature: float, rows: int) -> None:
@@ -142,8 +159,8 @@ def write_predictions(
 ) -> None:
     """Write predictions.dev.jsonl and list it in the manifest. A line is a row, with its id, label, prediction and texts.
 
-    Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MOST_IN_FULL
-    names it has the MOST_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the most
+    Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MAX_IN_FULL
+    names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the most
     probable name under the first key.
     """
     best = next(iter(probabilities.values())).argmax(axis=1)
@@ -160,9 +177,9 @@ def write_predictions(
 
 
 def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) -> dict[str, Any]:
-    if len(names) <= MOST_IN_FULL:
+    if len(names) <= MAX_IN_FULL:
         return {key: dict(zip(names, shares.tolist(), strict=True))}
-    largest = np.argsort(-shares, kind="stable")[:MOST_PROBABLE]
+    largest = np.argsort(-shares, kind="stable")[:MAX_PROBABLE]
     rest = max(0.0, float(shares.sum() - shares[largest].sum()))
     return {key: {names[place]: float(shares[place]) for place in largest}, f"other_{key}": rest}
 

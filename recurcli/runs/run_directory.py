@@ -17,19 +17,20 @@ from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.events import Note
 from recurcli.files import (
     MANIFEST,
+    check_utf8,
     extend_manifest,
     locked,
     open_no_follow,
     read_manifest,
     remove,
-    require_utf8,
     sync_directory,
     to_json,
     verify_file,
     write_atomically,
     writing,
 )
-from recurcli.model.config import FORMAT_VERSION, require_format
+from recurcli.model.config import FORMAT_VERSION, OLDEST_READ, check_format
+from recurcli.older_runs import rename_preset_keys, rename_result_keys
 from recurcli.runs.shapes import METRICS_SHAPE, RESULT_SHAPE, SCORED_SHAPES, find_fault
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
@@ -40,18 +41,21 @@ MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
 LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
-PRIOR = "prior.json"
+ENSEMBLE = "ensemble.json"
 """The weights of encoder and linear model, if their logits are joined."""
 KNOWN_ROWS = "training_rows.safetensors"
 """Hashes of the rows that the model was trained on and selected on."""
+OLDER_ENSEMBLE = "prior.json"
+"""The name of ENSEMBLE in runs of older versions."""
 CALIBRATION = "calibration.json"
-"""The temperature of the probabilities. A run with a prior has none, because the prior's weights are fitted instead."""
+"""The temperature of the probabilities. A run with an ensemble has none, because the ensemble's weights are fitted instead."""
 CONTENTS = (
     PRESET,
     *MODEL_FILES,
     LINEAR_MODEL,
     KNOWN_ROWS,
-    PRIOR,
+    ENSEMBLE,
+    OLDER_ENSEMBLE,
     CALIBRATION,
     MANIFEST,
     METRICS,
@@ -107,7 +111,7 @@ class RunDirectory:
         Temporary files of a killed process are deleted. Raises StorageError without waiting if another process holds the
         lock, or if the folder is not writable; UsageError for a folder whose name is not UTF-8.
         """
-        require_utf8(self.path)
+        check_utf8(self.path)
         created = not self.path.exists()
         try:
             with writing(self.path):
@@ -128,12 +132,12 @@ class RunDirectory:
                         self.path.rmdir()
 
     def note_if_unfinished(self) -> Iterator[Note]:
-        """Yield a warning if the training has not ended. The model is then the best encoder so far, without its prior."""
+        """Yield a warning if the training has not ended. The model is then the best encoder so far, without its ensemble."""
         if not self.is_finished:
             step = next((path.name for path in checkpoint_folders(self.checkpoints)), "none")
-            has_prior = self.read_command() == "finetune" and self.read_preset().get("prior")
-            waits = has_prior and not (self.path / PRIOR).is_file()
-            missing = "; its prior is not joined yet" if waits else ""
+            has_ensemble = self.read_command() == "finetune" and self.read_preset().get("ensemble")
+            waits = has_ensemble and not (self.path / ENSEMBLE).is_file()
+            missing = "; its ensemble is not joined yet" if waits else ""
             text = (
                 f"{self.path}: its training is not finished (newest checkpoint: {step}){missing}; --resume continues it"
             )
@@ -203,18 +207,19 @@ class RunDirectory:
         except UsageError as error:
             raise ModelError(str(error)) from None
         self.read_command()
+        rename_preset_keys(values)
         return values
 
     def read_command(self) -> str | None:
         """Return the command (pretrain or finetune) in the header of preset.yaml; None if it names none or there is no file.
 
-        Raises ModelError for another format version.
+        Raises ModelError for another format version. A finished run may be of an older one.
         """
         if not self.preset.is_file():
             return None
         with self.preset.open("rb") as file:
             header = _HEADER.match(file.read(120))
-        require_format(int(header[1]) if header else 1, self.preset)
+        check_format(int(header[1]) if header else 1, self.preset, OLDEST_READ if self.is_finished else FORMAT_VERSION)
         return header[2].decode() if header and header[2] else None
 
     def read_data_config(self) -> DataConfig:
@@ -233,7 +238,7 @@ class RunDirectory:
         if RESULT in listed:
             verify_file(self.path, RESULT, listed[RESULT])
         try:
-            result = json.loads(self.result.read_bytes())
+            result = rename_result_keys(json.loads(self.result.read_bytes()))
             fault = find_fault(result, RESULT_SHAPE)
             if fault is None and (result["command"] == "finetune" or "metric" in result):
                 fault = find_fault(result, SCORED_SHAPES[result["command"]])

@@ -60,7 +60,7 @@ SCORES = {
     "*": _is_score,
 }
 """The shape of the metrics of a classifier. Tables by class have other names."""
-_PRIOR = {"encoder_weight": is_number, "linear_weight": is_number, "rows": is_count}
+_ENSEMBLE = {"encoder_weight": is_number, "linear_weight": is_number, "rows": is_count}
 _STOPPED = {"metric": is_text, "best": (_is_finite,), "evaluations": is_count, "steps": is_count}
 _MATCHED = {
     "keys": {"*": is_number},
@@ -79,10 +79,10 @@ RESULT_SHAPE: Mapping[str, Any] = {
     "machine": {"device": is_text, "precision": is_text, "*": _is_fact},
     "metric?": is_text,
     "dev?": {"loss?": (_is_finite,), "perplexity?": _is_finite, "tokens?": is_count},
-    "test?": {**SCORES, "floors": {"*": is_number}, "parts?": {"*": SCORES}},
-    "floors?": {"*": is_number},
+    "test?": {**SCORES, "baselines": {"*": is_number}, "parts?": {"*": SCORES}},
+    "baselines?": {"*": is_number},
     "parts?": {"encoder": SCORES, "*": SCORES},
-    "prior?": _PRIOR,
+    "ensemble?": _ENSEMBLE,
     "calibration?": {"ece": is_number, "temperature?": is_number},
     "early_stopping?": (_STOPPED,),
     "match_parameters?": (_MATCHED,),
@@ -90,7 +90,7 @@ RESULT_SHAPE: Mapping[str, Any] = {
     "init?": (is_text,),
 }
 SCORED_SHAPES: Mapping[str, Any] = {
-    "finetune": {"metric": is_text, "dev": SCORES, "floors": {"*": is_number}},
+    "finetune": {"metric": is_text, "dev": SCORES, "baselines": {"*": is_number}},
     "pretrain": {"metric": is_text, "dev": {"perplexity": _is_finite, "loss": _is_finite, "tokens": is_count}},
 }
 """By command the further shape of a result whose model was selected by a dev metric."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from recurcli.cache import cached
-from recurcli.data.examples import BAD_ROWS_SHOWN, judge_bad_rows
+from recurcli.data.examples import BAD_ROWS_SHOWN, check_bad_rows
 from recurcli.data.formats.encodings import UTF8, TextDecoder, canonical_encoding
 from recurcli.data.formats.rows import open_file, rows_of_file
 from recurcli.errors import DataError
@@ -66,7 +66,7 @@ class Corpus:
                     yield text
             hint = hint or decoder.hint
         counts = {"count": self.bad_rows, "rows": self.rows}
-        judge_bad_rows(self.bad, **counts, name=str(self.path), skip=self.skip_bad_rows, hint=hint)
+        check_bad_rows(self.bad, **counts, name=str(self.path), skip=self.skip_bad_rows, hint=hint)
         if not has_text:
             raise DataError(f"{self.path}: has no lines with text")
 

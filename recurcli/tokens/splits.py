@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from recurcli.data.config import DataConfig
+from recurcli.data.dev_split import rows_per_dev_row
 from recurcli.data.examples import load_split
 from recurcli.data.formats.fasttext import is_fasttext
-from recurcli.data.sources import STEMS, adapted, has_split, is_label_folder
+from recurcli.data.sources import STEMS, has_split, is_label_folder, task_with_columns
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError
 from recurcli.events import Note
@@ -52,46 +53,48 @@ def is_plain_text(task: Task, config: DataConfig) -> bool:
     return bool(text_files(path)) and not is_fasttext(path)
 
 
-def load_texts(task: Task, split: str, config: DataConfig, *, divided: bool = False) -> TextSplit:
+def load_texts(task: Task, split: str, config: DataConfig, *, use_dev_split: bool = False) -> TextSplit:
     """Read the texts of a `split`: those of its file, or of the task's rows without their labels.
 
     In a folder without a train file, the text files that are no dev or test text by their names are the training text. With
-    `divided`, text without a dev file holds train and dev text. The last lines are then the dev text, one in
-    `data.dev_every` (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
+    `use_dev_split`, text without a dev file holds train and dev text. The last lines are then the dev text, one in
+    `data.dev_fraction` (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
     """
     named = config.named_file(split)
     if named is not None and (task.plain_text or (is_text_file(named) and not is_fasttext(named))):
-        return _read(named, config, split, task, divided=divided and split != "test" and not config.has_own_dev_file)
+        return _read(
+            named, config, split, task, use_dev_split=use_dev_split and split != "test" and not config.has_own_dev_file
+        )
     if named is None and (task.plain_text or is_plain_text(task, config)):
-        return _plain_split(task, split, config, divided=divided)
-    rows = load_split(task, split, config, labelled=False, divided=divided)
+        return _plain_split(task, split, config, use_dev_split=use_dev_split)
+    rows = load_split(task, split, config, labelled=False, use_dev_split=use_dev_split)
     bad, first = len(rows.bad), "".join(rows.bad[:1])
     return TextSplit(rows.texts, rows.path, rows.sha256, rows.dropped, bad, first, notes=rows.notes)
 
 
-def _plain_split(task: Task, split: str, config: DataConfig, *, divided: bool) -> TextSplit:
+def _plain_split(task: Task, split: str, config: DataConfig, *, use_dev_split: bool) -> TextSplit:
     if config.path is None:
         raise DataError(f"task {task.name} has no data; add --data PATH")
     path = Path(config.path)
     if not path.exists():
         raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the text")
     if path.is_file():
-        return _read(path, config, split, task, divided=divided)
+        return _read(path, config, split, task, use_dev_split=use_dev_split)
     named = {} if task.plain_text else {file: _named_split(file, path) for file in text_files(path)}
     files = {
         name: _usual_file(task, name, config) or [file for file, split in named.items() if split == name]
         for name in STEMS
     }
-    if divided and not files["train"]:
+    if use_dev_split and not files["train"]:
         files["train"] = [file for file, split in named.items() if split is None]
-    undivided = not divided or split == "test" or bool(files["dev"])
+    undivided = not use_dev_split or split == "test" or bool(files["dev"])
     found = files[split] if undivided else files["train"]
     if not found:
         names = ", ".join(_names(task, split, config))
         raise DataError(
             f"{path}: has no {split} text (looked for {names}); --data (data.path) names a folder with these files"
         )
-    text = _read(found[0] if len(found) == 1 else path, config, split, task, divided=not undivided, files=found)
+    text = _read(found[0] if len(found) == 1 else path, config, split, task, use_dev_split=not undivided, files=found)
     read = {file for group in files.values() for file in group}
     return replace(text, unread=[file for file in named if file not in read])
 
@@ -111,7 +114,7 @@ def _usual_file(task: Task, split: str, config: DataConfig) -> list[Path]:
 
 def _names(task: Task, split: str, config: DataConfig) -> list[str]:
     """Return the names that the text file of a split may have, without the ending of a compressed one."""
-    layouts = adapted(task, config).layouts
+    layouts = task_with_columns(task, config).layouts
     return [name for layout in layouts if (name := layout.files.get(split))] or [f"{stem}.txt" for stem in STEMS[split]]
 
 
@@ -123,14 +126,13 @@ def _named_split(file: Path, folder: Path) -> str | None:
 
 
 def _read(
-    path: Path, config: DataConfig, split: str, task: Task, *, divided: bool, files: Sequence[Path] = ()
+    path: Path, config: DataConfig, split: str, task: Task, *, use_dev_split: bool, files: Sequence[Path] = ()
 ) -> TextSplit:
     """Read the lines of the text file `path`, or those of `files` in the folder `path`."""
     corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding, files=files)
     lines: list[tuple[str, str | None]] = [(text, None) for text in corpus.texts(blank=True)]
-    if divided:
-        every = adapted(task, config).dev_every
-        last = max(1, len(lines) // every)
+    if use_dev_split:
+        last = max(1, len(lines) // rows_per_dev_row(task_with_columns(task, config).dev_fraction))
         if len(lines) < 2:
             raise DataError(f"{path}: has one line; a dev text takes a second one, or a file of its own")
         lines = lines[-last:] if split == "dev" else lines[:-last]

@@ -20,8 +20,8 @@ from recurcli.tokens.config import TokenizerConfig
 CHARACTERS_PER_TOKEN = 64
 """A text is cut to `max_length` times this many characters before it is tokenised, which bounds the time."""
 ROWS_AT_ONCE = 8192
-LARGEST_FILE = 64 << 20
-LONGEST_COUNTED = 1 << 20
+MAX_FILE = 64 << 20
+MAX_COUNTED = 1 << 20
 """Characters of a text that `Tokenizer.lengths` counts."""
 SEPARATOR_HERE = -1  # marks a pair's separator until special ids from texts are replaced
 
@@ -29,7 +29,7 @@ _NO_WORD = re.compile(r"\[(PAD|UNK|SEP|MASK|CLS|unused\d+)\]")
 
 COVERED = 0.99
 """Fraction of the training rows that `data.max_length: auto` does not cut."""
-LONGEST_AUTO = 512
+MAX_AUTO = 512
 """Largest `max_length` that auto chooses; time and memory of attention grow with it."""
 
 
@@ -112,7 +112,7 @@ class Tokenizer:
     def load(cls, path: Path) -> "Tokenizer":
         """Load the tokenizer that `to_json` wrote to `path`; raises ModelError for another file."""
         try:
-            content = read_limited(path, LARGEST_FILE).decode()
+            content = read_limited(path, MAX_FILE).decode()
         except OSError as error:
             raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -164,9 +164,9 @@ class Tokenizer:
     def lengths(self, texts: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
         """Count the tokens of each uncut row, a pair's separator included, (rows,).
 
-        The first LONGEST_COUNTED characters of a text count.
+        The first MAX_COUNTED characters of a text count.
         """
-        counts = map(len, self._encodings(texts, LONGEST_COUNTED))
+        counts = map(len, self._encodings(texts, MAX_COUNTED))
         lengths = [next(counts) + (0 if pair is None else 1 + next(counts)) for _, pair in texts]
         return np.array(lengths, dtype=np.int64)
 
@@ -213,7 +213,7 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def settled_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> TokenizerConfig:
+def resolved_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> TokenizerConfig:
     """Return `config` with a kind for `auto`: char where words are not separated by spaces, else wordpiece [ours]."""
     if config.kind != "auto":
         return config
@@ -221,6 +221,6 @@ def settled_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenize
 
 
 def choose_max_length(lengths: NDArray[np.int64]) -> int:
-    """Return the length in tokens that covers 99 % of the rows, a multiple of 8 and at most LONGEST_AUTO [ours]."""
+    """Return the length in tokens that covers 99 % of the rows, a multiple of 8 and at most MAX_AUTO [ours]."""
     covered = int(np.ceil(np.quantile(lengths, COVERED))) if len(lengths) else 1
-    return min(LONGEST_AUTO, -(-max(covered, 3) // 8) * 8)
+    return min(MAX_AUTO, -(-max(covered, 3) // 8) * 8)

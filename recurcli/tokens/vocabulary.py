@@ -18,9 +18,9 @@ from recurcli.tokens.config import TokenizerConfig, TokenizerKind
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
-LONGEST_PIECE = 16
+MAX_PIECE = 16
 """Most characters of a merged piece, as in SentencePiece."""
-LONGEST_WORD = 1000
+MAX_WORD = 1000
 """Longer words are cut into parts of this many characters: merging takes time quadratic in a word's length."""
 Words = Counter[str]
 
@@ -152,7 +152,7 @@ def _merged_pairs(words: Words, config: TokenizerConfig) -> models.Model:
 
     def lines() -> Iterator[str]:
         for word, count in sorted(words.items()):
-            parts = (word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD))
+            parts = (word[start : start + MAX_WORD] for start in range(0, len(word), MAX_WORD))
             text = "".join(character if character in known else " " for part in parts for character in f"{part} ")
             for start in range(0, count, 1000):
                 yield " ".join([text] * min(1000, count - start))
@@ -165,7 +165,7 @@ def _merged_pairs(words: Words, config: TokenizerConfig) -> models.Model:
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
-        max_token_length=LONGEST_PIECE,
+        max_token_length=MAX_PIECE,
         show_progress=False,
     )
     backend.train_from_iterator(lines(), trainer)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recurcli.errors import ModelError, NumericError, UsageError, escaped
 from recurcli.files import commit_directory, read_limited, remove, to_json, verify_manifest, writing
-from recurcli.model.config import FORMAT_VERSION, require_format
+from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.model.saved import load_tensors, save_tensors
 from recurcli.runs.run_directory import checkpoint_folders
 from recurcli.training.fit import TrainingState
@@ -42,7 +42,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
 
     An existing checkpoint of the same step is not replaced. Raises NumericError before writing if a weight is not finite.
     """
-    _refuse_link(folder)
+    _check_no_link(folder)
     for name, tensor in checkpoint.model.items():
         if not tensor.isfinite().all():
             raise NumericError(
@@ -81,7 +81,7 @@ def newest_checkpoint(
     `*.damaged`. The checkpoint is None if the folder has none. Raises ModelError if all checkpoints are damaged. Raises
     UsageError with the first obstacle if all others have one.
     """
-    _refuse_link(folder)
+    _check_no_link(folder)
     for leftover in folder.glob(".step-*.tmp"):
         remove(leftover)
     damaged: list[tuple[Path, str]] = []
@@ -114,7 +114,7 @@ def stored_facts(folder: Path) -> Mapping[str, Any] | None:
     """Return the facts that a resume from the newest checkpoint should match; None if no checkpoint can be read."""
     for path in checkpoint_folders(folder):
         with contextlib.suppress(ModelError, OSError):
-            _refuse_link(path)
+            _check_no_link(path)
             verify_manifest(path, _REQUIRED)
             return _read_state(path)[2]
     return None
@@ -127,7 +127,7 @@ def remove_newer_checkpoints(folder: Path, step: int) -> None:
             remove(path)
 
 
-def _refuse_link(folder: Path) -> None:
+def _check_no_link(folder: Path) -> None:
     """Raise ModelError if `folder` is a symbolic link or a file. Through a link, files elsewhere would be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ModelError(
@@ -136,7 +136,7 @@ def _refuse_link(folder: Path) -> None:
 
 
 def _load(path: Path) -> Checkpoint:
-    _refuse_link(path)
+    _check_no_link(path)
     listed = verify_manifest(path, _REQUIRED)
     state, must_match, should_match = _read_state(path)
     return Checkpoint(
@@ -153,7 +153,7 @@ def _read_state(path: Path) -> tuple[TrainingState, dict[str, Any], dict[str, An
     """Return the training state, `must_match` and `should_match` of the checkpoint `path`."""
     try:
         stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
-        require_format(stored["format_version"], path)
+        check_format(stored["format_version"], path)
         state = parse_config(TrainingState, {"cpu_seconds": None, **stored["state"]})
         return state, dict(stored["must_match"]), dict(stored["should_match"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:

@@ -144,9 +144,9 @@ class FinetuningConfig(OptimizationConfig):
     class; a mapping: label to weight, 1 for a label that it omits."""
     score_test: bool = True
     """Whether the chosen model is scored once, after the training, on the test rows, if these have labels."""
-    linear_floor: bool = True
+    linear_baseline: bool = True
     """Whether a linear model on n-grams of the training rows is fitted too; its accuracy is shown beside the encoder's. With a
-    `prior` it is fitted in any case."""
+    `ensemble` it is fitted in any case."""
     word_dropout: float | Literal["auto"] = 0.0
     """Probability that a token is left out of a training row, drawn anew in each step (word dropout; Iyyer et al.,
     2015, section 3.1; there whole words). auto: 0.5; for pairs, which are compared word by word, 0.2."""

@@ -120,7 +120,7 @@ class TrainingLoop:
     @property
     def total_steps(self) -> int:
         """Number of optimiser steps of the whole run."""
-        assert self.config.epochs != "auto", "settle_schedule replaces auto"
+        assert self.config.epochs != "auto", "resolve_schedule replaces auto"
         return self.config.max_steps or self.config.epochs * self.steps_per_epoch
 
     def batches(self, first_step: int) -> Iterator[np.ndarray]:

@@ -17,7 +17,7 @@ passes, 41.5 in 10; with word_dropout 0.5 46.6 in 12, 46.2 in 20 (other dev rows
 0.2: 55.5 after 3 passes, 53.4 after 7."""
 
 
-def settle_schedule(config: Config, encoder: Encoder, rows: int, *, pretrained: bool, pairs: bool = False) -> Config:
+def resolve_schedule(config: Config, encoder: Encoder, rows: int, *, pretrained: bool, pairs: bool = False) -> Config:
     """Replace `learning_rate: null` by the encoder's rate, from scratch or after pre-training, and `epochs: auto`.
 
     `rows` is the number of training rows; `pairs`: each has two texts.
@@ -41,7 +41,7 @@ def warmup_steps(total_steps: int, config: OptimizationConfig) -> int:
 def learning_rate(step: int, total_steps: int, config: OptimizationConfig) -> float:
     """Return the learning rate of optimiser step `step` (from 0): linear warm-up, then decay by `lr_scheduler`.
 
-    `config.learning_rate` must be a number: `settle_schedule` replaces null.
+    `config.learning_rate` must be a number: `resolve_schedule` replaces null.
     """
     assert config.learning_rate is not None
     warmup = warmup_steps(total_steps, config)

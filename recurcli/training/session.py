@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from recurcli.errors import Interrupted, UsageError, counted
+from recurcli.errors import Interrupted, UsageError, pluralize
 from recurcli.events import Note, Progress
-from recurcli.facts import first_difference, require_same
+from recurcli.facts import check_same, first_difference
 from recurcli.model.saved import cpu_state, load_weights
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.checkpoint import Checkpoint, newest_checkpoint, remove_newer_checkpoints, save_checkpoint
@@ -83,7 +83,7 @@ class Session:
         Raises UsageError if another fact differs, or if the checkpoint has taken more steps than the run has.
         """
         added = {key: value for key, value in self.defaults.items() if key in self.must_match}
-        require_same({**added, **checkpoint.must_match}, self.must_match, self.run.path, but=self.length_keys)
+        check_same({**added, **checkpoint.must_match}, self.must_match, self.run.path, but=self.length_keys)
         loop, state, before = self.loop, checkpoint.state, checkpoint.must_match.get("steps")
         if before in (None, loop.total_steps):
             return None
@@ -95,7 +95,7 @@ class Session:
             return f"{changed}, and {ratio}; a longer run needs warmup_steps in place of warmup_ratio"
         if state.step > loop.total_steps:
             taken = (
-                f"the run has taken {counted(state.step, 'step')}, more than the {loop.total_steps:,} of this command"
+                f"the run has taken {pluralize(state.step, 'step')}, more than the {loop.total_steps:,} of this command"
             )
             raise UsageError(f"{self.run.path}: cannot be resumed: {taken}; undo that, or start again with --overwrite")
         if loop.evaluate is not None and state.evaluated_step % (loop.evaluate_every or loop.steps_per_epoch):

@@ -35,7 +35,7 @@ OPTIONS = ["--hidden-size", "16", "--layers", "1", "--batch-size", "2", "--round
 @pytest.fixture(autouse=True, scope="module")
 def _short_turns() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "LEAST_SECONDS", 1e-3)
+        patch.setattr(measuring, "MIN_SECONDS", 1e-3)
         yield
 
 

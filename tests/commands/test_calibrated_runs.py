@@ -1,4 +1,4 @@
-"""The temperature of a run without a prior, and `recur predict --threshold`."""
+"""The temperature of a run without an ensemble, and `recur predict --threshold`."""
 
 import hashlib
 import json
@@ -22,9 +22,9 @@ Recur = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def plain(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run without a prior."""
+    """A finished run without an ensemble."""
     path = tmp_path_factory.mktemp("plain") / "run"
-    settings = tiny("prior=null", "finetuning.linear_floor=false", "finetuning.epochs=1")
+    settings = tiny("ensemble=null", "finetuning.linear_baseline=false", "finetuning.epochs=1")
     source = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path), "--quiet"]
     assert run(["finetune", *source, *settings]) == 0
     return path
@@ -48,7 +48,7 @@ def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur
     assert found["metrics"]["loss"] == pytest.approx(result["dev"]["loss"], abs=1e-6), "the loss is that of the logits"
 
 
-def test_a_prior_has_no_temperature_beside_its_weights(trained: Path) -> None:
+def test_an_ensemble_has_no_temperature_beside_its_weights(trained: Path) -> None:
     assert not (trained / "calibration.json").exists()
     assert json.loads((trained / "result.json").read_text())["calibration"]["temperature"] == 1
 

@@ -48,7 +48,9 @@ def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tm
     found = report(written(tmp_path / "x.tsv", "good film\tpos", "bad film\tneg", "a good film\tpos"))
     assert (found["task"], found["errors"], found["warnings"]) == ("custom", 0, 0)
     (stops,) = messages(found, "information")
-    assert stops.startswith("x.tsv: training on this file alone stops, since none of its rows is a dev row; one in ")
+    assert stops.startswith(
+        "x.tsv: training on this file alone stops, since none of its rows is a dev row; the fraction "
+    )
     (split,) = found["splits"]
     assert split["columns"] == {"text": ["text"], "label": "label", "id": None}
     assert split["labels"] == {"pos": 2, "neg": 1}
@@ -116,7 +118,7 @@ def test_one_training_file_is_divided_as_a_training_divides_it(
     found = report(tmp_path)
     train, dev = found["splits"]
     assert (train["split"], dev["split"], train["rows"] + dev["rows"]) == ("train", "dev", 121)
-    splitter = DevSplitter(10, DataConfig().dev_seed)
+    splitter = DevSplitter(0.1, DataConfig().dev_seed)
     expected = sum(splitter.is_dev(text, None, label) for text, label in (row.split("\t") for row in rows * 2))
     assert dev["rows"] == expected > 0
     (overlap,) = found["overlaps"]
@@ -131,7 +133,7 @@ def test_a_training_file_too_short_for_dev_rows_is_an_error(
 ) -> None:
     written(tmp_path / "train.tsv", "a b\tx", "b c\ty")
     (error,) = messages(report(tmp_path, code=3), "error")
-    assert error.startswith("train.tsv (dev rows): has no rows; one in data.dev_every rows of a label")
+    assert error.startswith("train.tsv (dev rows): has no rows; the fraction data.dev_fraction of each label's rows")
 
 
 def test_an_empty_training_file_is_an_error(
@@ -371,7 +373,7 @@ def test_known_faults_of_tnews_are_found(report: Callable[..., dict[str, Any]], 
     assert found["errors"] == 0
     train, dev, *_ = found["splits"]
     assert (train["rows"], dev["rows"]) == (53_360, 10_000)
-    assert train["repeated"]["conflicting_texts"] == 547
+    assert train["repeated"]["conflicting_texts"] == 548
     both = next(overlap for overlap in found["overlaps"] if (overlap["first"], overlap["second"]) == ("train", "dev"))
     assert both["texts"] == 924
 
@@ -409,8 +411,8 @@ def test_a_single_file_is_divided_as_finetune_divides_it(
     sizes = {split: facts["rows"] for split, facts in json.loads(plan[1])["data"].items()}
     found = report(path)
     assert (found["splits"][0]["rows"], found["splits"][0]["dev_rows"]) == (60, sizes["dev"])
-    divided = f"{sizes['train']} training rows and {sizes['dev']} dev rows (data.dev_seed 0)"
-    assert messages(found, "information") == [f"x.tsv: training on this file alone divides it into {divided}"]
+    use_dev_split = f"{sizes['train']} training rows and {sizes['dev']} dev rows (data.dev_seed 0)"
+    assert messages(found, "information") == [f"x.tsv: training on this file alone divides it into {use_dev_split}"]
     test = path.rename(tmp_path / "test.tsv")
     assert report(test)["splits"][0]["dev_rows"] is None
 

@@ -74,7 +74,7 @@ def test_keywords_and_abstract_are_a_pair_and_ids_the_files_own(tmp_path: Path) 
 @pytest.mark.slow
 def test_no_connection_is_made_where_the_data_are_local(forks: ForkServer, tmp_path: Path) -> None:
     data, run = write_task("cluewsc", tmp_path / "cluewsc"), tmp_path / "run"
-    shims = (("refuse_connections", {"code": 97}),)
+    shims = (("block_connections", {"code": 97}),)
     assert forks.run("localhost", call="socket:create_connection", shims=shims).code == 97, "the guard is in place"
     settings = tiny("finetuning.max_steps=1", "pretraining.max_steps=1")
     training = ["--preset", "starsaber-cluewsc", "--data", data, *settings]

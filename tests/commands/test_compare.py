@@ -15,7 +15,7 @@ import pytest
 from tiny_task import tiny
 
 from recurcli.commands.comparison.groups import differing_keys
-from recurcli.errors import ModelError, counted
+from recurcli.errors import ModelError, pluralize
 from recurcli.evaluation.metrics import METRICS, Metric, classification_report
 from recurcli.evaluation.significance import holm, mcnemar, share_interval
 from recurcli.files import to_json, write_manifest
@@ -52,7 +52,7 @@ def variant(
         change(line)
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (target / "predictions.dev.jsonl").write_text(content)
-    write_manifest(target, (*MODEL_FILES, "linear.safetensors", "prior.json", "predictions.dev.jsonl"))
+    write_manifest(target, (*MODEL_FILES, "linear.safetensors", "ensemble.json", "predictions.dev.jsonl"))
     result = json.loads((target / "result.json").read_text())
     report = classification_report([line["label"] for line in lines], [line["prediction"] for line in lines], names)
     result |= {"seed": seed, "dev": {**result["dev"], **report.metrics}}
@@ -105,21 +105,23 @@ def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None
     assert (linear["name"], majority["name"]) == ("linear model", "majority class")
     assert [(test["a"], test["b"]) for test in with_linear] == [(g["name"], "linear model") for g in (good, bad)]
     result = json.loads((runs / "good-10" / "result.json").read_text())
-    assert linear["mean"] == pytest.approx(result["parts"]["linear"]["accuracy"]) == result["floors"]["linear"]
-    assert majority["mean"] == result["floors"]["majority"]
+    assert linear["mean"] == pytest.approx(result["parts"]["linear"]["accuracy"]) == result["baselines"]["linear"]
+    assert majority["mean"] == result["baselines"]["majority"]
     assert linear["interval"] == list(share_interval(24, 24)), "the one that `recur eval` gives"
     assert good["cpu_seconds"] == pytest.approx(result["cpu_seconds"]) and result["cpu_seconds"] > 0
 
 
-def test_runs_without_a_prior_show_the_accuracy_of_the_linear_model_without_a_test(recur: Recur, runs: Path) -> None:
+def test_runs_without_an_ensemble_show_the_accuracy_of_the_linear_model_without_a_test(
+    recur: Recur, runs: Path
+) -> None:
     """Also those of an older recur, which stored no CPU seconds."""
     for path in runs.rglob("result.json"):
         result = json.loads(path.read_text())
-        del result["parts"], result["prior"], result["cpu_seconds"]
+        del result["parts"], result["ensemble"], result["cpu_seconds"]
         path.write_text(to_json(result))
     found = compared(recur, runs)
     assert [baseline["name"] for baseline in found["baselines"]] == ["linear model", "majority class"]
-    assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (result["floors"]["linear"], None)
+    assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (result["baselines"]["linear"], None)
     assert len(found["tests"]) == 1
     assert [group["cpu_seconds"] for group in found["groups"]] == [None, None]
     others = compared(recur, runs, "--metric", "macro_f1")
@@ -130,14 +132,14 @@ def test_test_scores_are_a_column_where_all_runs_have_them_on_the_same_rows(recu
     paths = sorted(runs.rglob("result.json"))
     for place, path in enumerate(paths):
         result = json.loads(path.read_text())
-        result["test"] = {**result["dev"], "accuracy": 0.5 + place / 8, "floors": result["floors"]}
-        result["data"]["test"] = {"sha256": "f" * 64}
+        result["test"] = {**result["dev"], "accuracy": 0.5 + place / 8, "baselines": result["baselines"]}
+        result["data"]["test"] = {"path": None, "rows": 24, "sha256": "f" * 64}
         path.write_text(to_json(result))
     code, out, err = recur("compare", runs)
     assert (code, "test" in out.splitlines()[2], "test scores" in err) == (0, True, False)
     found = compared(recur, runs)
     assert [group["test"]["mean"] for group in found["groups"]] == [0.5625, 0.875]
-    assert [baseline["test"] for baseline in found["baselines"]] == [None, result["floors"]["majority"]]
+    assert [baseline["test"] for baseline in found["baselines"]] == [None, result["baselines"]["majority"]]
     result["data"]["test"]["sha256"] = "e" * 64
     path.write_text(to_json(result))
     code, out, err = recur("compare", runs)
@@ -363,7 +365,7 @@ def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytes
 
 def test_comparing_and_repeating_a_finished_run_import_no_torch(runs: Path, trained: Path, tiny_tnews: Path) -> None:
     again = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", trained, "--quiet", "--resume"]
-    settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "prior.kind=linear")
+    settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
     code = (
         "import sys; from recurcli.cli import run; code = run(sys.argv[1:]); "
         "heavy = {'torch', 'datasets', 'sklearn', 'pandas', 'tokenizers', 'scipy.stats'} & set(sys.modules); "
@@ -377,13 +379,13 @@ def test_comparing_and_repeating_a_finished_run_import_no_torch(runs: Path, trai
 
 
 def test_counts_agree_with_their_nouns_and_verbs() -> None:
-    assert [counted(number, "row", "are", of=1) for number in (0, 1)] == ["0 of 1 row is", "1 of 1 row is"]
-    assert [counted(number, "row", "are", of=2) for number in (0, 1, 2)] == [
+    assert [pluralize(number, "row", "are", of=1) for number in (0, 1)] == ["0 of 1 row is", "1 of 1 row is"]
+    assert [pluralize(number, "row", "are", of=2) for number in (0, 1, 2)] == [
         "0 of 2 rows are",
         "1 of 2 rows is",
         "2 of 2 rows are",
     ]
-    assert [counted(number, "dev row") for number in (1, 2000)] == ["1 dev row", "2,000 dev rows"]
+    assert [pluralize(number, "dev row") for number in (1, 2000)] == ["1 dev row", "2,000 dev rows"]
 
 
 def test_the_differing_keys_tell_the_groups_apart() -> None:

@@ -17,7 +17,7 @@ Recur = Callable[..., tuple[int, str, str]]
 
 def train(recur: Recur, data: Path, output: Path, *settings: str) -> tuple[str, str, list[float]]:
     """Its stdout, its stderr, and the dev metric of each evaluation."""
-    small = tiny("prior=null", "finetuning.linear_floor=false", "finetuning.metric=macro_f1", *settings)
+    small = tiny("ensemble=null", "finetuning.linear_baseline=false", "finetuning.metric=macro_f1", *settings)
     code, out, err = recur("finetune", "--preset", "starsaber-tnews", "--data", data, "--output", output, *small)
     assert code == 0, err
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
@@ -43,7 +43,7 @@ def test_the_loss_that_is_trained_decides_between_equal_dev_metrics(
     recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     settings = tiny(
-        "prior=null", "finetuning.loss=hinge", "finetuning.label_smoothing=0", "finetuning.class_weights={'100': 3}"
+        "ensemble=null", "finetuning.loss=hinge", "finetuning.label_smoothing=0", "finetuning.class_weights={'100': 3}"
     )
     source = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", "--keep-checkpoints"]
     code, _, err = recur("finetune", *source, *settings)

@@ -7,7 +7,7 @@ import pytest
 from predicting import Recur
 from tiny_task import rows, tiny
 
-SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_floor=false", "prior=null", "finetuning.epochs=1")
+SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_baseline=false", "ensemble=null", "finetuning.epochs=1")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tiny_task import LABELS, rows, tiny, write_rows
 
-from recurcli.commands.trained_run import require_rows_of_training
+from recurcli.commands.trained_run import check_rows_of_training
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
 from recurcli.data.tasks import task_named
@@ -19,8 +19,8 @@ from recurcli.display.evaluation import print_evaluation
 from recurcli.errors import DataError
 from recurcli.evaluation.metrics import classification_report
 from recurcli.files import write_manifest
-from recurcli.runs.known_rows import KnownRows, read_known_rows
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, RunDirectory
+from recurcli.runs.training_overlap import KnownRows, read_known_rows
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -100,7 +100,7 @@ def test_a_file_is_scored_whole_and_its_training_rows_are_counted(
     assert (found["split"], found["training_rows"]) == ("file", sum(text in known for text in dev))
     assert found["dev_rows"] == 24
     assert "24 in the dev rows, on which the model was selected" in err
-    assert found["floors"].keys() == {"majority", "linear"}
+    assert found["baselines"].keys() == {"majority", "linear"}
     (tmp_path / "folder").mkdir()
     shutil.copy(copy, tmp_path / "folder" / "dev.json")
     found, err = scored(recur, trained, "--data", tmp_path / "folder")
@@ -164,10 +164,10 @@ def test_dev_rows_that_an_older_recur_drew_by_another_rule_are_not_scored_as_its
     forget_known_rows(run)
     facts = RunDirectory(run).read_result()["data"]["dev"]
     drawn = load_split(task_named("tnews"), "dev", RunDirectory(run).read_data_config())
-    require_rows_of_training(run, "dev", drawn)
+    check_rows_of_training(run, "dev", drawn)
     assert drawn.sha256 == facts["sha256"]
     with pytest.raises(DataError, match="because an older recur took texts of other case or white space as different"):
-        require_rows_of_training(run, "dev", replace(drawn, examples=drawn.examples[1:]))
+        check_rows_of_training(run, "dev", replace(drawn, examples=drawn.examples[1:]))
 
 
 def test_the_training_rows_of_an_older_run_are_read_again(
@@ -205,7 +205,7 @@ def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
     )
     options = ["finetune", "--preset", "starsaber-tnews", "--init", trained, "--output", tmp_path / "run", "--quiet"]
     files = [part for split in ("train", "dev", "test") for part in (f"--{split}", tmp_path / f"{split}.json")]
-    code, _, err = recur(*options, *files, *tiny("finetuning.max_steps=1", "prior.kind=linear"))
+    code, _, err = recur(*options, *files, *tiny("finetuning.max_steps=1", "ensemble=linear"))
     assert code == 0, err
     assert f"recur: warning: dev: 8 of 8 rows are in the training rows of {trained}" in err
     assert f"recur: warning: test: 5 of 5 rows are in the training rows of {trained}" in err
@@ -393,8 +393,8 @@ def test_a_linear_model_that_the_manifest_does_not_list_is_not_read(
     assert recur("eval", run)[0] == 4, "its manifest lists the file"
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["files"] = [
-        entry for entry in manifest["files"] if entry["name"] not in ("linear.safetensors", "prior.json")
+        entry for entry in manifest["files"] if entry["name"] not in ("linear.safetensors", "ensemble.json")
     ]
     (run / "manifest.json").write_text(json.dumps(manifest))
     found, _ = scored(recur, run)
-    assert set(found["floors"]) == {"majority"}
+    assert set(found["baselines"]) == {"majority"}

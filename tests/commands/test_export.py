@@ -90,7 +90,7 @@ def test_a_test_file_without_a_column_that_the_run_reads_is_left_out(recur: Recu
         write_rows(data / f"{name}.json", [{**line, "keywords": "" if name == "test" else "词"} for line in lines])
     given = ["--preset", "starsaber-tnews", "--data", data, "--output", trained, "--quiet"]
     code, _, err = recur(
-        "finetune", *given, *tiny("data.text=[sentence, keywords]", "finetuning.epochs=1", "prior=null")
+        "finetune", *given, *tiny("data.text=[sentence, keywords]", "finetuning.epochs=1", "ensemble=null")
     )
     assert code == 0, err
     code, _, err = recur("export", trained, "--output", zipped)

@@ -24,7 +24,7 @@ from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx_export, onnx_model
 from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import read_prior, write_prior
+from recurcli.runs.model_files import read_ensemble, write_ensemble
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -70,7 +70,7 @@ def labelled(folder: Path, content: bytes, *arguments: str) -> subprocess.Comple
     return subprocess.run(script, input=content, capture_output=True, check=False)
 
 
-def require_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str, ...]]) -> None:
+def check_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str, ...]]) -> None:
     """Compare the output of predict.py with that of `recur predict`, to which the texts come as JSON."""
     config = json.loads((run / "config.json").read_text())
     columns = [config["columns"][name][0] for name in ("text", "pair") if config["columns"].get(name)]
@@ -89,9 +89,9 @@ def require_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[st
 
 def weighted(run: Path, target: Path, encoder: float, linear: float) -> Path:
     shutil.copytree(run, target, ignore=shutil.ignore_patterns("checkpoints"))
-    prior = read_prior(target, 15)
-    assert prior is not None
-    write_prior(target, replace(prior, encoder_weight=encoder, linear_weight=linear))
+    ensemble = read_ensemble(target, 15)
+    assert ensemble is not None
+    write_ensemble(target, replace(ensemble, encoder_weight=encoder, linear_weight=linear))
     return target
 
 
@@ -105,7 +105,7 @@ def module_of(folder: Path) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ONNX folder of the small TNEWS, whose prior has an encoder and a linear model."""
+    """The ONNX folder of the small TNEWS, whose ensemble has an encoder and a linear model."""
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
     output = tmp_path_factory.mktemp("onnx") / "folder"
@@ -122,12 +122,12 @@ def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_nasty_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path) -> None:
-    require_same(recur, trained, exported, [(text,) for text in NASTY])
+    check_same(recur, trained, exported, [(text,) for text in NASTY])
 
 
 def test_real_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path, real_data: Path) -> None:
     lines = (real_data / "tnews" / "dev.json").read_text(encoding="utf-8").splitlines()[:1000]
-    require_same(recur, trained, exported, [(json.loads(line)["sentence"],) for line in lines])
+    check_same(recur, trained, exported, [(json.loads(line)["sentence"],) for line in lines])
 
 
 def test_a_line_ends_as_in_recur_and_the_last_one_needs_no_end(exported: Path) -> None:
@@ -202,7 +202,7 @@ def test_the_linear_model_alone_needs_numpy_only(
     names = {file["name"] for file in json.loads(out)["files"]}
     assert names == {"linear.npz", "linear_model.py", "config.json", "predict.py", "README.md"}
     assert {path.name for path in folder.iterdir()} == {*names, "manifest.json"}
-    require_same(recur, source, folder, [(text,) for text in NASTY])
+    check_same(recur, source, folder, [(text,) for text in NASTY])
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "pairs": True}))
     assert labelled(folder, "鼠\t牛\n\n\t\n".encode()).stdout.count(b"\n") == 3
@@ -364,9 +364,9 @@ def test_every_encoder_is_exported_for_pairs_of_all_lengths(name: str, keys: dic
 
 @pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm"])
 def test_an_encoder_that_cannot_be_exported_is_named_with_the_reason(name: str) -> None:
-    onnx_model.require_exportable(classifier(name))
+    onnx_model.check_exportable(classifier(name))
     with pytest.raises(UsageError, match=f"the encoder {name} cannot be exported to ONNX: with window null"):
-        onnx_model.require_exportable(classifier(name, window=None))
+        onnx_model.check_exportable(classifier(name, window=None))
 
 
 def test_an_encoder_that_torch_cannot_trace_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,15 +382,15 @@ def test_an_encoder_that_torch_cannot_trace_is_a_model_error(monkeypatch: pytest
 def test_a_model_of_pairs_labels_as_predict_does(kind: str, recur: Recur, real_data: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     source, folder = tmp_path / "run", tmp_path / "folder"
-    settings = tiny(f"tokenizer.kind={kind}", "finetuning.max_steps=40", "prior.kind=linear", "encoder.num_heads=2")
+    settings = tiny(f"tokenizer.kind={kind}", "finetuning.max_steps=40", "ensemble=linear", "encoder.num_heads=2")
     line = ["--preset", "rsa-ocnli", "--data", real_data, "--output", source, "--quiet"]
     assert recur("finetune", *line, *settings)[0] == 0
-    prior = read_prior(source, 3)
-    assert prior is not None
-    write_prior(source, replace(prior, encoder_weight=1.1, linear_weight=0.7))
+    ensemble = read_ensemble(source, 3)
+    assert ensemble is not None
+    write_ensemble(source, replace(ensemble, encoder_weight=1.1, linear_weight=0.7))
     assert RunDirectory(source).is_finished
     code, _, err = recur("export", source, "--format", "onnx", "--output", folder)
     assert code == 0, err
     rows = [json.loads(line) for line in (real_data / "ocnli" / "dev.json").read_text().splitlines()[:500]]
     nasty = [(a.replace("\t", " "), b.replace("\t", " ")) for a in NASTY for b in NASTY]
-    require_same(recur, source, folder, [*nasty, *((row["sentence1"], row["sentence2"]) for row in rows)])
+    check_same(recur, source, folder, [*nasty, *((row["sentence1"], row["sentence2"]) for row in rows)])

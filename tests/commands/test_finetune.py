@@ -22,7 +22,7 @@ def options(data: Path, output: Path, *more: str) -> list[object]:
 def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
     present = {path.name for path in trained.iterdir()}
     assert present == {
-        *("preset.yaml", "config.json", "model.safetensors", "tokenizer.json", "linear.safetensors", "prior.json"),
+        *("preset.yaml", "config.json", "model.safetensors", "tokenizer.json", "linear.safetensors", "ensemble.json"),
         "training_rows.safetensors",
         *(
             "manifest.json",
@@ -49,7 +49,7 @@ def test_a_run_directory_holds_all_that_its_model_needs(trained: Path) -> None:
 def test_a_finished_run_has_no_checkpoints_unless_they_are_kept(
     command: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    short = ("finetuning.max_steps=3", "pretraining.max_steps=3", "finetuning.linear_floor=false", "prior=null")
+    short = ("finetuning.max_steps=3", "pretraining.max_steps=3", "finetuning.linear_baseline=false", "ensemble=null")
     arguments = [command, *options(tiny_tnews, tmp_path / "x", *short), "--quiet"]
     run = tmp_path / "x"
     assert recur(*arguments, "--keep-checkpoints")[0] == 0
@@ -123,7 +123,7 @@ def test_a_dry_run_tells_what_would_run_and_writes_nothing(recur: Recur, tiny_tn
     assert plan["parameters"]["encoder"] == 2 * (4 * 16 * 16 + 1)
     assert plan["forward_flops_per_token"] > 2 * 2 * 4 * 16 * 16
     assert not (tmp_path / "x").exists()
-    assert "linear floor" not in recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--dry-run")[2]
+    assert "linear baseline" not in recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--dry-run")[2]
     code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--quiet", "--keep-checkpoints")
     assert code == 0, err
     checkpoint = max((tmp_path / "x" / "checkpoints").iterdir())
@@ -188,7 +188,7 @@ def test_dev_rows_are_evaluated_in_batches_that_the_memory_of_training_holds(
     ("arguments", "code", "message"),
     [
         (["--preset", "starsaber-tnew"], 2, "did you mean 'starsaber-tnews'?"),
-        (["--preset", "starsaber-tnews", "--set", "finetuning.epoch=3"], 2, "did you mean 'epochs'?"),
+        (["--preset", "starsaber-tnews", "--set", "finetuning.epoch=3"], 2, "did you mean 'finetuning.epochs'?"),
         (["--preset", "starsaber-tnews", "--set", "encoder.num_heads=3"], 2, "the encoder starsaber has no such key"),
         (["--preset", "starsaber-tnews", "--set", "encoder.hidden_size=-1"], 2, "encoder.hidden_size: must be at least 1"),
         (["--preset", "bilstm-tnews", "--set", "encoder.hidden_size=7"], 2, "hidden_size"),
@@ -257,19 +257,19 @@ def test_a_loss_that_is_not_finite_takes_no_step(
     assert code == 0, err
 
 
-def test_the_floors_stand_beside_the_dev_accuracy_and_the_linear_one_can_be_left_out(
+def test_the_baselines_stand_beside_the_dev_accuracy_and_the_linear_one_can_be_left_out(
     recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path
 ) -> None:
     result = json.loads((trained / "result.json").read_text())
-    assert result["floors"].keys() == {"majority", "linear"}
-    assert all(0 <= floor <= 1 for floor in result["floors"].values())
-    assert result["linear_floor"]["rows"] == 60
+    assert result["baselines"].keys() == {"majority", "linear"}
+    assert all(0 <= baseline <= 1 for baseline in result["baselines"].values())
+    assert result["linear_baseline"]["rows"] == 60
     again = json.loads(recur("eval", trained, "--data", tiny_tnews, "--json", "--quiet")[1])
-    assert again["floors"] == result["floors"]
-    without = options(tiny_tnews, tmp_path / "run", "finetuning.linear_floor=false", "prior=null")
+    assert again["baselines"] == result["baselines"]
+    without = options(tiny_tnews, tmp_path / "run", "finetuning.linear_baseline=false", "ensemble=null")
     code, out, _ = recur("finetune", *without, "--quiet", "--json")
     assert code == 0
-    assert json.loads(out)["floors"].keys() == {"majority"}
+    assert json.loads(out)["baselines"].keys() == {"majority"}
     assert not (tmp_path / "run" / "linear.safetensors").exists()
 
 
@@ -313,25 +313,25 @@ def test_auto_measures_rows_from_the_whole_of_a_sorted_file(
 def test_the_linear_floor_is_fitted_once_for_the_same_rows(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def floor_of(name: str) -> tuple[str, bytes]:
+    def baseline_of(name: str) -> tuple[str, bytes]:
         code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, "finetuning.epochs=1"))
         assert code == 0, err
         (line,) = [line for line in err.splitlines() if "linear model:" in line]
         return line, (tmp_path / name / "linear.safetensors").read_bytes()
 
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))
-    first, weights = floor_of("a")
+    first, weights = baseline_of("a")
     assert "fitted in" in first
-    second, again = floor_of("b")
+    second, again = baseline_of("b")
     assert "from the cache" in second
     assert again == weights
     (stored,) = (tmp_path / "cache").glob("*.linear.safetensors")
     stored.write_bytes(stored.read_bytes()[:-1])
-    assert "fitted in" in floor_of("c")[0], "a damaged file of the cache is made again"
+    assert "fitted in" in baseline_of("c")[0], "a damaged file of the cache is made again"
     (tmp_path / "file").write_text("")
     for number, cache in enumerate((tmp_path / "file", "~no-such-user/cache")):
         monkeypatch.setenv("RECUR_CACHE", str(cache))
-        third, again = floor_of(f"d{number}")
+        third, again = baseline_of(f"d{number}")
         assert "fitted in" in third, "a cache that cannot be written is not needed"
         assert f"(not cached: {cache}" in third
         assert again == weights
@@ -371,16 +371,18 @@ def test_a_score_below_a_floor_is_told(recur: Recur, tiny_tnews: Path, tmp_path:
     code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "run", *settings), "--json")
     assert code == 0, err
     result = json.loads(out)
-    assert result["parts"]["encoder"]["accuracy"] < result["floors"]["linear"] <= result["dev"]["accuracy"]
-    floors = " and ".join(f"'{name}' ({value:.4f})" for name, value in sorted(result["floors"].items(), reverse=True))
+    assert result["parts"]["encoder"]["accuracy"] < result["baselines"]["linear"] <= result["dev"]["accuracy"]
+    baselines = " and ".join(
+        f"'{name}' ({value:.4f})" for name, value in sorted(result["baselines"].items(), reverse=True)
+    )
     accuracy = result["parts"]["encoder"]["accuracy"]
-    assert accuracy < result["floors"]["majority"] < result["floors"]["linear"]
-    assert f"the encoder's accuracy, {accuracy:.4f}, is below the floors {floors}" in err
-    code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "alone", *settings, "prior=null"), "--json")
+    assert accuracy < result["baselines"]["majority"] < result["baselines"]["linear"]
+    assert f"the encoder's accuracy, {accuracy:.4f}, is below the baselines {baselines}" in err
+    code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "alone", *settings, "ensemble=null"), "--json")
     assert code == 0, err
     result = json.loads(out)
-    assert result["dev"]["accuracy"] < result["floors"]["linear"]
-    assert f"the accuracy, {result['dev']['accuracy']:.4f}, is below the floor" in err
+    assert result["dev"]["accuracy"] < result["baselines"]["linear"]
+    assert f"the accuracy, {result['dev']['accuracy']:.4f}, is below the baseline" in err
 
 
 @pytest.mark.parametrize("command", ["pretrain", "finetune"])

@@ -184,7 +184,7 @@ def test_a_dry_run_and_matched_parameters_know_the_causal_encoder(recur: Recur, 
 def test_a_classifier_starts_from_a_causal_model_and_stays_causal(
     recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    encoder = ["encoder.num_heads=2", "finetuning.linear_floor=false", "finetuning.epochs=1", "prior=null"]
+    encoder = ["encoder.num_heads=2", "finetuning.linear_baseline=false", "finetuning.epochs=1", "ensemble=null"]
     common = ["--preset", "transformer-tnews", "--data", tiny_tnews]
     pretraining = [*common, "--output", tmp_path / "p", *tiny(*encoder, "pretraining.objective=causal"), "--quiet"]
     code, _, err = recur("pretrain", *pretraining)
@@ -214,11 +214,11 @@ def test_text_without_labels_cannot_be_finetuned(recur: Recur, treebank: Path, t
 def test_texts_are_found_by_the_names_of_their_files_or_divided(tmp_path: Path) -> None:
     task, config = task_named("custom"), DataConfig(path=str(tmp_path))
     (tmp_path / "a.txt").write_text("".join(f"line {n}\n" for n in range(20)))
-    train, dev = (load_texts(task, split, config, divided=True) for split in ("train", "dev"))
+    train, dev = (load_texts(task, split, config, use_dev_split=True) for split in ("train", "dev"))
     assert [len(train.texts), [text for text, _ in dev.texts]] == [18, ["line 18", "line 19"]]
     (tmp_path / "train.txt").write_text("one\n\ntwo\n")
     (tmp_path / "valid.txt").write_text("three\n")
-    train, dev = (load_texts(task, split, config, divided=True) for split in ("train", "dev"))
+    train, dev = (load_texts(task, split, config, use_dev_split=True) for split in ("train", "dev"))
     assert [text for text, _ in train.texts] == ["one", "", "two"], "a blank line is an <eos>"
     assert [text for text, _ in dev.texts] == ["three"]
 
@@ -226,7 +226,7 @@ def test_texts_are_found_by_the_names_of_their_files_or_divided(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("files", "train", "dev", "test", "unread"),
     [
-        (["a", "b"], 4 + 20 + 14, 4, None, 0),  # divided: of 42 lines the last tenth
+        (["a", "b"], 4 + 20 + 14, 4, None, 0),  # use_dev_split: of 42 lines the last tenth
         (["a", "test"], 18, 2, 22, 0),
         (["a", "dev", "test"], 20, 21, 22, 0),
         (["a", "books/b", "held/test/x"], 38, 4, 22, 0),
@@ -244,7 +244,7 @@ def test_no_line_of_test_or_dev_text_is_trained_on(
         lines = lengths.get(path.stem.rpartition(".")[2], 20)
         path.write_text("".join(f"{name} {n}\n" for n in range(lines)))
     task, config = task_named("custom"), DataConfig(path=str(tmp_path))
-    found = {split: load_texts(task, split, config, divided=split != "test") for split in ("train", "dev")}
+    found = {split: load_texts(task, split, config, use_dev_split=split != "test") for split in ("train", "dev")}
     assert [len(found[split].texts) for split in found] == [train, dev]
     assert len(found["train"].unread) == unread
     if test is None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny_task import tiny
 
-from recurcli.data.values import MOST_LABELS, refuse_what_are_no_labels
+from recurcli.data.values import MAX_LABELS, check_labels
 from recurcli.errors import DataError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import intervals
@@ -43,17 +43,17 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
 
 
 def test_a_linear_model_that_would_be_too_large_is_left_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "MOST_WEIGHTS", 20)
+    monkeypatch.setattr(model, "MAX_WEIGHTS", 20)
     texts = [(f"word{number} {number}", None) for number in range(12)]
     with pytest.raises(DataError, match=r"it would have [0-9,]+ weights for [0-9,]+ n-grams and 3 classes; at most 20"):
         LinearModel.fit(texts * 2, [0, 1, 2] * 8, 3)
 
 
 def test_more_labels_than_are_tested_are_refused() -> None:
-    labels = [str(number) for number in range(MOST_LABELS + 1)]
-    with pytest.raises(DataError, match=rf"at most {MOST_LABELS:,} classes"):
-        refuse_what_are_no_labels(labels, 10 * len(labels), "x.csv: column 'label'")
-    refuse_what_are_no_labels(labels[1:], 10 * len(labels), "x.csv: column 'label'")
+    labels = [str(number) for number in range(MAX_LABELS + 1)]
+    with pytest.raises(DataError, match=rf"at most {MAX_LABELS:,} classes"):
+        check_labels(labels, 10 * len(labels), "x.csv: column 'label'")
+    check_labels(labels[1:], 10 * len(labels), "x.csv: column 'label'")
 
 
 @pytest.mark.slow
@@ -69,11 +69,11 @@ def test_the_intervals_of_many_classes_take_seconds() -> None:
 @pytest.mark.slow
 def test_the_largest_number_of_classes_is_trained_and_evaluated(recur: Recur, tmp_path: Path) -> None:
     for name, copies in (("train", 3), ("dev", 1)):
-        rows = [f"w{c % 97} v{c // 97},c{c}\n" for c in range(MOST_LABELS) for _ in range(copies)]
+        rows = [f"w{c % 97} v{c // 97},c{c}\n" for c in range(MAX_LABELS) for _ in range(copies)]
         rows = rows if name == "train" else rows[:1500]
         (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(rows))
     data = ["--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--output", tmp_path / "run"]
-    settings = tiny("finetuning.epochs=1", "finetuning.batch_size=128", "prior.kind=linear")
+    settings = tiny("finetuning.epochs=1", "finetuning.batch_size=128", "ensemble=linear")
     code, _, err = recur("finetune", "--preset", "starsaber-custom", *data, *settings)
     assert code == 0, err
     assert (tmp_path / "run" / "result.json").stat().st_size < 4e6

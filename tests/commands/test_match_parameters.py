@@ -20,7 +20,7 @@ WIDTH = "encoder.hidden_size=16"
 
 def options(data: Path, output: Path, *more: str, encoder: str = "starsaber") -> list[str]:
     """A training whose width --set does not fix."""
-    settings = tiny("finetuning.epochs=1", "finetuning.linear_floor=false", "prior=null")
+    settings = tiny("finetuning.epochs=1", "finetuning.linear_baseline=false", "ensemble=null")
     place = settings.index(WIDTH)
     del settings[place - 1 : place + 1]
     return ["--preset", f"{encoder}-tnews", "--data", str(data), "--output", str(output), *settings, *more]

@@ -9,7 +9,7 @@ import pytest
 from predicting import Recur
 from tiny_task import rows, tiny
 
-SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_floor=false", "prior=null", "finetuning.epochs=1")
+SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_baseline=false", "ensemble=null", "finetuning.epochs=1")
 
 
 @pytest.fixture
@@ -41,22 +41,22 @@ def test_dev_rows_are_drawn_from_the_file_of_training_rows(recur: Recur, files: 
     scored = json.loads(recur("eval", files / "run", "--split", "test", "--json")[1])
     assert {**result["test"], **scored["metrics"], "loss": 0} == {**result["test"], "loss": 0}
     assert result["test"]["loss"] == pytest.approx(scored["metrics"]["loss"])
-    assert result["test"]["floors"] == scored["floors"]
+    assert result["test"]["baselines"] == scored["baselines"]
     for options in ([], ["--data", files / "a.csv", "--split", "dev"]):
-        divided = json.loads(recur("eval", files / "run", *options, "--json")[1])
-        assert divided["metrics"]["confusion"] == result["dev"]["confusion"]
+        use_dev_split = json.loads(recur("eval", files / "run", *options, "--json")[1])
+        assert use_dev_split["metrics"]["confusion"] == result["dev"]["confusion"]
     card = (files / "run" / "README.md").read_text()
     assert f"| test accuracy | {result['test']['accuracy']:.4f} |" in card
     assert "The test rows selected nothing" in card
 
 
-def test_a_test_score_with_a_prior_has_its_parts(recur: Recur, files: Path) -> None:
+def test_a_test_score_with_an_ensemble_has_its_parts(recur: Recur, files: Path) -> None:
     settings = tiny("tokenizer.kind=char", "finetuning.epochs=1")
     options = ["--data", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv"]
     result = finetune(recur, files / "run", *options, settings=settings)
     assert counts(result) == {"train": 60, "dev": 20, "test": 24}, "no dev row is drawn beside a file of dev rows"
     assert result["test"]["parts"].keys() == {"encoder", "linear"}
-    assert result["test"]["parts"]["linear"]["accuracy"] == result["test"]["floors"]["linear"]
+    assert result["test"]["parts"]["linear"]["accuracy"] == result["test"]["baselines"]["linear"]
     code, out, _ = recur(
         "finetune", "--preset", "starsaber-custom", "--output", files / "run", *options, *settings, "--resume"
     )

@@ -12,7 +12,7 @@ from recurcli.commands.bench import _settings, in_words
 from recurcli.commands.benchmark.candidates import encoder_candidates, shapes
 from recurcli.commands.benchmark.request import BenchRequest
 from recurcli.display import progress
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 from recurcli.events import Finished, Progress
 
 
@@ -70,7 +70,7 @@ def test_bar_metric_and_time_left_are_whole(width: int, metric: str, monkeypatch
 )
 def test_sentences_with_numbers_agree(arguments: tuple[int, int | None], words: str) -> None:
     number, of = arguments
-    assert counted(number, "row", "are", of=of) == words
+    assert pluralize(number, "row", "are", of=of) == words
 
 
 def test_an_iterated_encoder_has_no_number_of_layers() -> None:

@@ -70,7 +70,7 @@ def folder(path: Path, found: Rows) -> Path:
 
 FORMS = {
     "csv": (csv, "x.csv", "data: {text: review, label: stars}", 54, 6),
-    "tsv without a header": (headless, "x.tsv", "data: {text: 2, label: 1, header: false, dev_every: 5}", 48, 12),
+    "tsv without a header": (headless, "x.tsv", "data: {text: 2, label: 1, header: false, dev_fraction: 0.2}", 48, 12),
     "json lines": (json_lines, "x.jsonl", "data: {text: words}", 54, 6),
     "parquet": (table, "x.parquet", "", 54, 6),
     "folder": (folder, "rows", "data: {labels: ['true', '001', 'rats, and more']}", 40, 10),
@@ -156,8 +156,8 @@ def test_label_folders_without_splits_are_one_unit_everywhere(recur: Recur, tmp_
     scored = report(recur("eval", run, "--data", data / "train", "--json"))
     assert (scored["split"], scored["rows"]) == ("file", 40)
     assert scored["training_rows"] + scored["dev_rows"] >= 40
-    divided = report(recur("eval", run, "--data", data / "train", "--split", "dev", "--json"))
-    assert (divided["rows"], divided["metrics"]) == (
+    use_dev_split = report(recur("eval", run, "--data", data / "train", "--split", "dev", "--json"))
+    assert (use_dev_split["rows"], use_dev_split["metrics"]) == (
         result["data"]["dev"]["rows"],
         report(recur("eval", run, "--json"))["metrics"],
     )

@@ -16,6 +16,7 @@ from recurcli.commands.training.report import model_card
 from recurcli.display.diagnosis import MEASURES
 from recurcli.display.report.encoder import MEANINGS
 from recurcli.display.tables import print_training
+from recurcli.files import extend_manifest
 
 Recur = Callable[..., tuple[int, str, str]]
 EVIL = '<script>alert(1)</script> & "x" <img src=x onerror=y> \u202egnp \x1b[31m $a_b$'
@@ -88,8 +89,9 @@ def test_words_and_parameters_are_those_of_what_predict_runs(
     run = tmp_path / "run"
     shutil.copytree(trained, run, ignore=shutil.ignore_patterns(".lock"))
     result = json.loads((run / "result.json").read_text())
-    result["prior"]["encoder_weight"] = encoder_weight
+    result["ensemble"]["encoder_weight"] = encoder_weight
     (run / "result.json").write_text(json.dumps(result))
+    extend_manifest(run, "result.json")
     weights = load_file(run / "linear.safetensors")
     encoder, linear = result["parameters"]["total"], weights["weights"].size + weights["bias"].size
     expected = counted.format(encoder=encoder, linear=linear, both=encoder + linear)
@@ -127,7 +129,7 @@ def test_the_page_of_an_evaluation(recur: Recur, trained: Path, evil: Path, tmp_
         assert f"{result['metrics'][name]:.4f}" in page.text
         assert f"{low:.4f} – {high:.4f}" in page.text
     assert f"error (ECE) is {result['calibration']['ece']:.4f}" in page.text
-    assert f"floor: linear (accuracy){result['floors']['linear']:.4f}" in re.sub(r"\s*\n\s*", "", page.text)
+    assert f"baseline: linear (accuracy){result['baselines']['linear']:.4f}" in re.sub(r"\s*\n\s*", "", page.text)
     confusion = result["metrics"]["confusion"]
     wrong = {(i, j): n for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j}
     assert {f"#rows-{i}-{j}" for i, j in wrong} == {link for link in page.links if link.startswith("#rows")}
@@ -157,7 +159,7 @@ def test_the_page_of_a_run_that_is_not_finished_has_no_facts_of_it(recur: Recur,
 
 def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    settings = tiny("finetuning.epochs=1", "encoder.hidden_size=8", "prior=null", "finetuning.linear_floor=false")
+    settings = tiny("finetuning.epochs=1", "encoder.hidden_size=8", "ensemble=null", "finetuning.linear_baseline=false")
     source = ["--preset", "bilstm-tnews", "--data", tiny_tnews, "--output", other, "--quiet"]
     assert recur("finetune", *source, *settings)[0] == 0
     output = tmp_path / "c.html"
@@ -188,7 +190,7 @@ def test_names_that_are_html_chinese_or_turned_around(
 ) -> None:
     preset = tmp_path / "中文 <b>\u202egnp$.yaml"
     preset.write_text("extends: bilstm-tnews\n", encoding="utf-8")
-    settings = tiny("finetuning.epochs=1", "encoder.hidden_size=8", "prior=null", "finetuning.linear_floor=false")
+    settings = tiny("finetuning.epochs=1", "encoder.hidden_size=8", "ensemble=null", "finetuning.linear_baseline=false")
     run = tmp_path / "<i>中文\u202e"
     assert recur("finetune", "--preset", preset, "--data", tiny_tnews, "--output", run, "--quiet", *settings)[0] == 0
     output = tmp_path / "c.html"

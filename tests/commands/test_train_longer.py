@@ -27,9 +27,11 @@ def request(
     """A training on 60 rows in batches of 8, 8 steps an epoch; `settings` of its section."""
     settings = (*CONSTANT, *settings)
     shared = [part for part in tiny("encoder.dropout=0.2", "encoder.num_layers=1") if part != "--set"]
-    prior = ["prior.kind=linear"] if "with a prior" in settings else ["prior=null", "finetuning.linear_floor=false"]
-    own = [f"{SECTIONS[name]}.{setting}" for setting in settings if setting != "with a prior"]
-    resolved = compose("starsaber-tnews", data=str(data), settings=[*shared, *prior, *own])
+    ensemble = (
+        ["ensemble=linear"] if "with an ensemble" in settings else ["ensemble=null", "finetuning.linear_baseline=false"]
+    )
+    own = [f"{SECTIONS[name]}.{setting}" for setting in settings if setting != "with an ensemble"]
+    resolved = compose("starsaber-tnews", data=str(data), settings=[*shared, *ensemble, *own])
     return TrainingRequest(resolved, output, resume=resume, keep_checkpoints=keep)
 
 
@@ -47,7 +49,7 @@ def outcome(run: Path) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("name", "short", "long"),
     [
-        ("finetune", ["epochs=1", "with a prior"], ["epochs=3", "with a prior"]),
+        ("finetune", ["epochs=1", "with an ensemble"], ["epochs=3", "with an ensemble"]),
         pytest.param(
             *("finetune", ["max_steps=9", "evaluate_every=4"], ["max_steps=19", "evaluate_every=4"]),
             marks=pytest.mark.slow,
@@ -90,13 +92,13 @@ def test_an_unfinished_run_goes_on_and_may_be_killed_again(tiny_tnews: Path, tmp
 
 
 def test_a_finished_run_that_goes_on_is_unfinished(tiny_tnews: Path, tmp_path: Path) -> None:
-    train("finetune", tiny_tnews, tmp_path / "x", "epochs=1", "with a prior")
-    events = finetune(request("finetune", tiny_tnews, tmp_path / "x", "epochs=2", "with a prior", resume=True))
+    train("finetune", tiny_tnews, tmp_path / "x", "epochs=1", "with an ensemble")
+    events = finetune(request("finetune", tiny_tnews, tmp_path / "x", "epochs=2", "with an ensemble", resume=True))
     next(event for event in events if isinstance(event, Progress))
     events.close()
     run = RunDirectory(tmp_path / "x")
     assert not run.is_finished
-    assert not (run.path / "prior.json").exists(), "it belongs to the model before"
+    assert not (run.path / "ensemble.json").exists(), "it belongs to the model before"
     assert run.read_preset()["finetuning"]["epochs"] == 2
 
 

@@ -74,7 +74,7 @@ def test_the_first_trial_is_the_preset_itself(
     recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
 ) -> None:
     folder, result, err = study
-    settings = [part for setting in [*SETTINGS, "prior=null"] for part in ("--set", setting)]
+    settings = [part for setting in [*SETTINGS, "ensemble=null"] for part in ("--set", setting)]
     line = ("--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "run", *settings, "--json")
     code, out, _ = recur("finetune", *line)
     preset = json.loads(out)
@@ -84,8 +84,8 @@ def test_the_first_trial_is_the_preset_itself(
     assert result["trials"][0]["settings"] == shown
     assert isinstance(shown[RATE], float)
     assert result["preset_dev_metric"] == preset["dev"]["accuracy"]
-    assert result["linear_dev_metric"] == preset["floors"]["linear"] == preset["linear_floor"]["dev"]["accuracy"]
-    assert f"linear model: {preset['linear_floor']['ngrams']} n-grams" in err
+    assert result["linear_dev_metric"] == preset["baselines"]["linear"] == preset["linear_baseline"]["dev"]["accuracy"]
+    assert f"linear model: {preset['linear_baseline']['ngrams']} n-grams" in err
     code, out, _ = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume"))
     scores = [result["preset_dev_metric"], result["best"]["dev_metric"], result["linear_dev_metric"]]
     assert "preset {:.4f}, best trial ({}) {:.4f}, linear model {:.4f}".format(
@@ -135,7 +135,17 @@ def test_the_best_preset_trains_to_its_score_and_says_what_the_score_is(
     assert values["extends"] == "starsaber-tnews"
     assert values["encoder"] == {"hidden_size": 16, "num_layers": result["best"]["settings"][LAYERS]}
     assert values["finetuning"][RATE.partition(".")[2]] == result["best"]["settings"][RATE]
-    arguments = ("--preset", best, "--data", tiny_tnews, "--output", tmp_path / "run", "--set", "prior=null", "--json")
+    arguments = (
+        "--preset",
+        best,
+        "--data",
+        tiny_tnews,
+        "--output",
+        tmp_path / "run",
+        "--set",
+        "ensemble=null",
+        "--json",
+    )
     code, out, err = recur("finetune", *arguments)
     assert code == 0, err
     assert json.loads(out)["dev"]["accuracy"] == result["best"]["dev_metric"]

@@ -20,12 +20,12 @@ CUSTOM = TASKS["custom"]
 
 
 def found(header: str, **told: object) -> Columns:
-    from recurcli.data.sources import adapted
+    from recurcli.data.sources import task_with_columns
 
     config = DataConfig(**told)  # type: ignore[arg-type]
     source = io.BytesIO(f"{header}\n".encode())
     with read_records(source, "tsv", name="x.tsv", delimiter=config.delimiter) as records:
-        task = adapted(CUSTOM, config)
+        task = task_with_columns(CUSTOM, config)
         return find_columns(records, task, config, labelled=True)
 
 
@@ -124,14 +124,14 @@ SINGLES_BESIDE_PAIRS = "holds pairs of texts ('sentence1' and 'sentence2'), but 
 
 def found_by_eval_and_predict(header: str, trained: TrainingRows, text: str | None = None) -> list[object]:
     """The names of the columns, or the message, of `find_columns` and of `find_input_columns`."""
-    from recurcli.data.sources import adapted
+    from recurcli.data.sources import task_with_columns
 
     answers: list[object] = []
     content = f"{header}\n{header.replace('e', 'i')}\n".encode()
     config = DataConfig(text=text)
     with read_records(io.BytesIO(content), "tsv", name="x.tsv") as records:
         try:
-            columns = find_columns(records, adapted(CUSTOM, config), config, labelled=False, trained=trained)
+            columns = find_columns(records, task_with_columns(CUSTOM, config), config, labelled=False, trained=trained)
             answers.append((columns.texts, columns.unread))
         except DataError as error:
             answers.append(str(error))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record
-from recurcli.data.formats.separated import COST_OF_LINE, LONGEST_QUOTED
+from recurcli.data.formats.separated import COST_OF_LINE, MAX_QUOTED
 
 Read = tuple[list[list[str]], list[str | None]]
 
@@ -112,7 +112,7 @@ def test_a_long_text_of_many_lines_is_one_field() -> None:
 
 @pytest.mark.slow
 def test_a_quote_is_sought_in_a_bounded_number_of_lines() -> None:
-    lines = LONGEST_QUOTED // COST_OF_LINE + 2
+    lines = MAX_QUOTED // COST_OF_LINE + 2
     found = records('a,b\n"' + "\n" * lines + 'closed",1\nc,2\n')
     assert (len(found), found[1].fault) == (lines + 3, "has a quote at character 1 that is never closed")
 

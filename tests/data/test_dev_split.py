@@ -8,7 +8,7 @@ from recurcli.data.dev_split import DevSplitter, row_hash, text_key
 
 
 def split(rows: list[tuple[str, str]], *, every: int = 10, seed: int = 0) -> list[bool]:
-    splitter = DevSplitter(every, seed)
+    splitter = DevSplitter(1 / every, seed)
     return [splitter.is_dev(text, None, label) for text, label in rows]
 
 

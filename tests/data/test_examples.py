@@ -84,7 +84,7 @@ def test_extra_rows_have_the_label_of_their_row_and_never_that_of_a_dev_row(tmp_
     ]
     del rows[5]["keywords"]
     path = write_json(tmp_path / "x.json", *rows)
-    train = load_split(TNEWS, "train", config(path, extra_rows=("keywords", "tags")), divided=True)
+    train = load_split(TNEWS, "train", config(path, extra_rows=("keywords", "tags")), use_dev_split=True)
     assert train.dev is not None
     assert {row.id for row in train.dev.examples}.isdisjoint({row.id for row in train.examples})
     longer = train.with_extra_rows()

@@ -8,7 +8,7 @@ import pytest
 
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
-from recurcli.data.sources import is_single
+from recurcli.data.sources import is_one_file
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 from recurcli.inspection.locate import find_datasets
@@ -147,7 +147,7 @@ def test_label_folders_without_a_split_are_divided_and_scored_as_one_file(tmp_pa
         put(tmp_path / "neg" / f"{row}", f"bad {row}".encode())
     put(tmp_path / "README.md", b"two labels")
     assert len(load(tmp_path, "dev", "custom")) == len(load(tmp_path, "test")) == 40
-    train = load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)), divided=True)
+    train = load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)), use_dev_split=True)
     assert train.dev is not None
     assert (len(train.examples) + len(train.dev.examples), train.labels) == (40, ("neg", "pos"))
     assert find_datasets(tmp_path, None, "") == [(tmp_path, "custom", "your own rows")]
@@ -159,14 +159,14 @@ def test_label_folders_without_a_split_are_divided_and_scored_as_one_file(tmp_pa
 def test_what_may_be_other_data_is_not_taken_for_label_folders(file: str, tmp_path: Path) -> None:
     for name in ("pos/1.txt", "neg/1.txt"):
         put(tmp_path / name, b"a film")
-    assert is_single(tmp_path)
+    assert is_one_file(tmp_path)
     put(tmp_path / file, b"a")
-    assert not is_single(tmp_path)
+    assert not is_one_file(tmp_path)
 
 
 def test_a_folder_without_rows_gets_the_layouts_that_are_read(tmp_path: Path) -> None:
     put(tmp_path / "pos" / "1.txt", b"a film")
     with pytest.raises(DataError, match=r"has no train rows \(looked for .*, train/LABEL/\*\)"):
-        load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)), divided=True)
+        load_split(TASKS["custom"], "train", DataConfig(path=str(tmp_path)), use_dev_split=True)
     with pytest.raises(DataError, match=r"no LABEL/\* or train/LABEL/\* and no folder named after a task"):
         find_datasets(tmp_path, None, "")

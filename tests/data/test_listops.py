@@ -80,7 +80,7 @@ def test_rows_without_closing_brackets_are_the_others_without_them() -> None:
     ]
 
 
-def floors(rows: Sequence[Expression]) -> dict[str, float]:
+def baselines(rows: Sequence[Expression]) -> dict[str, float]:
     """Accuracies on `rows` of rules that ignore nesting; the task table holds those of the dev rows.
 
     majority        always the most frequent answer
@@ -118,8 +118,8 @@ def _direct_digits(tokens: Iterable[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_the_floors_are_those_that_the_task_claims(split: str) -> None:
-    found, claimed = floors(listops_rows(TASKS["listops-mini"], split)), TASKS["listops-mini"].floors
+def test_the_baselines_are_those_that_the_task_claims(split: str) -> None:
+    found, claimed = baselines(listops_rows(TASKS["listops-mini"], split)), TASKS["listops-mini"].baselines
     assert set(found) == set(claimed)
     for name, about in {"majority": 0.12, "first_operator": 0.24, "root_digits": 0.44}.items():
         assert found[name] == pytest.approx(about, abs=0.02)
@@ -127,14 +127,14 @@ def test_the_floors_are_those_that_the_task_claims(split: str) -> None:
         assert split != "dev" or found[name] == claimed[name]
 
 
-def test_floors_of_a_few_rows_are_what_a_hand_counts() -> None:
+def test_baselines_of_a_few_rows_are_what_a_hand_counts() -> None:
     rows = [
         Expression("[MAX 1 9 [MIN 5 6 ] ]", "9"),
         Expression("[MAX 1 [SM 4 4 ] ]", "8"),
         Expression("[MAX [MIN 9 9 ] [MIN 9 9 ] ]", "9"),
         Expression("[MIN 3 [MIN 0 1 ] ]", "0"),
     ]
-    assert floors(rows) == {"majority": 0.5, "first_operator": 0.75, "root_digits": 0.5}
+    assert baselines(rows) == {"majority": 0.5, "first_operator": 0.75, "root_digits": 0.5}
 
 
 def test_the_arguments_reach_long_range_arenas_own_rows() -> None:

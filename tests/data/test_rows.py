@@ -60,7 +60,7 @@ def test_no_row_is_lost_however_the_bytes_arrive(lines: list[str], end: str, las
 
 
 def test_a_row_without_end_is_cut_and_the_next_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "LONGEST_ROW", 100_000)
+    monkeypatch.setattr(rows, "MAX_ROW", 100_000)
     found = list(rows_of(io.BytesIO(b"a\n" + b"x" * 1_000_000 + b"\nb\n"), "x"))
     assert [row.whole for row in found] == [True, False, True]
     assert len(found[1].content) <= 100_000

@@ -24,8 +24,8 @@ def put(path: Path, text: str, ending: str = ".tsv") -> Path:
     return path
 
 
-def load(path: Path, split: str, task: str = "custom", *, divided: bool = True, **told: Any) -> Split:
-    return load_split(TASKS[task], split, DataConfig(path=str(path), **told), divided=divided)
+def load(path: Path, split: str, task: str = "custom", *, use_dev_split: bool = True, **told: Any) -> Split:
+    return load_split(TASKS[task], split, DataConfig(path=str(path), **told), use_dev_split=use_dev_split)
 
 
 def texts(split: Split) -> list[str]:
@@ -65,21 +65,24 @@ def test_a_folder_of_the_tasks_name_is_looked_into(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["rows.tsv", "folder/train.tsv", "named"])
 @pytest.mark.parametrize("every", [None, 3])
-def test_one_of_ten_rows_or_of_dev_every_is_a_dev_row_where_there_are_none(
+def test_one_of_ten_rows_or_a_dev_fraction_is_a_dev_row_where_there_are_none(
     tmp_path: Path, place: str, every: int | None
 ) -> None:
     path = tmp_path / ("x.tsv" if place == "named" else place)
     path.parent.mkdir(exist_ok=True)
     path.write_text("text\tlabel\n" + "".join(f"{row}\ta\n" for row in range(30)))
     told: dict[str, Any] = {"files": {"train": "x.tsv"}} if place == "named" else {}
+    fraction = None if every is None else 1 / every
     source = path if place == "rows.tsv" else path.parent
-    train, dev = (texts(load(source, split, dev_every=every, **told)) for split in ("train", "dev"))
+    train, dev = (texts(load(source, split, dev_fraction=fraction, **told)) for split in ("train", "dev"))
     step = every or 10
     assert [int(row) // step for row in dev] == [*range(30 // step)], "one of each block"
     assert train == [str(row) for row in range(30) if str(row) not in dev]
-    assert texts(load(source, "dev", dev_every=every, dev_seed=1, **told)) != dev
+    assert texts(load(source, "dev", dev_fraction=fraction, dev_seed=1, **told)) != dev
     if place == "rows.tsv":
-        assert len(texts(load(path, "dev", divided=False))) == 30, "a file that is named for a score is scored whole"
+        assert len(texts(load(path, "dev", use_dev_split=False))) == 30, (
+            "a file that is named for a score is scored whole"
+        )
 
 
 def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> None:
@@ -103,7 +106,7 @@ def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> 
 def test_rows_without_labels_are_divided_as_one_class(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text("text\n" + "".join(f"{row}\n" for row in range(40)))
-    train = load_split(TASKS["custom"], "train", DataConfig(path=str(path)), labelled=False, divided=True)
+    train = load_split(TASKS["custom"], "train", DataConfig(path=str(path)), labelled=False, use_dev_split=True)
     assert train.dev is not None
     assert (len(train.examples), len(train.dev.examples)) == (36, 4)
 
@@ -154,7 +157,7 @@ def test_news_in_the_authors_own_files_have_no_header(tmp_path: Path) -> None:
     )
     (tmp_path / "mine.csv").write_text("label,text\nSports,Goal\n1,War\n")
     with pytest.raises(DataError, match=r"mine.csv:3: label '1' is not one of agnews' 4 labels"):
-        load(tmp_path / "mine.csv", "dev", "agnews", divided=False)
+        load(tmp_path / "mine.csv", "dev", "agnews", use_dev_split=False)
     train, dev = (load(tmp_path, split, "agnews") for split in ("train", "dev"))
     assert (len(train.examples), len(dev.examples)) == (18, 2)
     assert train.examples[0][1:4] == ('Oil 0 Prices, "again"', None, "Business")
@@ -163,7 +166,7 @@ def test_news_in_the_authors_own_files_have_no_header(tmp_path: Path) -> None:
 
 def test_reviews_may_say_positive_and_negative(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\n" + "so,positive\nno,negative\nah,1\noh,0\nup,pos\n" * 2)
-    labels = [example.label for example in load(tmp_path / "train.csv", "train", "imdb", divided=False).examples]
+    labels = [example.label for example in load(tmp_path / "train.csv", "train", "imdb", use_dev_split=False).examples]
     assert labels == ["pos", "neg", "pos", "neg", "pos"] * 2
 
 
@@ -191,7 +194,7 @@ def test_bad_rows_of_a_divided_file_are_counted_once(tmp_path: Path) -> None:
     rows = [f'{{"text": "text {n}", "label": "{"ab"[n % 2]}"}}\n' for n in range(300)]
     (tmp_path / "x.jsonl").write_text("".join([*rows, '{"text": 1}\n']))
     config = DataConfig(path=str(tmp_path / "x.jsonl"), skip_bad_rows=True)
-    train = load_split(TASKS["custom"], "train", config, divided=True)
+    train = load_split(TASKS["custom"], "train", config, use_dev_split=True)
     assert train.dev is not None
     assert (len(train.bad), len(train.dev.bad)) == (1, 0)
 

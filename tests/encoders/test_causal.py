@@ -42,7 +42,7 @@ def logits_of(model: LanguageModel, ids: Tensor, mask: Tensor) -> Tensor:
     return cast(Tensor, logits.detach().view(*ids.shape, -1))
 
 
-def require_causal(model: LanguageModel, length: int, *changed: int) -> None:
+def check_causal(model: LanguageModel, length: int, *changed: int) -> None:
     """Two rows, the second of them padded: no logit before a changed token differs by one bit, and a later one does."""
     ids = torch.randint(1, VOCABULARY, (2, length), generator=torch.Generator().manual_seed(1))
     mask = torch.arange(length) < torch.tensor([[length], [length - 3]])
@@ -61,16 +61,16 @@ def test_no_position_sees_its_future(name: str, keys: dict[str, Any], training: 
     """Training has the explicit weights of short texts; evaluation has SDPA. 150 positions are three blocks of 64."""
     model = language_model(name, keys).train(training)
     with torch.set_grad_enabled(training):
-        require_causal(model, 9, 1, 4, 5, 8)
+        check_causal(model, 9, 1, 4, 5, 8)
         if keys.get("window", 0) is not None:  # whose loop over positions is the same for any length
-            require_causal(model, 150, 63, 64, 65, 130)
+            check_causal(model, 150, 63, 64, 65, 130)
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_no_position_sees_its_future_in_bf16(name: str) -> None:
     keys = {"segment": 16, "memory": 16} if name == "transformer-xl" else {}
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        require_causal(language_model(name, keys).train(), 70, 3, 66)
+        check_causal(language_model(name, keys).train(), 70, 3, 66)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -81,16 +81,16 @@ def test_no_position_sees_its_future_in_the_forms_for_long_texts(
     monkeypatch.setattr(multi_head, "trains_short_texts", lambda *_: False)
     for name in ("starsaber", "transformer"):
         with torch.set_grad_enabled(training):
-            require_causal(language_model(name, {}).train(training), 70, 1, 33, 66)
+            check_causal(language_model(name, {}).train(training), 70, 1, 33, 66)
 
 
 def test_an_encoder_that_is_not_causal_fails_this_test() -> None:
     for name in ("starsaber", "transformer", "rsa", "linear-transformer"):
         with pytest.raises(AssertionError):
-            require_causal(language_model(name, {"causal": False}).eval(), 9, 4)
+            check_causal(language_model(name, {"causal": False}).eval(), 9, 4)
     for name in ("truncated-rnn", "truncated-lstm"):
         with pytest.raises(AssertionError):
-            require_causal(language_model(name, {"bidirectional": True}).eval(), 9, 4)
+            check_causal(language_model(name, {"bidirectional": True}).eval(), 9, 4)
 
 
 @pytest.mark.parametrize("long", [False, True])

@@ -53,7 +53,7 @@ def error(found: Tensor, exact: Tensor) -> float:
     return ((found - exact).norm() / exact.norm()).item()
 
 
-def require_same(fast: Callable[..., Tensor], slow: Callable[..., Tensor], mask: Tensor | None) -> None:
+def check_same(fast: Callable[..., Tensor], slow: Callable[..., Tensor], mask: Tensor | None) -> None:
     """Compare two forms of an attention at the real tokens, and the gradients of their inputs."""
     real = torch.ones_like(MASK) if mask is None else mask
     weights, results = draw(2, HEADS, LENGTH, 4, seed=5), []
@@ -90,7 +90,7 @@ FORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", FORMS)
 def test_an_attention_and_its_gradients_are_those_of_its_loop(name: str, padded: bool) -> None:
-    require_same(*FORMS[name], MASK if padded else None)
+    check_same(*FORMS[name], MASK if padded else None)
 
 
 def test_random_features_estimate_the_softmax_kernel_without_bias() -> None:
@@ -209,7 +209,7 @@ def test_linformer_is_its_loop(padded: bool) -> None:
                 rows.append((weights[:, None] * values).sum(dim=0) / weights.sum())
         return torch.stack(rows).view(2, HEADS, LENGTH, 4)
 
-    require_same(layer.mix, loop, MASK if padded else None)
+    check_same(layer.mix, loop, MASK if padded else None)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -238,7 +238,7 @@ def test_synthesizer_is_its_loop(kind: str, padded: bool) -> None:
     def mix(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         return torch.as_tensor(layer.mix(query, key, value, mask) + 0 * (query.sum() + key.sum()))
 
-    require_same(mix, loop, MASK if padded else None)
+    check_same(mix, loop, MASK if padded else None)
 
 
 @pytest.mark.parametrize("name", ["performer", "nystromformer", "skyformer"])

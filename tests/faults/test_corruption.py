@@ -22,7 +22,7 @@ MODEL = (
     "tokenizer.json",
     "predictions.dev.jsonl",
     "linear.safetensors",
-    "prior.json",
+    "ensemble.json",
     "manifest.json",
 )
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "best.safetensors", "state.json", "manifest.json")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recurcli.files import write_manifest
+from recurcli.files import read_manifest, write_manifest
 from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
 
 ANEW = "train the run again, or use the recur that wrote it"
@@ -25,7 +25,7 @@ def old(run: Path, target: Path) -> Path:
     shutil.copytree(run, target)
     preset = target / "preset.yaml"
     text = preset.read_text()
-    assert text.startswith("# format_version: 2\n")
+    assert text.startswith("# format_version: 3\n")
     preset.write_text(text.partition("\n")[2].replace("gradient_accumulation_steps", "accumulation"))
     set_version(target / "config.json", MODEL_FILES)
     return target
@@ -51,7 +51,7 @@ def test_a_model_of_an_older_format_is_refused_by_name(
     }
     code, out, err = recur(*arguments[command])
     assert (code, out, err.count("\n")) == (4, "", 1), err
-    assert f"{old_run / 'config.json'}: has format version 1; this recur reads 2: {ANEW}" in err
+    assert f"{old_run / 'config.json'}: has format version 1; this recur reads 3: {ANEW}" in err
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -61,7 +61,7 @@ def test_an_older_run_is_not_resumed(finished: bool, recur: Recur, trained: Path
     again = ["finetune", "--preset", trained / "preset.yaml", "--output", old_run]
     code, out, err = recur(*again, "--resume")
     assert (code, out, err.count("\n")) == (4, "", 1), err
-    assert f"{old_run / 'preset.yaml'}: has format version 1; this recur reads 2: {ANEW}" in err
+    assert f"{old_run / 'preset.yaml'}: has format version 1; this recur reads 3: {ANEW}" in err
     code, _, err = recur(*again)
     assert (code, "choose another --output, or replace it with --overwrite" in err, "--resume" in err) == (
         2,
@@ -77,9 +77,54 @@ def test_checkpoints_of_an_older_format_are_refused_by_name(recur: Recur, traine
         names = tuple(path.name for path in state.parent.iterdir() if path.name != "manifest.json")
         set_version(state, names)
     code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume")
-    assert (code, err.splitlines()[-1].count(f"format version 1; this recur reads 2: {ANEW}")) == (4, 1), err
+    assert (code, err.splitlines()[-1].count(f"format version 1; this recur reads 3: {ANEW}")) == (4, 1), err
 
 
 def test_a_run_says_whether_it_is_finished(trained: Path, tmp_path: Path) -> None:
     assert RunDirectory(trained).is_finished
     assert not RunDirectory(tmp_path).is_finished
+
+
+def as_version_2(run: Path, target: Path) -> Path:
+    """A copy of a run with the names and the format version of the keys before version 3."""
+    shutil.copytree(run, target)
+    preset = target / "preset.yaml"
+    text = preset.read_text().replace("# format_version: 3\n", "# format_version: 2\n")
+    for new, old in (
+        ("ensemble: linear\n", "prior:\n  kind: linear\n"),
+        ("  linear_baseline:", "  linear_floor:"),
+        ("  dev_fraction: null", "  dev_every: null"),
+    ):
+        assert new in text, new
+        text = text.replace(new, old)
+    preset.write_text(text)
+    config = target / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "format_version": 2}))
+    (target / "ensemble.json").rename(target / "prior.json")
+    names = ["prior.json" if name == "ensemble.json" else name for name in read_manifest(run)]
+    result = json.loads((target / "result.json").read_text())
+    for new, old in (("baselines", "floors"), ("ensemble", "prior"), ("linear_baseline", "linear_floor")):
+        result[old] = result.pop(new)
+    (target / "result.json").write_text(json.dumps(result))
+    write_manifest(target, names)
+    return target
+
+
+def test_a_finished_run_of_version_2_is_used_as_if_it_were_new(
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    run = as_version_2(trained, tmp_path / "older")
+    assert RunDirectory(run).read_preset() == RunDirectory(trained).read_preset()
+    assert RunDirectory(run).read_result() == RunDirectory(trained).read_result()
+    answers = [recur("predict", each, tiny_tnews / "test.json", "--probabilities") for each in (run, trained)]
+    assert answers[0] == answers[1] and answers[0][0] == 0
+    code, out, err = recur("finetune", "--preset", run / "preset.yaml", "--output", run, "--resume", "--json")
+    assert (code, json.loads(out)["dev"]) == (0, RunDirectory(trained).read_result()["dev"]), err
+
+
+def test_an_unfinished_run_of_version_2_is_refused(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = as_version_2(trained, tmp_path / "older")
+    (run / "result.json").unlink()
+    code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume")
+    assert (code, err.count("\n")) == (4, 1), err
+    assert f"{run / 'preset.yaml'}: has format version 2; this recur reads 3: {ANEW}" in err

@@ -11,7 +11,7 @@ import pytest
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import load_split
-from recurcli.data.sources import adapted
+from recurcli.data.sources import task_with_columns
 from recurcli.data.tasks import CUSTOM, TASKS
 from recurcli.errors import DataError
 from recurcli.export.clue import is_submission
@@ -35,7 +35,7 @@ from recurcli.tokens.tokenizer import Tokenizer
 def rows_of(path: Path, numbers: dict[str, int] | None = None, **config: object) -> SplitRows:
     """The rows of a file of the task `custom`, read as the command reads them."""
     asked = DataConfig(path=str(path), **config)  # type: ignore[arg-type]
-    task = adapted(TASKS[CUSTOM], asked)
+    task = task_with_columns(TASKS[CUSTOM], asked)
     (file,) = find_files(task, asked)
     rows = SplitRows(file.splits[0], file, {} if numbers is None else numbers)
     for _ in read_rows(file, task, asked, {rows.split: rows}, None):
@@ -156,13 +156,13 @@ def test_lengths_are_those_of_the_tokens_a_training_would_have(kind: str) -> Non
 def test_rows_and_vocabulary_are_those_of_a_training(tmp_path: Path) -> None:
     tsv(tmp_path / "train.tsv", *(f"t{row % 90}\t{'xyz'[row % 3]}" for row in range(100)))
     config = DataConfig(path=str(tmp_path))
-    task = adapted(TASKS[CUSTOM], config)
+    task = task_with_columns(TASKS[CUSTOM], config)
     (file,) = find_files(task, config)
     splits = {split: SplitRows(split, file, {}) for split in file.splits}
     for _ in read_rows(file, task, config, splits, None):
         pass
     for name, rows in splits.items():
-        trained = load_split(TASKS[CUSTOM], name, config, divided=True)
+        trained = load_split(TASKS[CUSTOM], name, config, use_dev_split=True)
         hashes = [row_hash(example.text, None) for example in trained.examples]
         assert np.frombuffer(rows.texts, np.uint64).tolist() == hashes
     hashes = [row_hash(text, None) for text in training_texts(file, task, config)]

@@ -15,7 +15,7 @@ from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
 from recurcli.linear import ngrams
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import IDF_POWER, LONGEST_TEXT, SECOND_TEXT, NgramConfig, Ngrams, choose_ngrams
+from recurcli.linear.ngrams import IDF_POWER, MAX_TEXT, SECOND_TEXT, NgramConfig, Ngrams, choose_ngrams
 
 TEXTS = [
     *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
@@ -97,7 +97,7 @@ def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
 def test_the_script_of_an_export_hashes_as_the_model_does(second_text: int) -> None:
     config = NgramConfig(characters=(2, 4), words=(1, 2), second_text=second_text)
     script = object.__new__(Linear)
-    script.ranges, script.longest_text, script.second_text = [(2, 4), (1, 2)], LONGEST_TEXT, second_text
+    script.ranges, script.longest_text, script.second_text = [(2, 4), (1, 2)], MAX_TEXT, second_text
     rows: list[tuple[str, ...]] = [(text, pair or "") for text, pair in TEXTS if "\ud800" not in text]
     keys = Ngrams.fit([(row[0], row[1]) for row in rows], config).keys
     assert (np.unique(script.ngrams(rows)[0]) == keys).all()

@@ -130,13 +130,15 @@ def test_a_pretrained_table_is_fine_tuned_and_another_one_is_refused(
     given = ["--data", tiny_tnews, "--quiet", "--preset", "starsaber-tnews"]
     first, second = tmp_path / "first", tmp_path / "second"
     assert recur("pretrain", *given, "--output", first, *tiny(ngrams))[0] == 0
-    code, _, err = recur("finetune", *given, "--init", first, "--output", second, *tiny(ngrams, "prior=null"))
+    code, _, err = recur("finetune", *given, "--init", first, "--output", second, *tiny(ngrams, "ensemble=null"))
     assert code == 0, err
     assert json.loads((second / "config.json").read_text())["embedding_ngrams"]["buckets"] == 89
     assert recur("predict", second, tiny_tnews / "dev.json", "--quiet")[0] == 0
     plain = tmp_path / "plain"
     assert recur("pretrain", *given, "--output", plain, *tiny())[0] == 0
-    code, _, err = recur("finetune", *given, "--init", plain, "--output", tmp_path / "new", *tiny(ngrams, "prior=null"))
+    code, _, err = recur(
+        "finetune", *given, "--init", plain, "--output", tmp_path / "new", *tiny(ngrams, "ensemble=null")
+    )
     assert code == 0, f"the table is new: {err}"
     for other in ("embedding.ngrams={buckets: 90}", "embedding.ngrams=null"):
         code, _, err = recur("finetune", *given, "--init", first, "--output", tmp_path / "x", *tiny(other))

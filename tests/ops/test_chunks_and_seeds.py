@@ -3,7 +3,7 @@
 import torch
 
 from recurcli.ops.chunks import joined, split, split_rows
-from recurcli.ops.seeded import PRIME, draw_seeds, scrambled
+from recurcli.ops.seeded import PRIME, draw_seeds, hash_indices
 
 
 def test_pieces_are_the_text_with_zeros_behind_it() -> None:
@@ -18,7 +18,7 @@ def test_pieces_are_the_text_with_zeros_behind_it() -> None:
 
 def test_scrambled_numbers_are_distinct_spread_and_differ_by_seed_and_index() -> None:
     index = torch.arange(4096)
-    numbers = scrambled(torch.tensor([[3], [4]]), index)
+    numbers = hash_indices(torch.tensor([[3], [4]]), index)
     assert numbers.shape == (2, 4096)
     assert all(len(row.unique()) == 4096 for row in numbers)
     assert ((numbers >= 0) & (numbers < PRIME)).all()
@@ -26,7 +26,9 @@ def test_scrambled_numbers_are_distinct_spread_and_differ_by_seed_and_index() ->
     assert (tenths - 819).abs().max() < 5 * 27, "819 in each, with a standard deviation of 27"
     ranks = numbers.double().argsort(dim=1).argsort(dim=1).double()
     assert torch.corrcoef(torch.cat([ranks, index.double()[None]])).triu(1).abs().max() < 0.06
-    assert not torch.equal(scrambled(torch.tensor(3), index, index[:1]), scrambled(torch.tensor(3), index, index[1:2]))
+    assert not torch.equal(
+        hash_indices(torch.tensor(3), index, index[:1]), hash_indices(torch.tensor(3), index, index[1:2])
+    )
 
 
 def test_seeds_come_from_torchs_generator() -> None:

@@ -26,7 +26,7 @@ def inputs(length: int, masked: bool) -> tuple[tuple[Tensor, Tensor, Tensor, Ten
 def test_equals_the_loop_and_its_gradients(
     length: int, block: int, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(softmax, "MOST_QUERIES", block)
+    monkeypatch.setattr(softmax, "MAX_QUERIES", block)
     tensors, mask = inputs(length, masked)
     weights = (
         torch.randn(3, length, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(9)) * mask[..., None]
@@ -44,7 +44,7 @@ def test_equals_the_loop_and_its_gradients(
 
 
 def test_plain_attention_is_torchs_with_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "MOST_QUERIES", 8)
+    monkeypatch.setattr(softmax, "MAX_QUERIES", 8)
     (query, key, value, _), mask = inputs(33, masked=True)
     gradient = torch.randn(value.shape, generator=torch.Generator().manual_seed(9)).double() * mask[..., None]
     found = blockwise_attention(query, key, value, value, mask)

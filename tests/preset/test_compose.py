@@ -8,7 +8,7 @@ import pytest
 from recurcli.encoders import causal_key, encoder_class
 from recurcli.errors import UsageError
 from recurcli.evaluation.metrics import METRICS
-from recurcli.preset import compose, preset_folder, preset_names
+from recurcli.preset import compose, paper_presets, preset_folder, preset_names
 from recurcli.strict_yaml import MAX_BYTES, dump, read_mapping
 
 
@@ -35,9 +35,18 @@ def test_every_encoder_composes_with_every_task(encoder: str, task: str) -> None
     assert resolved.preset.encoder["name"] == encoder
 
 
-@pytest.mark.parametrize("name", preset_names()["presets"])
+OF_PAPERS = [name for names in paper_presets().values() for name in names]
+
+
+@pytest.mark.parametrize("name", [*preset_names()["presets"], *OF_PAPERS])
 def test_every_preset_file_composes(name: str) -> None:
     assert compose(name).name == name
+
+
+def test_no_two_presets_have_one_name() -> None:
+    names = [path.stem for path in (*preset_folder().glob("*.yaml"), *preset_folder().glob("papers/*/*.yaml"))]
+    assert sorted(names) == sorted(set(names))
+    assert {*paper_presets()} & {*names, *preset_names()["presets"]} == set()
 
 
 def test_later_layers_win_and_every_value_knows_where_it_comes_from(tmp_path: Path) -> None:
@@ -81,7 +90,7 @@ def test_paths_in_a_file_are_meant_from_that_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("section", ["pretraining", "finetuning"])
-@pytest.mark.parametrize("name", [name for name in preset_names()["presets"] if name.endswith("-vectors")])
+@pytest.mark.parametrize("name", [name for name in OF_PAPERS if name.endswith("-vectors")])
 def test_a_preset_for_word_vectors_is_trained_with_a_file_and_shown_without(
     name: str, section: Literal["pretraining", "finetuning"]
 ) -> None:
@@ -272,9 +281,9 @@ def test_a_preset_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("prior=linear", r"--set prior: must have keys \(kind\), and is 'linear'"),
+        ("embedding=linear", r"--set embedding: must have keys .*, and is 'linear'"),
         ("data=5", r"--set data: must have keys \(path, files, hub, …\), and is 5"),
-        ("prior.knd=linear", r"--set prior.knd: unknown key; did you mean 'prior.kind'\?"),
+        ("embedding.dropot=0.1", r"--set embedding.dropot: unknown key; did you mean 'embedding.dropout'\?"),
     ],
 )
 def test_a_value_in_place_of_a_section_is_told_the_keys(setting: str, message: str) -> None:
@@ -365,3 +374,24 @@ def test_an_encoder_that_cannot_read_rows_of_max_length_is_refused(encoder: str)
         compose(f"{encoder}-tnews", settings=["encoder.max_length=63"])
     assert compose(f"{encoder}-tnews", settings=["encoder.max_length=64"]).preset.encoder["max_length"] == 64
     assert compose(f"{encoder}-custom").preset.data.max_length == "auto"
+
+
+def test_keys_of_older_versions_are_read_under_their_names_of_today(tmp_path: Path) -> None:
+    older = tmp_path / "older.yaml"
+    older.write_text(
+        "extends: starsaber-custom\nprior:\n  kind: linear\nfinetuning:\n  linear_floor: false\ndata:\n  dev_every: 5\n"
+    )
+    resolved = compose(str(older))
+    assert resolved.preset.ensemble == "linear"
+    assert resolved.preset.finetuning.linear_baseline is False
+    assert resolved.preset.data.dev_fraction == 0.2
+    assert resolved.origins["finetuning", "linear_baseline"].line == 5
+    older.write_text("extends: starsaber-custom\nprior: null\n")
+    assert compose(str(older)).preset.ensemble is None
+
+
+def test_an_older_key_beside_its_new_name_is_refused(tmp_path: Path) -> None:
+    both = tmp_path / "both.yaml"
+    both.write_text("extends: starsaber-custom\nensemble: null\nprior: null\n")
+    with pytest.raises(UsageError, match=r"both.yaml:3: prior: unknown key"):
+        compose(str(both))

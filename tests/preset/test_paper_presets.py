@@ -85,7 +85,7 @@ def test_a_preset_named_after_a_paper_keeps_its_values(name: str) -> None:
     assert {key: preset.encoder[key] for key in encoder} == encoder
     assert {key: getattr(preset.finetuning, key) for key in finetuning} == finetuning
     assert preset.task in name.split("-")
-    assert (preset.pooling, preset.pair_pooling, preset.prior) == ("mean", "joint", None)
+    assert (preset.pooling, preset.pair_pooling, preset.ensemble) == ("mean", "joint", None)
     assert (preset.embedding.dropout, preset.finetuning.word_dropout) == (0.0, 0.0)
     assert not (
         preset.embedding.segments or preset.embedding.matches or preset.embedding.ngrams or preset.data.extra_rows
@@ -104,7 +104,7 @@ def test_a_preset_named_after_a_paper_keeps_its_values(name: str) -> None:
 def test_the_rows_of_the_long_range_table_have_its_settings(encoder: str, task: str, length: int, warmup: int) -> None:
     preset = compose(f"{encoder}-{task}").preset
     expected = {"name": encoder, **TABLE_2[encoder]}
-    assert (preset.task, preset.data.max_length, preset.prior) == (task, length, None)
+    assert (preset.task, preset.data.max_length, preset.ensemble) == (task, length, None)
     assert {key: preset.encoder[key] for key in expected} == expected
     finetuning = {**LONG_RANGE, "warmup_steps": warmup}
     assert {key: getattr(preset.finetuning, key) for key in finetuning} == finetuning

@@ -27,8 +27,8 @@ LONG = (
     "finetuning.epochs=7",
     "finetuning.evaluate_every=28",
     "encoder.dropout=0.2",
-    "finetuning.linear_floor=false",
-    "prior=null",
+    "finetuning.linear_baseline=false",
+    "ensemble=null",
 )
 """56 steps."""
 has_bf16 = pytest.mark.skipif(

@@ -6,7 +6,7 @@ import pytest
 
 from recurcli.encoders import build_encoder
 from recurcli.training.config import FinetuningConfig, OptimizationConfig
-from recurcli.training.schedule import learning_rate, settle_schedule
+from recurcli.training.schedule import learning_rate, resolve_schedule
 
 
 @pytest.mark.parametrize(("decay", "last"), [("linear", 0.1 / 9), ("cosine", 0.0030153689607045814), ("constant", 0.1)])
@@ -33,5 +33,5 @@ def test_without_warm_up_the_first_step_has_the_full_rate() -> None:
 def test_auto_epochs_follow_the_rows_and_word_dropout(rows: int, word_dropout: float, pairs: bool, epochs: int) -> None:
     encoder = build_encoder({"name": "starsaber", "hidden_size": 8, "num_layers": 1})
     config = FinetuningConfig(epochs="auto", word_dropout=word_dropout)
-    assert settle_schedule(config, encoder, rows, pretrained=False, pairs=pairs).epochs == epochs
-    assert settle_schedule(replace(config, epochs=7), encoder, rows, pretrained=False).epochs == 7
+    assert resolve_schedule(config, encoder, rows, pretrained=False, pairs=pairs).epochs == epochs
+    assert resolve_schedule(replace(config, epochs=7), encoder, rows, pretrained=False).epochs == 7

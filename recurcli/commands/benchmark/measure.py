@@ -16,7 +16,7 @@ from recurcli.commands.benchmark.request import Setting
 from recurcli.commands.benchmark.workload import Workload
 from recurcli.errors import is_lack_of_memory
 
-LEAST_SECONDS, MOST_STEPS = 0.1, 50
+MIN_SECONDS, MAX_STEPS = 0.1, 50
 """The least time of a candidate's turn, and the largest number of steps in it. A single short step would be lost in the
 noise of the clock."""
 
@@ -144,7 +144,7 @@ def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tu
 
 
 def _steps_a_turn(seconds: float) -> int:
-    return min(MOST_STEPS, max(1, math.ceil(LEAST_SECONDS / max(seconds, 1e-9))))
+    return min(MAX_STEPS, max(1, math.ceil(MIN_SECONDS / max(seconds, 1e-9))))
 
 
 def _result(candidate: Candidate, setting: Setting, seconds: Sequence[float]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class ComparedRun:
     scores: Mapping[str, float]
     """The dev metrics of the compared part."""
     encoder_scores: Mapping[str, float] | None
-    """The dev metrics of the encoder alone, if the run has a prior."""
+    """The dev metrics of the encoder alone, if the run has an ensemble."""
     test_scores: Mapping[str, float] | None
     """The test metrics of the compared part; None: no test rows were scored."""
 
@@ -188,7 +188,7 @@ def _progress(run: RunDirectory) -> dict[str, Any]:
 _WAY_OUT = "; compare runs of the same rows and labels: name them, or a folder that holds them alone"
 
 
-def require_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
+def check_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
     """Raise UsageError for the first run whose task, labels, dev rows or, without `metric`, dev metric are not the first's."""
     for run in runs[1:]:
         if difference := _difference(runs[0], run, metric):

@@ -72,7 +72,7 @@ class Baseline:
     test: float | None
     """The test metric; None: not known."""
     predictions: Sequence[str] | None
-    """The dev predictions; None: a run without a prior stores the accuracy alone."""
+    """The dev predictions; None: a run without an ensemble stores the accuracy alone."""
     groups: Sequence[Group]
     """The groups with its training rows."""
 
@@ -98,20 +98,22 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     dev = groups[0].runs[0].dev
     majority = Counter(dev.labels).most_common(1)[0][0]
     constant = [majority] * len(dev.labels)
-    tested = (groups[0].runs[0].result.get("test") or {}).get("floors", {}).get("majority")
+    tested = (groups[0].runs[0].result.get("test") or {}).get("baselines", {}).get("majority")
     test = tested if metric == "accuracy" else None
     return [*made, Baseline(MAJORITY, _score(metric, dev.labels, constant), test, constant, groups)]
 
 
 def _linear_model(run: ComparedRun, metric: str) -> Baseline | None:
-    """Return the linear model of a run: with predictions if the run has a prior, else with its accuracy if that is asked."""
+    """Return the linear model of a run: with predictions in an ensemble, else with its accuracy if that is the `metric`."""
     tested = run.result.get("test") or {}
     if "parts" in run.result:
         predictions = read_dev_predictions(run.path, "linear").predictions
         test = tested["parts"]["linear"][metric] if "parts" in tested else None
         return Baseline("linear model", _score(metric, run.dev.labels, predictions), test, predictions, ())
-    score = run.result.get("floors", {}).get("linear") if metric == "accuracy" else None
-    return None if score is None else Baseline("linear model", score, tested.get("floors", {}).get("linear"), None, ())
+    score = run.result.get("baselines", {}).get("linear") if metric == "accuracy" else None
+    return (
+        None if score is None else Baseline("linear model", score, tested.get("baselines", {}).get("linear"), None, ())
+    )
 
 
 def _score(metric: str, labels: Sequence[str], predictions: Sequence[str]) -> float:

@@ -3,16 +3,16 @@
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
-from recurcli.commands.trained_run import data_config, known_rows_of, require_rows_of_training
+from recurcli.commands.trained_run import check_rows_of_training, data_config, known_rows_of
 from recurcli.data.columns import TrainingRows
 from recurcli.data.examples import Split, load_split
-from recurcli.data.sources import adapted, find_source, is_local, is_single
+from recurcli.data.sources import find_source, is_local, is_one_file, task_with_columns
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError
 from recurcli.events import Note
 from recurcli.files import sha256_of
-from recurcli.runs.known_rows import read_known_rows
 from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.training_overlap import read_known_rows
 
 
 def load_rows(
@@ -29,7 +29,7 @@ def load_rows(
     the other way round, and without `data` if they are not those of the training.
     """
     config = data_config(run, data, columns)
-    alone = config.path is not None and is_single(Path(config.path))
+    alone = config.path is not None and is_one_file(Path(config.path))
     named = data is None and config.named_file(split) is not None
     if not task.has_labels(split) and split != "file" and not named:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
@@ -37,12 +37,12 @@ def load_rows(
         raise DataError(f"{config.path}: holds train and dev rows; name the {split} rows with --data")
     if split == "file":
         return load_split(task, "dev", config, trained=trained)
-    divided = data is None or (alone and is_training_file(run, task, data))
-    rows = load_split(task, split, config, divided=divided, trained=trained)
+    use_dev_split = data is None or (alone and is_training_file(run, task, data))
+    rows = load_split(task, split, config, use_dev_split=use_dev_split, trained=trained)
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     if data is None:
-        require_rows_of_training(run, split, rows)
+        check_rows_of_training(run, split, rows)
     return rows
 
 
@@ -52,10 +52,10 @@ def is_training_file(run: Path, task: Task, data: Path) -> bool:
     try:
         if not is_local(config, "train"):
             return False
-        source = find_source(adapted(task, config), "train", config, divided=True)
+        source = find_source(task_with_columns(task, config), "train", config, use_dev_split=True)
     except DataError:
         return False
-    if not source.divided or source.path.is_file() != data.is_file():
+    if not source.use_dev_split or source.path.is_file() != data.is_file():
         return False
     if not data.is_file():
         return data.samefile(source.path)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.commands.evaluation.load import is_training_file
-from recurcli.commands.trained_run import data_config, require_rows_of_training
+from recurcli.commands.trained_run import check_rows_of_training, data_config
 from recurcli.commands.training.tokenization import windows_of_splits
-from recurcli.data.sources import is_single
+from recurcli.data.sources import is_one_file
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError
@@ -15,9 +15,9 @@ from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.perplexity import iter_score
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.model.device import Precision, choose_device
-from recurcli.runs.known_rows import read_known_rows
 from recurcli.runs.model_files import build_trained_language_model, read_model
 from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.training_overlap import read_known_rows
 from recurcli.tokens.splits import TextSplit, load_texts
 
 
@@ -47,19 +47,19 @@ def evaluate_language_model(
 
     The arguments are those of `recur eval`. Every token counts once, in windows of the length of the training.
     """
-    files, place = read_model(run), choose_device(device, current())
-    current().connect(place)
-    model = build_trained_language_model(files, place)
+    config = InferenceConfig(choose_device(device, current()), precision, batch_size, current())
+    current().connect(config.device)
+    files = read_model(run)
+    model = build_trained_language_model(files, config.device)
     yield from RunDirectory(run).note_if_unfinished()
     try:
         task = task_named(files.config.task)
     except UsageError as error:
         raise ModelError(f"{run / 'config.json'}: {error}") from None
-    name = split or ("file" if data is not None and is_single(data) else "dev")
+    name = split or ("file" if data is not None and is_one_file(data) else "dev")
     text = _load(run, task, name, data, columns)
     trained_on = {} if name == "train" else (yield from _count_known_lines(run, text, data))
     windows, facts = yield from windows_of_splits({name: text}, files.tokenizer, files.config.max_length)
-    config = InferenceConfig(place, precision, batch_size, current())
     score = yield from iter_score(model, windows[name], config)
     result: dict[str, Any] = {
         "run": str(run),
@@ -81,13 +81,13 @@ def _load(run: Path, task: Task, split: str, data: Path | None, columns: Mapping
     Raises DataError if it cannot be read, and without `data` if it is not that of the training.
     """
     config = data_config(run, data, columns)
-    alone = config.path is not None and is_single(Path(config.path))
+    alone = config.path is not None and is_one_file(Path(config.path))
     if data is None and alone and split == "test" and config.named_file(split) is None:
         raise DataError(f"{config.path}: holds train and dev text; name the test text with --data")
-    divided = split not in ("file", "test") and (data is None or _is_training_text(run, task, data))
-    text = load_texts(task, "train" if split == "file" else split, config, divided=divided)
+    use_dev_split = split not in ("file", "test") and (data is None or _is_training_text(run, task, data))
+    text = load_texts(task, "train" if split == "file" else split, config, use_dev_split=use_dev_split)
     if data is None:
-        require_rows_of_training(run, split, text)
+        check_rows_of_training(run, split, text)
     return text
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from recurcli.data.formats.rows import Record
-from recurcli.errors import ModelError, StorageError, UsageError, escaped, refuse_both
+from recurcli.errors import ModelError, StorageError, UsageError, check_not_both, escaped
 from recurcli.facts import Facts
-from recurcli.files import OutputKind, is_stream, read_limited, require_ending, require_writable, write_atomically
+from recurcli.files import OutputKind, check_ending, check_writable, is_stream, read_limited, write_atomically
 
 MAX_BYTES = 16 << 20
 GZIPPED = ".gz"
@@ -75,12 +75,12 @@ class PredictionProgress:
         return hashlib.sha256(json.dumps(dataclasses.asdict(self)).encode()).hexdigest()
 
 
-def refuse_output(output: Path, source: Path, kind: OutputKind, *, overwrite: bool, resume: bool) -> None:
+def check_prediction_output(output: Path, source: Path, kind: OutputKind, *, overwrite: bool, resume: bool) -> None:
     """Raise UsageError if `output` is no output of this `kind`, the input, or a stream with `resume`.
 
-    For a file: raises as `require_writable` does.
+    For a file: raises as `check_writable` does.
     """
-    refuse_both(resume=resume, overwrite=overwrite)
+    check_not_both(resume=resume, overwrite=overwrite)
     if resume and is_stream(output):
         raise UsageError("--resume needs an output file, because a stream cannot be continued; name one with --output")
     read = _path_of(sys.stdin) if str(source) == "-" else source
@@ -89,9 +89,9 @@ def refuse_output(output: Path, source: Path, kind: OutputKind, *, overwrite: bo
             raise UsageError("standard output is the input file as well; name another file with --output")
     elif is_stream(output) and not output.is_dir():
         if has_ending(output):
-            require_ending(output, kind)
+            check_ending(output, kind)
     else:
-        require_writable(output, kind, overwrite=overwrite, resume=resume, inputs=[read] if read else [])
+        check_writable(output, kind, overwrite=overwrite, resume=resume, inputs=[read] if read else [])
 
 
 def has_ending(output: Path) -> bool:

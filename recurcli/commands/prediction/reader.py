@@ -17,7 +17,7 @@ from recurcli.data.formats.encodings import UTF8, canonical_encoding
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record, Records
 from recurcli.data.input_columns import InputColumns
-from recurcli.errors import DataError, UsageError, counted, escaped
+from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.predictor import WINDOW
 
 InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
@@ -134,7 +134,7 @@ def skip(rows: Iterator[list[Record]], digest: Any, earlier: PredictionProgress,
         left -= len(window)
     if left or digest.hexdigest() != earlier.input_sha256:
         raise DataError(
-            f"{escaped(name)}: differs from the input of the earlier run in its first {counted(earlier.rows, 'row')}; "
+            f"{escaped(name)}: differs from the input of the earlier run in its first {pluralize(earlier.rows, 'row')}; "
             "give the same input, or start again with --overwrite"
         )
 

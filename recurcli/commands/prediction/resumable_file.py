@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from recurcli.commands.prediction.output import OutputStream, PredictionProgress, is_gzipped, open_stream
-from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError, counted
-from recurcli.facts import Facts, as_stored, first_difference, require_same
+from recurcli.errors import DataError, ModelError, NumericError, StorageError, UsageError, pluralize
+from recurcli.facts import Facts, as_stored, check_same, first_difference
 from recurcli.files import is_locked, is_stream, locked, sha256_of, sync_directory, sync_file, writing
 
 SECONDS_BETWEEN_JOURNALS = 2.0
@@ -61,7 +61,7 @@ class PredictionFile(OutputStream):
         if self._earlier:
             if not resume and not overwrite:
                 raise UsageError(
-                    f"{self.output}: has {counted(self._earlier.rows, 'finished row')}; "
+                    f"{self.output}: has {pluralize(self._earlier.rows, 'finished row')}; "
                     "continue with --resume, or start again with --overwrite"
                 )
             return
@@ -76,7 +76,7 @@ class PredictionFile(OutputStream):
         """
         facts = as_stored({"options": options, "input": input, "machine": machine})
         if self._earlier and self._resume:
-            _require_same_run(self.output, self._earlier, options, input)
+            _check_same_run(self.output, self._earlier, options, input)
             if difference := first_difference(self._earlier.facts["machine"], machine):
                 self.notes.append(f"{difference}: the run continues, but last digits of scores may differ")
             self._progress = dataclasses.replace(self._earlier, facts=facts)
@@ -175,13 +175,13 @@ class CompleteFile(OutputStream):
 
     def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
         """Return the progress of the run that wrote the file; raises UsageError or DataError if it was another run."""
-        _require_same_run(self.output, self._earlier, options, input)
+        _check_same_run(self.output, self._earlier, options, input)
         return dataclasses.replace(self._earlier)
 
 
-def _require_same_run(output: Path, earlier: PredictionProgress, options: Facts, input: Facts) -> None:
+def _check_same_run(output: Path, earlier: PredictionProgress, options: Facts, input: Facts) -> None:
     """Raise UsageError if the earlier run had different options, DataError if it had a different input."""
-    require_same(earlier.facts["options"], options, output)
+    check_same(earlier.facts["options"], options, output)
     if difference := first_difference(earlier.facts["input"], input):
         raise DataError(f"{output}: was started with another input: {difference}; start again with --overwrite")
 
@@ -219,7 +219,7 @@ def naming_the_resume(output: Path) -> Iterator[None]:
         raise
     except BaseException as error:
         if not is_stream(output) and (rows := rows_kept(output)):
-            error.add_note(f"{counted(rows, 'row', 'are')} done; continue with the same command and --resume")
+            error.add_note(f"{pluralize(rows, 'row', 'are')} done; continue with the same command and --resume")
         raise
 
 

@@ -48,7 +48,7 @@ def named_format(output: Path) -> OutputFormat | None:
     return next((format for format, endings in ENDINGS.items() if ending in endings), None)
 
 
-def require_holdable(
+def check_holdable(
     record: Record, columns: InputColumns, format: OutputFormat, *, name: str, delimiter: str | None = None
 ) -> None:
     """Raise DataError for a record that `format` cannot hold: a TSV no TAB and no line end, CLUE no row without an id.
@@ -110,12 +110,12 @@ class RowWriter:
         self._best = min(self.top_k or 0, len(self.labels))
         self._added = set() if self.format == "clue" else {*ADDED, *self._more_names()}
         names = self.columns.names
-        self.refuse_added(names)
+        self.check_no_added(names)
         if self.format == "jsonl" and len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DataError(f"{self.name}: has the column '{escaped(twice)}' twice, which JSON cannot hold; rename one")
 
-    def refuse_added(self, names: Iterable[str]) -> None:
+    def check_no_added(self, names: Iterable[str]) -> None:
         """Raise DataError if the input has one of the columns that the output adds."""
         for name in names:
             if name in self._added:
@@ -138,7 +138,7 @@ class RowWriter:
 
     def row(self, number: int, record: Record, prediction: Prediction, fault: str | None) -> bytes:
         """Return the output row of a record with row number `number` (from 0); `fault` says why it could not be read."""
-        require_holdable(record, self.columns, self.format, name=self.name, delimiter=self.delimiter)
+        check_holdable(record, self.columns, self.format, name=self.name, delimiter=self.delimiter)
         if self.format == "clue":
             return _json_line({"id": self._id(record, number), "label": prediction.label})
         if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
@@ -198,7 +198,7 @@ class RowWriter:
     ) -> bytes:
         fields = dict(zip(self.columns.names, record.fields.values(), strict=False))
         if self.columns.typed:
-            self.refuse_added(record.fields)
+            self.check_no_added(record.fields)
             fields = record.fields
         label = None if self.is_unsure(prediction) else prediction.label
         line: dict[str, Any] = {"prediction": label, "score": round(prediction.score, 6)}

@@ -1,4 +1,4 @@
-"""Evaluation in fine-tuning: the dev metric that selects the best model, its reports on dev and test, the floors, the prior."""
+"""Evaluation in fine-tuning: the dev metric that selects the best model, its dev and test reports, baselines, the ensemble."""
 
 import hashlib
 import time
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,16 +14,15 @@ import torch
 from recurcli.cache import cached
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError, ModelError, StorageError, counted
+from recurcli.errors import DataError, ModelError, StorageError, pluralize
 from recurcli.evaluation.calibration import fit_temperature
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
 from recurcli.evaluation.parts import report_with_parts
 from recurcli.events import Note
-from recurcli.linear.config import PriorConfig
+from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import FORMAT, LinearModel
-from recurcli.linear.prior import Prior
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import write_predictions, write_prior, write_temperature
+from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
 from recurcli.training.objectives import ClassificationObjective
@@ -62,8 +61,8 @@ def fit_linear_model(train: Split, targets: Sequence[int], num_classes: int) -> 
     except DataError as error:
         return None, Note(f"no linear model beside the encoder: {error}")
     made = f"fitted in {time.perf_counter() - started:.1f} s{note}" if fitted else "from the cache"
-    used = counted(model.rows, "row", of=None if model.rows == len(texts) else len(texts))
-    return model, Note(f"linear model: {counted(len(model.ngrams.keys), 'n-gram')} of {used}, {made}")
+    used = pluralize(model.rows, "row", of=None if model.rows == len(texts) else len(texts))
+    return model, Note(f"linear model: {pluralize(len(model.ngrams.keys), 'n-gram')} of {used}, {made}")
 
 
 class ScoredRows(NamedTuple):
@@ -93,7 +92,7 @@ class DevEvaluation:
     stop: StopRequest
     linear: LinearModel | None = None
     """The linear model on n-grams of the training rows; None: not fitted."""
-    prior: PriorConfig | None = None
+    ensemble: Literal["linear"] | None = None
     """Whether the logits of the linear model are added to those of the encoder, once it is trained; None: they are not."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once; None: there are none."""
@@ -101,7 +100,7 @@ class DevEvaluation:
     def score(self) -> DevScore:
         """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.
 
-        The prior is left out, so it does not affect training. Raises StopTraining if a rank received a signal to stop.
+        The ensemble is left out, so it does not affect training. Raises StopTraining if a rank received a signal to stop.
         """
         logits = self._encoder_logits(self.dev)
         score = None
@@ -121,7 +120,7 @@ class DevEvaluation:
         """The number of tokens of the dev rows and of the test rows."""
         return self.tokens + (0 if self.test is None else int(self.test.tokens.lengths.sum()))
 
-    def score_some(self, batches: int) -> int:
+    def evaluate_partly(self, batches: int) -> int:
         """Evaluate the encoder on evenly spaced dev rows, `batches` batches of them, and return the number of their tokens."""
         labels = self.dev.labels
         rows = np.unique(np.linspace(0, len(labels) - 1, batches * self.inference.batch_size).astype(np.int64))
@@ -130,7 +129,7 @@ class DevEvaluation:
         return int(tokens.lengths.sum())
 
     def write_report(self, folder: Path) -> dict[str, Any]:
-        """Write predictions.dev.jsonl, and prior.json or calibration.json, in `folder` (rank 0). Returns facts for result.json.
+        """Write predictions.dev.jsonl, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
 
         Raises StopTraining if a rank has received a signal to stop.
         """
@@ -139,41 +138,41 @@ class DevEvaluation:
         if not self.inference.ranks.is_main:
             return {}
         names, labels = self.task.labels, self.dev.labels
-        linear = prior = None
+        linear = ensemble = None
         targets, temperature = np.array(self.task.targets(labels)), 1.0
         if self.linear is not None:
             linear = self.linear.logits(self.dev.split.texts)
-            if self.prior is not None:
-                prior = Prior.fit(self.linear, (encoder, linear), targets, self._rank)
-                write_prior(folder, prior)
-        if prior is None:
+            if self.ensemble is not None:
+                ensemble = Ensemble.fit(self.linear, (encoder, linear), targets, self._selection_key)
+                write_ensemble(folder, ensemble)
+        if ensemble is None:
             temperature = fit_temperature(encoder, targets)
             write_temperature(folder, temperature, len(labels))
         report, facts, logits = report_with_parts(
-            encoder, linear, prior, labels, self.task, self.task.floors, temperature
+            encoder, linear, ensemble, labels, self.task, self.task.baselines, temperature
         )
         ids = [example.id for example in self.dev.split.examples]
         shares = {"probabilities": probabilities(logits, temperature)}
-        if prior is not None and linear is not None:
+        if ensemble is not None and linear is not None:
             parts = {"encoder_probabilities": encoder, "linear_probabilities": linear}
             shares |= {key: probabilities(values) for key, values in parts.items()}
         write_predictions(folder, ids, labels, names, shares, self.dev.split.texts)
         if self.linear is not None:
             assert linear is not None
-            facts["linear_floor"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
+            facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
         if tested is not None:
-            facts["test"] = self._test_report(tested, prior, temperature)
+            facts["test"] = self._test_report(tested, ensemble, temperature)
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
 
-    def _test_report(self, encoder: np.ndarray, prior: Prior | None, temperature: float) -> dict[str, Any]:
-        """Return the test metrics of the model, with its floors and parts. `encoder` (N, C) are the logits of the encoder."""
+    def _test_report(self, encoder: np.ndarray, ensemble: Ensemble | None, temperature: float) -> dict[str, Any]:
+        """Return the test metrics of the model, with its baselines and parts. `encoder` (N, C) are the encoder's logits."""
         assert self.test is not None
         linear = None if self.linear is None else self.linear.logits(self.test.split.texts)
-        report, facts, _ = report_with_parts(encoder, linear, prior, self.test.labels, self.task, {}, temperature)
-        facts.pop("prior", None)  # stands beside the dev metrics
+        report, facts, _ = report_with_parts(encoder, linear, ensemble, self.test.labels, self.task, {}, temperature)
+        facts.pop("ensemble", None)  # stands beside the dev metrics
         return {**report.to_json(), **facts}
 
-    def _rank(self, logits: np.ndarray) -> tuple[float, float]:
+    def _selection_key(self, logits: np.ndarray) -> tuple[float, float]:
         """Return what is larger for a better sum `logits` (N, C): the dev metric, then the negative cross-entropy.
 
         The weights of the sum are fitted by cross-entropy, whatever loss the encoder was trained with.

@@ -40,7 +40,7 @@ class DevPerplexity:
         score = score_text(self.model, self.windows, self.inference, between=self.stop.raise_if_agreed)
         return DevScore(score.perplexity, score.loss)
 
-    def score_some(self, batches: int) -> int:
+    def evaluate_partly(self, batches: int) -> int:
         """Evaluate the model on `batches` batches of evenly spaced windows. Return the number of tokens in them."""
         count = min(len(self.windows.targets), batches * self.inference.batch_size)
         rows = np.linspace(0, len(self.windows.targets) - 1, count).astype(np.int64)

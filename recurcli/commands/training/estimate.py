@@ -76,6 +76,6 @@ def _evaluation_times(dev: Evaluation, batches: int) -> tuple[float, float, int]
     """Return the seconds of two evaluations of the same evenly spaced dev rows, and the number of tokens of these rows."""
     ended, tokens = [time.perf_counter()], 0
     for _ in range(2):
-        tokens = dev.score_some(batches)
+        tokens = dev.evaluate_partly(batches)
         ended.append(time.perf_counter())
     return ended[1] - ended[0], ended[2] - ended[1], tokens

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recurcli.commands.training.setup import TrainingSetup
-from recurcli.errors import counted, escaped
+from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import cells_of, words_of
 from recurcli.events import Note
 from recurcli.model.saved import total_bytes
@@ -98,15 +98,15 @@ def notes_on_disk_space(setup: TrainingSetup) -> Iterator[Note]:
 
 
 def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[str, Any]) -> Iterator[Note]:
-    """Yield notes on early stopping, a best model in the last step, a missed floor, and classes that are never predicted."""
+    """Yield notes on early stopping, a best model in the last step, a missed baseline, and classes that are never predicted."""
     steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
-    whose = "encoder" if "prior" in result else "model"
+    whose = "encoder" if "ensemble" in result else "model"
     if stopped := result["early_stopping"]:
-        assert config.learning_rate is not None, "settle_schedule replaces null"
+        assert config.learning_rate is not None, "resolve_schedule replaces null"
         rate = learning_rate(steps - 1, total, config) / config.learning_rate
         hint = f"; the learning rate was still {rate:.0%} of its peak; it falls to 0 with fewer epochs and no patience"
         metric, change = words_of(stopped["metric"]), "fall" if setup.loop.minimize else "rise"
-        since = f"in {counted(stopped['evaluations'], 'evaluation')} since step"
+        since = f"in {pluralize(stopped['evaluations'], 'evaluation')} since step"
         yield Note(
             f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not {change} {since} "
             f"{result['best_step']:,}, where it was {stopped['best']:.4f} ({setup.section}.patience {setup.loop.patience})"
@@ -121,14 +121,16 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
         yield Note(f"the last {whose} is the best: more {setup.section}.epochs may give a better one")
     if "dev" not in result or setup.section == "pretraining":
         return
-    if prior := result.get("prior"):
-        yield Note(prior_in_words(prior))
-    whose, scores = ("encoder's ", result["parts"]["encoder"]) if prior else ("", result["dev"])
-    floors = sorted(result["floors"].items(), key=lambda item: item[1])
-    above = [f"'{name.replace('_', ' ')}' ({floor:.4f})" for name, floor in floors if scores["accuracy"] < floor]
+    if ensemble := result.get("ensemble"):
+        yield Note(ensemble_in_words(ensemble))
+    whose, scores = ("encoder's ", result["parts"]["encoder"]) if ensemble else ("", result["dev"])
+    baselines = sorted(result["baselines"].items(), key=lambda item: item[1])
+    above = [
+        f"'{name.replace('_', ' ')}' ({baseline:.4f})" for name, baseline in baselines if scores["accuracy"] < baseline
+    ]
     if above:
-        floor = "floor" if len(above) == 1 else "floors"
-        yield Note(f"the {whose}accuracy, {scores['accuracy']:.4f}, is below the {floor} {' and '.join(above)}")
+        baseline = "baseline" if len(above) == 1 else "baselines"
+        yield Note(f"the {whose}accuracy, {scores['accuracy']:.4f}, is below the {baseline} {' and '.join(above)}")
     names, cells = result["dev"]["names"], cells_of(result["dev"])
     predicted = {prediction for _, prediction in cells}
     missing = [name for index, name in enumerate(names) if index not in predicted]
@@ -142,9 +144,13 @@ def notes_on_result(setup: TrainingSetup, state: TrainingState, result: Mapping[
         yield Note(f"never predicted on the dev rows: {shown} ({len(missing):,} of {len(names):,} classes)")
 
 
-def prior_in_words(prior: Mapping[str, Any]) -> str:
-    """Return how the model joins its two parts, by their weights in `prior` (the content of prior.json)."""
-    encoder, linear, rows = prior["encoder_weight"], prior["linear_weight"], counted(prior["rows"], "dev row")
+def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
+    """Return how the model joins its two parts, by their weights in `ensemble` (the content of ensemble.json)."""
+    encoder, linear, rows = (
+        ensemble["encoder_weight"],
+        ensemble["linear_weight"],
+        pluralize(ensemble["rows"], "dev row"),
+    )
     if not encoder:
         return f"the linear model alone is the best on the {rows}; predictions do not run the encoder"
     if not linear:

@@ -58,7 +58,7 @@ class Timing:
         return f"{self.faster}, {speed} as fast as {other} here"
 
 
-def settle_precision(setup: TrainingSetup) -> Generator[Note, None, TrainingSetup]:
+def resolve_precision(setup: TrainingSetup) -> Generator[Note, None, TrainingSetup]:
     """Return `setup` with the precision of its training; yields a note on the timing.
 
     All ranks must call it. Rank 0 decides for all ranks that have `auto`.

@@ -11,9 +11,8 @@ import tokenizers
 import torch
 from tokenizers.models import WordPiece
 
-from recurcli import __version__
 from recurcli.commands.training.estimate import estimate
-from recurcli.commands.training.notes import checkpoint_bytes, matched_counts, prior_in_words
+from recurcli.commands.training.notes import checkpoint_bytes, ensemble_in_words, matched_counts
 from recurcli.commands.training.request import COMMANDS
 from recurcli.commands.training.setup import TrainingSetup
 from recurcli.diagnostics.flops import forward_flops_per_token
@@ -24,6 +23,7 @@ from recurcli.model.saved import count_parameters
 from recurcli.preset import Preset
 from recurcli.strict_yaml import flatten
 from recurcli.training.fit import TrainingLoop, TrainingState
+from recurcli.version import __version__
 
 
 def plan_of(setup: TrainingSetup) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def model_card(result: Mapping[str, Any]) -> str:
         f"| parameters | {parameters_in_words(result)} |",
         *([f"| --match-parameters | {matched_counts(matched)} |"] if (matched := result["match_parameters"]) else []),
         f"| steps | {result['steps']:,} ({result['epochs']} epochs), "
-        f"{'encoder' if result.get('prior') else 'model'} of step {result['best_step']:,} |",
+        f"{'encoder' if result.get('ensemble') else 'model'} of step {result['best_step']:,} |",
         f"| training | {result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s, "
         f"{result['machine']['precision']} on {result['machine']['device']} |",
     ]
@@ -164,12 +164,12 @@ def model_card(result: Mapping[str, Any]) -> str:
         lines += [
             *([f"| dev accuracy of the encoder alone | {parts['encoder']['accuracy']:.4f} |"] if parts else []),
             *(
-                f"| {name.replace('_', ' ')} floor: accuracy | {value:.4f} |"
-                for name, value in result["floors"].items()
+                f"| {name.replace('_', ' ')} baseline: accuracy | {value:.4f} |"
+                for name, value in result["baselines"].items()
             ),
             *_test_lines(result.get("test")),
             "",
-            *([f"Prior: {prior_in_words(result['prior'])}.", ""] if parts else []),
+            *([f"Ensemble: {ensemble_in_words(result['ensemble'])}.", ""] if parts else []),
             "The model was selected on the dev rows, so its dev metrics are slightly too high."
             + (
                 " The test rows selected nothing: they were scored once, after the training."
@@ -193,7 +193,8 @@ def _test_lines(test: Mapping[str, Any] | None) -> Iterator[str]:
     if "parts" in test:
         yield f"| test accuracy of the encoder alone | {test['parts']['encoder']['accuracy']:.4f} |"
     yield from (
-        f"| test {name.replace('_', ' ')} floor: accuracy | {value:.4f} |" for name, value in test["floors"].items()
+        f"| test {name.replace('_', ' ')} baseline: accuracy | {value:.4f} |"
+        for name, value in test["baselines"].items()
     )
 
 

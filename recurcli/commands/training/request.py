@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from recurcli.data.config import DataConfig
 from recurcli.data.formats.encodings import canonical_encoding
 from recurcli.distributed.group import current
-from recurcli.errors import ModelError, refuse_both
+from recurcli.errors import ModelError, check_not_both
 from recurcli.events import Finished, Note, Progress
-from recurcli.facts import find_difference, require_same
+from recurcli.facts import check_same, find_difference
 from recurcli.files import sha256_of
 from recurcli.model.config import LabelType
 from recurcli.preset.schema import with_defaults
@@ -61,7 +61,7 @@ class TrainingRequest:
     """Python's type of the labels of `splits`, whose names the examples hold."""
 
     def __post_init__(self) -> None:
-        refuse_both(resume=self.resume, overwrite=self.overwrite)
+        check_not_both(resume=self.resume, overwrite=self.overwrite)
 
 
 def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
@@ -70,9 +70,7 @@ def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
     A key that an earlier version of recur did not store has its default.
     """
     other = "finetuning" if section == "pretraining" else "pretraining"
-    values = with_defaults(values)
-    values = {**values, "prior": (values.get("prior") or {}).get("kind")}  # null in place of a section is a value too
-    pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
+    pairs = ((".".join(path), value) for path, value in flatten(with_defaults(values)) if path[0] != other)
     facts = {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}
     with contextlib.suppress(KeyError, ValueError):  # one encoding has several names
         facts["data.encoding"] = canonical_encoding(facts["data.encoding"])
@@ -158,7 +156,7 @@ def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConf
         if file is not None and file.exists():
             name, compared = f"{split} sha256", True
             now = sha256_of(file) if file.is_file() else _sha256_of_folder(run, split, file, result, config)
-            require_same({} if facts is None else {name: facts["sha256"]}, {name: now}, run.path)
+            check_same({} if facts is None else {name: facts["sha256"]}, {name: now}, run.path)
     if (path, config.files) != (before.path, before.files) and not compared:
         first = next(iter(result["data"].values()))["path"]
         other = f"its result comes from {before.path or first or 'the Hub'}; {path or 'the Hub'} was not read"
@@ -179,5 +177,5 @@ def _sha256_of_folder(
         return read_corpus(folder, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding).sha256
     name = "train" if split == "text" else split
     if pretrained:
-        return load_texts(task, name, config, divided=True).sha256
-    return load_split(task, name, config, divided=split != "test").sha256
+        return load_texts(task, name, config, use_dev_split=True).sha256
+    return load_split(task, name, config, use_dev_split=split != "test").sha256

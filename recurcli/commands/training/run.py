@@ -17,7 +17,7 @@ from recurcli.commands.training.notes import (
     notes_on_matching,
     notes_on_result,
 )
-from recurcli.commands.training.precision import settle_precision
+from recurcli.commands.training.precision import resolve_precision
 from recurcli.commands.training.report import machine_facts, model_card, plan_of, result_of
 from recurcli.commands.training.request import (
     COMMANDS,
@@ -33,7 +33,7 @@ from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError
 from recurcli.events import Finished
-from recurcli.facts import first_difference, require_same
+from recurcli.facts import check_same, first_difference
 from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_files import write_model
@@ -86,7 +86,7 @@ def _has_other_length(run: RunDirectory, values: Mapping[str, Any], section: Sec
     Raises UsageError if they differ in anything else, or if the other number of steps would change the steps that were taken.
     """
     before, now = facts_before_and_now(run, values, section)
-    require_same(before, now, run.path, but=length_keys(section))
+    check_same(before, now, run.path, but=length_keys(section))
     difference = first_difference(before, now)
     if difference is None:
         return False
@@ -126,14 +126,14 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     yield from notes_on_full_attention(setup)
     yield from notes_on_longer_training(setup)
     if setup.request.dry_run:
-        yield Finished(plan_of((yield from settle_precision(setup))))
+        yield Finished(plan_of((yield from resolve_precision(setup))))
         return
     ranks, values = setup.loop.ranks, setup.request.resolved.preset.to_dict()
     try:
         with setup.stop.listening():
-            setup = yield from settle_precision(setup)
+            setup = yield from resolve_precision(setup)
             session = _session(setup)
-            _require_same_ranks(session)
+            _check_same_ranks(session)
             if ranks.is_main:
                 if setup.status == "new":
                     session.run.clear()
@@ -188,7 +188,7 @@ def _session(setup: TrainingSetup) -> Session:
     )
 
 
-def _require_same_ranks(session: Session) -> None:
+def _check_same_ranks(session: Session) -> None:
     """Raise UsageError if a rank differs from rank 0 in its data, preset or machine facts."""
     facts = {**session.must_match, **session.should_match}
     del facts["threads"]  # may differ between machines

@@ -17,15 +17,15 @@ from recurcli.model.config import LabelType, ModelConfig
 from recurcli.model.device import choose_precision
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.preset import Preset
-from recurcli.runs.known_rows import KnownRows
 from recurcli.runs.run_directory import RunStatus
+from recurcli.runs.training_overlap import KnownRows
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import DevScore, TrainingLoop, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.optimizer import build_optimizer
-from recurcli.training.schedule import settle_schedule
+from recurcli.training.schedule import resolve_schedule
 from recurcli.training.stop import StopRequest
 
 Model = TypeVar("Model", Classifier, LanguageModel)
@@ -53,7 +53,7 @@ class Evaluation(Protocol):
         """Evaluate the model. Raises StopTraining if a rank received a signal to stop."""
         ...
 
-    def score_some(self, batches: int) -> int:
+    def evaluate_partly(self, batches: int) -> int:
         """Evaluate the model on evenly spaced rows, `batches` batches of them, and return the number of their tokens."""
         ...
 
@@ -98,7 +98,7 @@ def build_loop(
 ) -> TrainingLoop:
     """Move `model` to `device` and build the loop that trains it, from fresh weights or `pretrained` ones."""
     stored: OptimizationConfig = getattr(preset, section)
-    config = settle_schedule(stored, model.encoder, len(objective.lengths), pretrained=pretrained, pairs=pairs)
+    config = resolve_schedule(stored, model.encoder, len(objective.lengths), pretrained=pretrained, pairs=pairs)
     model.to(device)
     if preset.runtime.compile:
         model.encoder.compile(dynamic=True)  # one graph for all lengths

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from recurcli.data.examples import Split
-from recurcli.errors import counted, escaped
+from recurcli.errors import escaped, pluralize
 from recurcli.events import Note
 from recurcli.preset import Preset
-from recurcli.preset.schema import require_encoder_length
+from recurcli.preset.schema import check_encoder_length
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.splits import TextSplit
 from recurcli.tokens.stream import Windows, cut_windows, encode_stream
-from recurcli.tokens.tokenizer import Tokenizer, Tokens, choose_max_length, settled_tokenizer
+from recurcli.tokens.tokenizer import Tokenizer, Tokens, choose_max_length, resolved_tokenizer
 
 MANY_UNKNOWN = 0.2
 """Fraction of unknown tokens in a split above which a warning says so."""
@@ -23,7 +23,7 @@ ROWS_COUNTED = 10_000
 """Training rows whose lengths decide what `data.max_length: auto` stands for."""
 
 
-def settle_tokens(
+def resolve_tokens(
     preset: Preset,
     rows: Callable[[], Iterable[tuple[str, str | None]]],
     build: Callable[[TokenizerConfig], Tokenizer] | None = None,
@@ -41,7 +41,7 @@ def settle_tokens(
         return (text for row in rows() for text in row if text is not None)
 
     if tokenizer is None:
-        config = settled_tokenizer(preset.tokenizer, texts())
+        config = resolved_tokenizer(preset.tokenizer, texts())
         if config != preset.tokenizer:
             yield Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
         tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
@@ -49,7 +49,7 @@ def settle_tokens(
     if max_length == "auto":
         max_length = choose_max_length(tokenizer.lengths(_sample(rows() if measured is None else measured)))
         yield Note(f"data.max_length auto: {max_length} tokens")
-        require_encoder_length(preset.encoder, max_length)
+        check_encoder_length(preset.encoder, max_length)
     return tokenizer, max_length
 
 
@@ -81,7 +81,7 @@ def encode_splits(
         yield from note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]))
         if split.dropped:
             kept = f"{len(split.examples):,} kept"
-            yield Note(f"{name}: {counted(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
+            yield Note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
         yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
         unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
         if unknown > MANY_UNKNOWN:
@@ -113,7 +113,7 @@ def windows_of_splits(
                 ", …" if len(split.unread) > 3 else ""
             )
             yield Note(
-                f"{counted(len(split.unread), 'text file', 'are')} not read, because train has its own file: {names}"
+                f"{pluralize(len(split.unread), 'text file', 'are')} not read, because train has its own file: {names}"
             )
         of = (
             f"{unknown / len(stream):.1%} of them not in the vocabulary, so [UNK]"
@@ -121,7 +121,7 @@ def windows_of_splits(
             else "all in the vocabulary"
         )
         ends = int(np.count_nonzero(stream == tokenizer.separator_id))
-        size = f"{counted(len(stream), 'token')} with an <eos> after each of {counted(ends, 'text')}"
+        size = f"{pluralize(len(stream), 'token')} with an <eos> after each of {pluralize(ends, 'text')}"
         yield Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info")
     return windows, data
 
@@ -134,10 +134,10 @@ def facts_of(path: Path | None, rows: int, sha256: str) -> dict[str, Any]:
 def note_on_bad_rows(name: str, number: int, first: str) -> Iterator[Note]:
     """Yield a warning about the `number` of skipped rows, if there are any. `first` describes the first one."""
     if number:
-        yield Note(f"{name}: {counted(number, 'bad row')} skipped, the first: {first}", "warning")
+        yield Note(f"{name}: {pluralize(number, 'bad row')} skipped, the first: {first}", "warning")
 
 
 def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
     """Yield a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
     if cut:
-        yield Note(f"{name}: {counted(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")
+        yield Note(f"{name}: {pluralize(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")

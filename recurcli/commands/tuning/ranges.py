@@ -30,7 +30,7 @@ thousand rows; that of the epochs begins at half the preset's (`ranges_around`).
 EPOCHS = "finetuning.epochs"
 TUNED_SECTIONS = ("encoder.", "embedding.", "tokenizer.", "finetuning.", "pooling", "pair_pooling", "data.max_length")
 """The beginnings of the keys that may be searched. Other keys have no effect, or they change the rows or the seed."""
-NOT_TUNED = ("finetuning.metric", "finetuning.score_test", "finetuning.linear_floor")
+NOT_TUNED = ("finetuning.metric", "finetuning.score_test", "finetuning.linear_baseline")
 SIGNIFICANT_DIGITS = 3
 """The number of digits of a sampled number in the training. Few digits make the best preset readable."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from recurcli.commands.tuning.ranges import short_names
 from recurcli.commands.tuning.request import TuningRequest
-from recurcli.errors import NumericError, counted
+from recurcli.errors import NumericError, pluralize
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset.compose import is_file_name
 from recurcli.strict_yaml import dump
@@ -33,7 +33,7 @@ def line_of(request: TuningRequest, result: Mapping[str, Any], best: Mapping[str
     shown = " ".join(f"{names[key]}={shown_value(value)}" for key, value in result["settings"].items())
     metric = METRICS[request.resolved.preset.finetuning.metric].words
     score = "" if result["dev_metric"] is None else f"; dev {metric} {result['dev_metric']:.4f}"
-    after = {"complete": "", "pruned": f", pruned after {counted(result['evaluations'], 'evaluation')}"}
+    after = {"complete": "", "pruned": f", pruned after {pluralize(result['evaluations'], 'evaluation')}"}
     end = after.get(result["state"], f"; diverged: {result.get('reason')}")
     so_far = "" if best is None else f"; best dev {metric} {best['dev_metric']:.4f} (trial {best['trial']})"
     return f"trial {result['trial']} of {request.trials}: {shown}{score}{end}{so_far}"
@@ -73,10 +73,11 @@ def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], be
         holder[last] = value
     counts = ", ".join(f"{count} {state}" for state, count in trials_by_state(results).items() if count)
     comment = [
-        f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of {counted(len(results), 'trial')} "
-        f"of `recur tune` ({counts}), trial {best['trial']}{', the preset itself' if best['trial'] == 1 else ''}.",
+        f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of "
+        f"{pluralize(len(results), 'trial')} of `recur tune` ({counts}), trial {best['trial']}"
+        f"{', the preset itself' if best['trial'] == 1 else ''}.",
         "This score chose the preset, so it is too high; it is no test score.",
-        "It is that of the encoder alone, without prior.",
+        "It is that of the encoder alone, without ensemble.",
     ]
     return "".join(f"# {line}\n" for line in comment) + dump(values)
 
@@ -89,7 +90,7 @@ def result_of(
     if best is None:
         reason = results[-1].get("reason", "")
         count = len(results)
-        fault = f"none of the {counted(count, 'trial')} ended with a finite dev metric; trial {count}: {reason}"
+        fault = f"none of the {pluralize(count, 'trial')} ended with a finite dev metric; trial {count}: {reason}"
         raise NumericError(f"{request.folder}: {fault}")
     preset = request.resolved.preset
     return {

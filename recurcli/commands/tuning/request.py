@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recurcli.errors import refuse_both
+from recurcli.errors import check_not_both
 from recurcli.preset import ResolvedPreset, compose
 
 
@@ -31,7 +31,7 @@ class TuningRequest:
     folder: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        refuse_both(resume=self.resume, overwrite=self.overwrite)
+        check_not_both(resume=self.resume, overwrite=self.overwrite)
         resolved = self.compose({})
         object.__setattr__(self, "resolved", resolved)
         object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")

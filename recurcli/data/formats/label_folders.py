@@ -7,7 +7,7 @@ from recurcli.data.formats.encodings import TextDecoder
 from recurcli.data.formats.rows import BOM, Record, Records, Row, chunks_of, decoded, open_file
 from recurcli.errors import DataError, escaped
 
-LARGEST_TEXT = 64 << 20
+MAX_TEXT = 64 << 20
 
 
 def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder) -> Records:
@@ -48,10 +48,10 @@ def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder)
         with open_file(path) as file:
             for chunk in chunks_of(file, str(path)):
                 content += chunk
-                if len(content) > LARGEST_TEXT:
+                if len(content) > MAX_TEXT:
                     break
         whole = b"".join(decoder.to_utf8([content])).removeprefix(BOM)
-        text, fault = decoded(Row(whole, len(content) <= LARGEST_TEXT, decoder))
+        text, fault = decoded(Row(whole, len(content) <= MAX_TEXT, decoder))
         name = path.stem if path.suffix == ".txt" else path.name
         fields = {"text": text, "label": _printable(label), "id": _printable(name)}
         yield Record(line, fields, fault and f"{escaped(path.relative_to(folder))} {fault}")

@@ -136,7 +136,7 @@ def _text_records(
     format = format or format_of(name) or _format_by_content(start)
     rows = rows if first is None else chain([first], rows)
     if format == "jsonl":
-        _refuse_a_single_value(start, name)
+        _check_json_lines(start, name)
         keys, records = _keys(json_record(line, row) for line, row in enumerate(rows, 1))
         return Records(name, format, keys, records, decoder=decoder)
     if format == "fasttext":
@@ -185,7 +185,7 @@ def _record(row: Fields, columns: Sequence[str]) -> Record:
     return Record(line, dict(zip(columns, values, strict=False)), fault)
 
 
-def _refuse_a_single_value(start: bytes, name: str) -> None:
+def _check_json_lines(start: bytes, name: str) -> None:
     """Raise DataError if the first row shows that the file holds a single JSON value."""
     if start.startswith(b"["):
         raise DataError(f"{name}: holds one JSON array; expected one object a line: jq -c '.[]'")

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
 from recurcli.data.formats.encodings import TextDecoder
-from recurcli.errors import DataError, counted, escaped
+from recurcli.errors import DataError, escaped, pluralize
 
 Format = Literal["tsv", "csv", "jsonl", "fasttext", "parquet", "folders"]
 """`fasttext`: lines `__label__x text`; `folders`: a folder of folders that are named by label and hold a text file for each
 row."""
 
 CHUNK = 1 << 16
-LONGEST_ROW = 64 << 20
+MAX_ROW = 64 << 20
 BOM = b"\xef\xbb\xbf"
 NUL = "\0"
 
@@ -35,7 +35,7 @@ _UTF16 = "UTF-16; name it with --encoding utf-16, or convert it: iconv -f UTF-16
 
 
 class Row(NamedTuple):
-    """One row of a file without its line end; `whole` is False if it was cut because it was longer than LONGEST_ROW."""
+    """One row of a file without its line end; `whole` is False if it was cut because it was longer than MAX_ROW."""
 
     content: bytes
     whole: bool
@@ -104,7 +104,7 @@ class Records(Iterator[Record]):
         """A warning about the rows read so far that may be several rows; empty if there are none."""
         if not self.doubts.rows:
             return ""
-        others = f", and {counted(self.doubts.rows - 1, 'other row')} so" if self.doubts.rows > 1 else ""
+        others = f", and {pluralize(self.doubts.rows - 1, 'other row')} so" if self.doubts.rows > 1 else ""
         return (
             f"{self.name}:{self.doubts.line}: {self.doubts.lines} lines in quotes are read as one row, though each looks like "
             f'a row{others}; a quote that is text must be doubled ("")'
@@ -155,7 +155,7 @@ def open_file(path: Path) -> BinaryIO:
 def decoded(row: Row) -> tuple[str, str | None]:
     """Return the row as text, undecodable bytes as U+FFFD, and its fault."""
     if not row.whole:
-        return "", f"is longer than {LONGEST_ROW >> 20} MiB"
+        return "", f"is longer than {MAX_ROW >> 20} MiB"
     text, fault = row.decoder.decode(row.content)
     if fault is None and NUL in text:
         fault = f"holds a NUL at character {text.index(NUL) + 1}"
@@ -178,7 +178,7 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
     decoder = decoder or TextDecoder()
     chunks = chunks_of(stream, name)
     head = _head(chunks)
-    _refuse_what_is_no_text(head, name, decoder)
+    _check_text_file(head, name, decoder)
     chunks = decoder.to_utf8(chain([head], chunks))
     first = next(chunks, b"").removeprefix(BOM)
     if b"\n" not in first and b"\r" in first.rstrip(b"\r"):
@@ -191,14 +191,14 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
             yield _row([*pieces, piece], size + len(piece), decoder)
             pieces, size = [], 0
         size += len(rest)
-        if rest and size <= LONGEST_ROW:
+        if rest and size <= MAX_ROW:
             pieces.append(rest)
     if size:
         yield _row(pieces, size, decoder)
 
 
 def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
-    whole = size <= LONGEST_ROW
+    whole = size <= MAX_ROW
     return Row(b"".join(pieces if whole else pieces[:-1]).removesuffix(b"\r"), whole, decoder)
 
 
@@ -222,7 +222,7 @@ def _head(chunks: Iterator[bytes]) -> bytes:
     return head
 
 
-def _refuse_what_is_no_text(head: bytes, name: str, decoder: TextDecoder) -> None:
+def _check_text_file(head: bytes, name: str, decoder: TextDecoder) -> None:
     """Raise DataError with the kind of a file whose first bytes are not text in the encoding of `decoder`."""
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):

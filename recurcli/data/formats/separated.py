@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from recurcli.data.formats.rows import Doubts, Row, decoded
 
-LONGEST_QUOTED = 16 << 20
+MAX_QUOTED = 16 << 20
 """Most characters of the lines of one row; a quoted field that is longer counts as never closed."""
 COST_OF_LINE = 64
 """Characters that a line counts in addition to its own, since each line that waits takes memory."""
@@ -87,7 +87,7 @@ def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts) -> Iter
 def _following(taken: list[Line], waiting: deque[Line], lines: Iterator[Line]) -> Iterator[str]:
     """Yield the text of each line after those in `taken` that may belong to the same row, and append it to `taken`."""
     size = 0
-    while size <= LONGEST_QUOTED:
+    while size <= MAX_QUOTED:
         line = waiting.popleft() if waiting else next(lines, None)
         if line is None:
             return

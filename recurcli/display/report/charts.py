@@ -82,9 +82,9 @@ def _inline(svg: str, title: str) -> str:
     return svg.replace(INK, "currentColor")
 
 
-def score_chart(scores: Sequence[Scores], floors: Mapping[str, float], metric: str) -> str:
-    """Draw each score with its interval on a line of its own, and each floor as a vertical line."""
-    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(floors), f"{metric} with 95 % intervals and floors") as (
+def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> str:
+    """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
+    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), f"{metric} with 95 % intervals and baselines") as (
         figure,
         made,
     ):
@@ -93,12 +93,14 @@ def score_chart(scores: Sequence[Scores], floors: Mapping[str, float], metric: s
             axis.plot([line.low, line.high], [place, place], color=COLOURS[0], linewidth=2)
             axis.plot(line.dots, [place] * len(line.dots), "|", color=COLOURS[0], markersize=9)
             axis.plot(line.value, place, "o", color=COLOURS[0])
-        for number, (name, value) in enumerate(sorted(floors.items(), key=lambda item: item[1])):
+        for number, (name, value) in enumerate(sorted(baselines.items(), key=lambda item: item[1])):
             colour = COLOURS[1 + number % (len(COLOURS) - 1)]
-            axis.axvline(value, color=colour, linewidth=1.5, linestyle="--", label=f"floor: {name.replace('_', ' ')}")
+            axis.axvline(
+                value, color=colour, linewidth=1.5, linestyle="--", label=f"baseline: {name.replace('_', ' ')}"
+            )
         axis.set(yticks=range(len(scores)), yticklabels=[_plain(line.name) for line in reversed(scores)], xlabel=metric)
         axis.set_ylim(-0.6, len(scores) - 0.4)
-        if floors:
+        if baselines:
             figure.legend(loc="outside upper left", frameon=False, ncols=2)
     return made[0]
 

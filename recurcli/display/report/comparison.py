@@ -9,14 +9,14 @@ from recurcli.display.comparison import sentence_on_tests
 from recurcli.display.comparison_files import group_rows, keys_of, test_rows
 from recurcli.display.report.charts import Curve, Scores, curve_chart, score_chart
 from recurcli.display.report.page import write_page
-from recurcli.errors import UsageError, counted
+from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
 from recurcli.runs.dev_predictions import DevPredictions, read_dev_predictions, read_dev_texts
 from recurcli.runs.run_directory import RunDirectory
 
-MOST_GROUPS = 7
+MAX_GROUPS = 7
 """The number of groups that have curves, the best ones first. Each has a colour of its own."""
-MOST_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
+MAX_DIFFERENCES, ROWS_OF_DIFFERENCE = 4, 20
 """The number of groups that are compared with the best one row by row, and the number of rows that are shown of each."""
 
 
@@ -33,16 +33,16 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         for group in result["groups"]
         for low, high in [group["interval"] or (group["mean"], group["mean"])]
     ]
-    floors = next(iter(results.values()))["floors"] if result["metric"] == "accuracy" else {}
+    baselines = next(iter(results.values()))["baselines"] if result["metric"] == "accuracy" else {}
     table, tests = group_rows(result), test_rows(result)
     write_page(
         path,
         "comparison.html",
         title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
-        rows=counted(result["rows"], "dev row"),
-        whose="encoders alone, without their priors" if result["part"] == "encoder" else "models",
+        rows=pluralize(result["rows"], "dev row"),
+        whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "models",
         metric=words,
-        score_plot=score_chart(scores, floors, f"dev {words}"),
+        score_plot=score_chart(scores, baselines, f"dev {words}"),
         group_head=table[0],
         groups=table[1:],
         keys=list(range(keys_of(result))),
@@ -62,7 +62,7 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
 def _curves(result: Mapping[str, Any], runs: Mapping[str, RunDirectory], words: str) -> str | None:
     """Draw the dev metric of each run over the steps. The runs of a group have one colour."""
     curves = []
-    for colour, group in enumerate(result["groups"][:MOST_GROUPS]):
+    for colour, group in enumerate(result["groups"][:MAX_GROUPS]):
         for name in group["runs"]:
             lines = [line for line in runs[name].read_metrics() if "dev_metric" in line]
             steps, values = [line["step"] for line in lines], [line["dev_metric"] for line in lines]
@@ -99,7 +99,7 @@ def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> li
 
 
 def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> list[dict[str, Any]]:
-    """Return the rows on which the best group and another group differ, for the first MOST_DIFFERENCES other groups.
+    """Return the rows on which the best group and another group differ, for the first MAX_DIFFERENCES other groups.
 
     A group predicts a row correctly if most of its runs do.
     """
@@ -108,7 +108,7 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -
     if not texts:
         return []
     found = []
-    for other in others[:MOST_DIFFERENCES]:
+    for other in others[:MAX_DIFFERENCES]:
         for right, wrong in ((best, other), (other, best)):
             most_right, most_wrong = (_shares([dev[name] for name in group["runs"]]) for group in (right, wrong))
             rows = [
@@ -120,7 +120,7 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -
                 _row(texts[row], dev[best["runs"][0]].labels[row], dev[wrong["runs"][0]].predictions[row])
                 for row in rows[:ROWS_OF_DIFFERENCE]
             ]
-            count = {"count": len(rows), "counted": counted(len(rows), "row")}
+            count = {"count": len(rows), "counted": pluralize(len(rows), "row")}
             found.append({"right": right["name"], "wrong": wrong["name"], **count, "rows": shown})
     return found
 

@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.metrics import cells_of
 
-MOST_CLASSES = 40
+MAX_CLASSES = 40
 """The largest number of classes for which the page has the whole confusion table."""
-MOST_PAIRS, ROWS_OF_PAIR = 250, 20
+MAX_PAIRS, ROWS_OF_PAIR = 250, 20
 """The number of pairs of label and prediction that are listed, and the number of rows of each pair."""
 PAIRS_AT_FIRST = 10
 """The number of pairs that are visible before the list of the others is opened."""
-LONGEST_HEAD = 12
+MAX_HEAD = 12
 """The number of characters of a class name above which the columns of the confusion table are numbered."""
 
 
@@ -25,8 +25,8 @@ def confusion_values(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str
     return {
         "classes": _classes(result),
         "names": rows.names,
-        "numbered": max(map(len, rows.names)) > LONGEST_HEAD,
-        "matrix": _matrix(result, {pair["anchor"] for pair in pairs}) if len(rows.names) <= MOST_CLASSES else None,
+        "numbered": max(map(len, rows.names)) > MAX_HEAD,
+        "matrix": _matrix(result, {pair["anchor"] for pair in pairs}) if len(rows.names) <= MAX_CLASSES else None,
         "pairs": pairs,
         "pairs_at_first": PAIRS_AT_FIRST,
         "more_pairs": more_pairs,
@@ -78,15 +78,15 @@ def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
         {
             "label": rows.names[label],
             "prediction": rows.names[prediction],
-            "count": counted(len(own), "row"),
+            "count": pluralize(len(own), "row"),
             "share": len(own) / int(support[label]),
             "anchor": _anchor(label, prediction),
             "rows": [row_values(rows, row) for row in own[:ROWS_OF_PAIR]],
             "more": len(own[ROWS_OF_PAIR:]),
         }
-        for (label, prediction), own in ordered[:MOST_PAIRS]
+        for (label, prediction), own in ordered[:MAX_PAIRS]
     ]
-    return pairs, len(ordered[MOST_PAIRS:])
+    return pairs, len(ordered[MAX_PAIRS:])
 
 
 def row_values(rows: EvaluatedRows, row: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from recurcli.display.diagnosis import MEASURES, measured
 from recurcli.display.report.charts import Curve, curve_chart
-from recurcli.errors import counted
+from recurcli.errors import pluralize
 
 MEANINGS = {
     "activation_factor": "How a layer changes the distance of two tokens, as a mean factor. At 1 it is kept; above 1 it grows.",
@@ -51,7 +51,7 @@ def encoder_values(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:
         lines.append(["all", *("" for _ in measures), *(_numbers(whole.get(name)) for name in stats)])
     words = {**measures, **{name: name.replace("_", " ") for name in stats}}
     return {
-        "diagnosed_rows": counted(diagnosis["rows"], "row"),
+        "diagnosed_rows": pluralize(diagnosis["rows"], "row"),
         "layer_head": ["layer", *words.values()],
         "layers": lines,
         "measures": [(words[name], MEANINGS[name]) for name in words if name in MEANINGS],

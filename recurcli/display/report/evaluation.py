@@ -10,7 +10,7 @@ from recurcli.display.report.charts import Curve, Scores, bar_chart, curve_chart
 from recurcli.display.report.confusions import confusion_values, row_values
 from recurcli.display.report.encoder import encoder_values
 from recurcli.display.report.page import write_page
-from recurcli.errors import ModelError, counted
+from recurcli.errors import ModelError, pluralize
 from recurcli.evaluation.calibration import BINS
 from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.metrics import METRICS, words_of
@@ -18,14 +18,14 @@ from recurcli.evaluation.significance import share_interval
 from recurcli.facts import parameters_in_words
 from recurcli.runs.run_directory import RunDirectory
 
-MOST_MISTAKES = 30
+MAX_MISTAKES = 30
 LENGTH_GROUPS = 8
 
 
 def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> None:
     """Write the page on the `result` of `recur eval` and its `rows`."""
     run = RunDirectory(Path(result["run"]))
-    trained, floors = _trained(run), result["floors"]
+    trained, baselines = _trained(run), result["baselines"]
     scores = [_scores("model", result)]
     scores += [
         Scores(
@@ -35,11 +35,11 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
     ]
     values = {
         "title": f"{run.path.resolve().name}: {result['split']} rows",
-        "rows": counted(result["rows"], f"{'labelled' if result['split'] == 'file' else result['split']} row"),
+        "rows": pluralize(result["rows"], f"{'labelled' if result['split'] == 'file' else result['split']} row"),
         "task": result["task"],
         "path": result["path"],
         "notes": list(_notes(result)),
-        "score_plot": score_chart(scores, floors, "accuracy"),
+        "score_plot": score_chart(scores, baselines, "accuracy"),
         "metrics": _metrics(result),
         "facts": _facts(trained),
         "curves": _curves(run, trained),
@@ -50,7 +50,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
         "reliability_plot": reliability_chart(result["calibration"]["bins"]),
         "length_plot": _length_plot(rows),
         "truncation": _truncation(rows),
-        "mistakes": [row_values(rows, row) for row in rows.mistakes[:MOST_MISTAKES].tolist()],
+        "mistakes": [row_values(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
         **encoder_values(result.get("diagnosis")),
     }
     sections = [("scores", "Scores"), ("curves", "Curves"), ("classes", "Classes"), ("confusion", "Confusion")]
@@ -74,11 +74,11 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     if result["split"] == "dev" and known in (None, result["rows"]):
         yield "The model was selected on these rows, so its scores here are slightly too high."
     elif known:
-        yield f"{counted(known, 'dev row', 'are')} among them, on which the model was selected."
+        yield f"{pluralize(known, 'dev row', 'are')} among them, on which the model was selected."
     if result.get("training_rows"):
-        yield f"{counted(result['training_rows'], 'training row', 'are')} among them."
-    prior = result.get("prior")
-    if prior and not prior["encoder_weight"]:
+        yield f"{pluralize(result['training_rows'], 'training row', 'are')} among them."
+    ensemble = result.get("ensemble")
+    if ensemble and not ensemble["encoder_weight"]:
         yield "The model is its linear part alone, which was the best on the dev rows."
 
 
@@ -97,15 +97,15 @@ def _metrics(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     rows.append(("loss of the probabilities (nats)", f"{result['calibration']['loss']:.4f}", ""))
     for part, scores in result.get("parts", {}).items():
         rows.append((f"{part} alone: accuracy", f"{scores['accuracy']:.4f}", ""))
-    for name, value in result["floors"].items():
-        rows.append((f"floor: {name.replace('_', ' ')} (accuracy)", f"{value:.4f}", ""))
+    for name, value in result["baselines"].items():
+        rows.append((f"baseline: {name.replace('_', ' ')} (accuracy)", f"{value:.4f}", ""))
     return rows
 
 
 def _facts(trained: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not trained:
         return []
-    machine, part = trained["machine"], "encoder" if trained.get("prior") else "model"
+    machine, part = trained["machine"], "encoder" if trained.get("ensemble") else "model"
     return [
         ("preset", f"{trained['preset']}, seed {trained['seed']}"),
         ("encoder", trained["encoder"]),
@@ -126,15 +126,15 @@ def _curves(run: RunDirectory, trained: Mapping[str, Any]) -> list[str]:
         words = words_of(trained["metric"]) if trained else "metric"
         of_encoder = " (encoder)" if "parts" in trained else ""
         best = dict(zip(steps, values, strict=True)).get(trained.get("best_step", -1))
-        mark = None if best is None else (trained["best_step"], best, _name_of_best(trained.get("prior")))
+        mark = None if best is None else (trained["best_step"], best, _name_of_best(trained.get("ensemble")))
         made.append(curve_chart([Curve("after an evaluation", steps, values)], f"dev {words}{of_encoder}", mark))
     return made
 
 
-def _name_of_best(prior: Mapping[str, Any] | None) -> str:
-    if not prior:
+def _name_of_best(ensemble: Mapping[str, Any] | None) -> str:
+    if not ensemble:
         return "the kept model"
-    return "the model's encoder" if prior["encoder_weight"] else "the best encoder; the model is the linear one"
+    return "the model's encoder" if ensemble["encoder_weight"] else "the best encoder; the model is the linear one"
 
 
 def _columns(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], list[float]]:
@@ -144,7 +144,7 @@ def _columns(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], l
 
 
 def _temperature(result: Mapping[str, Any]) -> str:
-    if "prior" in result:
+    if "ensemble" in result:
         return "The weights of encoder and linear model were fitted to the probabilities of the dev rows."
     temperature = result["calibration"]["temperature"]
     words = "too sure of itself" if temperature > 1 else "too unsure of itself" if temperature < 1 else "left as it was"

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from recurcli import __version__
 from recurcli.errors import escaped
 from recurcli.files import OutputKind, write_atomically
+from recurcli.version import __version__
 
 REPORT = OutputKind("a report", (".html",), ("matplotlib", "jinja2"))
 LONGEST = 600

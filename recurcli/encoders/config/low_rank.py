@@ -6,7 +6,7 @@ from typing import Literal
 from recurcli.encoders.config.attention import PreNormConfig
 from recurcli.encoders.config.base import check_sizes
 
-MOST_ITERATIONS = 16
+MAX_ITERATIONS = 16
 SynthesizerKind = Literal["dense", "random", "factorised"]
 
 
@@ -53,9 +53,9 @@ class NystromformerConfig(PreNormConfig):
         check_sizes(
             num_landmarks=self.num_landmarks, iterations=self.iterations, convolution_size=self.convolution_size
         )
-        if self.iterations > MOST_ITERATIONS:
+        if self.iterations > MAX_ITERATIONS:
             raise ValueError(
-                f"iterations must be at most {MOST_ITERATIONS}, not {self.iterations}: rounding errors grow with each"
+                f"iterations must be at most {MAX_ITERATIONS}, not {self.iterations}: rounding errors grow with each"
             )
         if self.convolution_size is not None and self.convolution_size % 2 == 0:
             raise ValueError(f"convolution_size must be odd, not {self.convolution_size}")

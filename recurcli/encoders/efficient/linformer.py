@@ -16,7 +16,7 @@ from recurcli.encoders.config import LinformerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention
 from recurcli.layers.initial import normal_
-from recurcli.ops.softmax import attention_weights, real_or_all
+from recurcli.ops.softmax import attention_weights, mask_or_full
 
 
 class LinformerAttention(SelfAttention):
@@ -44,7 +44,7 @@ class LinformerAttention(SelfAttention):
         query, key, _ = self.project(x)
         weights = attention_weights(query, self.projected(key, mask))  # (B, H, T, k)
         entropies = torch.special.entr(weights).sum(dim=-1).mean(dim=1)  # (B, T)
-        real = torch.ones_like(entropies, dtype=torch.bool) if mask is None else real_or_all(mask)
+        real = torch.ones_like(entropies, dtype=torch.bool) if mask is None else mask_or_full(mask)
         return {"projected_entropy": entropies[real].mean().item()}
 
 

@@ -1,4 +1,4 @@
-"""A model with a prior: what is joined, what stays as it is, and what is refused."""
+"""A model with an ensemble: what is joined, what stays as it is, and what is refused."""
 
 import json
 import shutil
@@ -15,25 +15,25 @@ from small_runs import options
 from recurcli.evaluation import predictor
 from recurcli.evaluation.predictor import Predictor
 from recurcli.files import sha256_of
-from recurcli.runs.model_files import read_prior, write_prior
+from recurcli.runs.model_files import read_ensemble, write_ensemble
 
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
 
 
 def weighted(trained: Path, target: Path, encoder: float, linear: float) -> Path:
-    """A copy of a run with other weights of its prior."""
+    """A copy of a run with other weights of its ensemble."""
     run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
-    prior = read_prior(run, 15)
-    assert prior is not None
-    write_prior(run, replace(prior, encoder_weight=encoder, linear_weight=linear))
+    ensemble = read_ensemble(run, 15)
+    assert ensemble is not None
+    write_ensemble(run, replace(ensemble, encoder_weight=encoder, linear_weight=linear))
     return run
 
 
 def test_the_result_has_the_scores_of_both_parts_and_of_the_sum(recur: Recur, trained: Path) -> None:
     result = json.loads((trained / "result.json").read_text())
-    assert result["prior"] == json.loads((trained / "prior.json").read_text())
+    assert result["ensemble"] == json.loads((trained / "ensemble.json").read_text())
     assert result["parts"].keys() == {"encoder", "linear"}
-    assert result["floors"]["linear"] == result["parts"]["linear"]["accuracy"]
+    assert result["baselines"]["linear"] == result["parts"]["linear"]["accuracy"]
     assert result["dev"]["accuracy"] >= max(part["accuracy"] for part in result["parts"].values())
     assert "dev accuracy of the encoder alone" in (trained / "README.md").read_text()
     code, out, err = recur("eval", trained, "--json", "--quiet")
@@ -46,25 +46,27 @@ def test_the_result_has_the_scores_of_both_parts_and_of_the_sum(recur: Recur, tr
 
 
 def test_dev_predictions_have_the_probabilities_of_both_parts(trained: Path) -> None:
-    prior = json.loads((trained / "prior.json").read_text())
+    ensemble = json.loads((trained / "ensemble.json").read_text())
     for line in map(json.loads, (trained / "predictions.dev.jsonl").read_text().splitlines()):
         encoder, linear, both = (
             np.array([*line[f"{part}probabilities"].values()]) for part in ("encoder_", "linear_", "")
         )
-        joint = encoder ** prior["encoder_weight"] * linear ** prior["linear_weight"]
+        joint = encoder ** ensemble["encoder_weight"] * linear ** ensemble["linear_weight"]
         np.testing.assert_allclose(both, joint / joint.sum(), atol=1e-5)
         assert line["prediction"] == max(line["probabilities"], key=line["probabilities"].__getitem__)
 
 
-def test_the_encoder_is_the_one_of_a_training_without_a_prior(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+def test_the_encoder_is_the_one_of_a_training_without_an_ensemble(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path
+) -> None:
     found = []
-    for name, prior in (("with", "{kind: linear}"), ("without", "null")):
-        code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, f"prior={prior}"))
+    for name, ensemble in (("with", "linear"), ("without", "null")):
+        code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / name, f"ensemble={ensemble}"))
         assert code == 0, err
         losses = [json.loads(line)["loss"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
         found.append((sha256_of(tmp_path / name / "model.safetensors"), losses))
     assert found[0] == found[1]
-    assert not (tmp_path / "without" / "prior.json").exists()
+    assert not (tmp_path / "without" / "ensemble.json").exists()
 
 
 def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path: Path) -> None:
@@ -107,10 +109,10 @@ def test_a_training_without_a_linear_model_goes_on_with_the_encoder(
     data = shutil.copytree(tiny_tnews, tmp_path / "tnews")
     rows = [json.loads(line) for line in (data / "train.json").read_text().splitlines()]
     (data / "train.json").write_text("".join(json.dumps({**row, "label": "100"}) + "\n" for row in rows))
-    code, out, err = recur("finetune", *options(data, tmp_path / "run")[:-1], "prior.kind=linear", "--json")
+    code, out, err = recur("finetune", *options(data, tmp_path / "run")[:-1], "ensemble=linear", "--json")
     assert code == 0, err
-    assert json.loads(out)["floors"].keys() == {"majority"}
-    assert not (tmp_path / "run" / "prior.json").exists()
+    assert json.loads(out)["baselines"].keys() == {"majority"}
+    assert not (tmp_path / "run" / "ensemble.json").exists()
 
 
 def test_a_refused_resume_leaves_the_model_as_it_was(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
@@ -129,15 +131,15 @@ def test_a_refused_resume_leaves_the_model_as_it_was(recur: Recur, tiny_tnews: P
     "content",
     ["", "[]", "{}", '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1, "rows": 9}', '{"kind": "other"}'],
 )
-def test_a_prior_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
+def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
-    (run / "prior.json").write_text(content)
+    (run / "ensemble.json").write_text(content)
     manifest = json.loads((run / "manifest.json").read_text())
     for entry in manifest["files"]:
-        if entry["name"] == "prior.json":
-            entry |= {"size": len(content), "sha256": sha256_of(run / "prior.json")}
+        if entry["name"] == "ensemble.json":
+            entry |= {"size": len(content), "sha256": sha256_of(run / "ensemble.json")}
     (run / "manifest.json").write_text(json.dumps(manifest))
     code, out, err = recur("eval", run)
     assert (code, out) == (4, "")
-    assert "prior.json: is damaged" in err
+    assert "ensemble.json: is damaged" in err
     assert err.count("\n") == 1

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.dev_split import row_hash
-from recurcli.errors import ModelError, counted
+from recurcli.errors import ModelError, pluralize
 from recurcli.events import Note
 from recurcli.files import read_manifest
 from recurcli.model.saved import load_tensors
@@ -51,7 +51,7 @@ class KnownRows:
         hashes = hashes_of(texts)
         trained, selected = (int(np.isin(hashes, rows).sum()) for rows in (self.trained, self.selected))
         unit = "line" if lines else "row"
-        text = f"{name and f'{name}: '}{counted(trained, unit, 'are', of=len(texts))} in the training {unit}s{of}"
+        text = f"{name and f'{name}: '}{pluralize(trained, unit, 'are', of=len(texts))} in the training {unit}s{of}"
         if selected:
             text += f", {selected:,} in the dev {unit}s, on which the model was selected"
         warned = trained > (LINES_REPEAT * len(texts) if lines else 0)

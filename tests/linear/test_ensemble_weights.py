@@ -1,10 +1,10 @@
-"""The prior: weights that fit best, and a choice that is never worse than a part alone."""
+"""The ensemble: weights that fit best, and a choice that is never worse than a part alone."""
 
 import numpy as np
 import pytest
 
+from recurcli.linear.ensemble import NEUTRAL, Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
-from recurcli.linear.prior import NEUTRAL, Prior, fit_weights
 
 LINEAR = LinearModel.fit([("a", None), ("b", None)], [0, 1], num_classes=2)
 
@@ -53,11 +53,11 @@ def test_few_rows_leave_the_weights_near_the_neutral_ones() -> None:
 @pytest.mark.parametrize("strengths", [(1.0, 1.0), (0.0, 2.0), (2.0, 0.0), (-1.0, 1.0), (-1.0, -1.0)])
 def test_it_is_never_worse_than_a_part_alone(strengths: tuple[float, float], seed: int) -> None:
     parts, targets = drawn(strengths, rows=60, seed=seed)
-    prior = Prior.fit(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
-    joint = accuracy(targets, prior.join(parts[0], parts[1]))
+    ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
+    joint = accuracy(targets, ensemble.join(parts[0], parts[1]))
     assert joint >= max(accuracy(targets, parts[0]), accuracy(targets, parts[1]))
     if strengths == (-1.0, 1.0):
-        assert (prior.encoder_weight, prior.linear_weight > 0) == (0, True)
+        assert (ensemble.encoder_weight, ensemble.linear_weight > 0) == (0, True)
 
 
 def test_a_smaller_share_of_the_encoder_is_chosen_where_it_is_better() -> None:
@@ -72,9 +72,9 @@ def test_a_smaller_share_of_the_encoder_is_chosen_where_it_is_better() -> None:
     targets = np.zeros(1000, np.int64)
     fitted = fit_weights(np.stack(parts), targets, NEUTRAL)
     assert accuracy(targets, fitted[0] * parts[0] + fitted[1] * parts[1]) == (0.65,)
-    prior = Prior.fit(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
-    assert prior.encoder_weight / prior.linear_weight == pytest.approx(fitted[0] / fitted[1] / 4)
-    assert accuracy(targets, prior.join(parts[0], parts[1]))[0] > 0.74
+    ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
+    assert ensemble.encoder_weight / ensemble.linear_weight == pytest.approx(fitted[0] / fitted[1] / 4)
+    assert accuracy(targets, ensemble.join(parts[0], parts[1]))[0] > 0.74
 
 
 def test_the_sum_must_be_better_by_a_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +86,11 @@ def test_the_sum_must_be_better_by_a_standard_error(monkeypatch: pytest.MonkeyPa
         linear[:8], encoder[:8] = [-0.1, 0.0], [4.0, 0.0]
         linear[8 : 8 + wrong], encoder[8 : 8 + wrong] = [0.1, 0.0], [-4.0, 0.0]
         encoder[30:50] = [-0.5, 0.0]  # wrong alone, and outvoted
-        monkeypatch.setattr("recurcli.linear.prior.fit_weights", lambda parts, *_: np.ones(len(parts)))
-        prior = Prior.fit(LINEAR, (encoder, linear), targets, lambda logits: (*accuracy(targets, logits), logits.std()))
-        assert (prior.encoder_weight, prior.linear_weight) == ((1.0, 1.0) if wins else (0.0, 1.0)), wrong
+        monkeypatch.setattr("recurcli.linear.ensemble.fit_weights", lambda parts, *_: np.ones(len(parts)))
+        ensemble = Ensemble.fit(
+            LINEAR, (encoder, linear), targets, lambda logits: (*accuracy(targets, logits), logits.std())
+        )
+        assert (ensemble.encoder_weight, ensemble.linear_weight) == ((1.0, 1.0) if wins else (0.0, 1.0)), wrong
 
 
 def test_a_part_that_the_cross_entropy_rejects_is_still_a_candidate() -> None:
@@ -98,6 +100,6 @@ def test_a_part_that_the_cross_entropy_rejects_is_still_a_candidate() -> None:
     wrong = np.arange(90) % 10 < 4
     linear[wrong] = np.eye(3)[(targets[wrong] + 1) % 3] * 90
     encoder = -linear
-    prior = Prior.fit(LINEAR, (encoder, linear), targets, lambda logits: accuracy(targets, logits))
-    assert accuracy(targets, prior.join(encoder, linear)) == (0.6,)
-    assert prior.linear_weight > 0
+    ensemble = Ensemble.fit(LINEAR, (encoder, linear), targets, lambda logits: accuracy(targets, logits))
+    assert accuracy(targets, ensemble.join(encoder, linear)) == (0.6,)
+    assert ensemble.linear_weight > 0

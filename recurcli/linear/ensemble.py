@@ -1,7 +1,7 @@
-"""A prior: the linear model on n-grams, whose logits are joined with the encoder's.
+"""An ensemble: the linear model on n-grams, whose logits are joined with the encoder's.
 
-Both are trained apart on the training rows, so the encoder is the one that it would be without a prior. The joint logits are
-a weighted sum; the two weights are fitted on the dev rows [ours]. Shapes: N rows, C classes.
+Both are trained apart on the training rows, so the encoder is that of a run without an ensemble. The joint logits are a
+weighted sum; the two weights are fitted on the dev rows [ours]. Shapes: N rows, C classes.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Hastie, Tibshirani & Friedman, 2009, section 7.10). Ours: on TNEWS and IMDb, sum
 
 
 @dataclass(frozen=True)
-class Prior:
+class Ensemble:
     """The linear model, and the weights of the sum."""
 
     linear: LinearModel
@@ -47,7 +47,7 @@ class Prior:
         logits: tuple[Logits, Logits],
         targets: NDArray[np.int64],
         score: Callable[[Logits], tuple[float, ...]],
-    ) -> "Prior":
+    ) -> "Ensemble":
         """Choose the weights on rows with these `logits` of encoder and linear model (each N, C) and `targets` (N,).
 
         The better of encoder alone and linear model alone, by `score`, is the result, unless the best sum is better by `score`
@@ -58,17 +58,17 @@ class Prior:
         parts, count = np.stack(logits), len(targets)
         alone = [max(SMALLEST, float(fit_weights(parts[[k]], targets, NEUTRAL[[k]])[0])) for k in (0, 1)]
         candidates = [cls(linear, 0.0, alone[1], count), cls(linear, alone[0], 0.0, count)]
-        best = max(candidates, key=lambda prior: score(prior.join(*logits)))
+        best = max(candidates, key=lambda ensemble: score(ensemble.join(*logits)))
         a, b = fit_weights(parts, targets, NEUTRAL).tolist()
         sums = []
         for share in SHARES if a and b else ():
             joint = share * a * parts[0] + b * parts[1]
             scale = max(SMALLEST, float(fit_weights(joint[None], targets, np.ones(1))[0]))
             sums.append(cls(linear, scale * share * a, scale * b, count))
-        both = max(sums, key=lambda prior: score(prior.join(*logits)), default=best)
+        both = max(sums, key=lambda ensemble: score(ensemble.join(*logits)), default=best)
         if score(both.join(*logits)) <= score(best.join(*logits)):
             return best
-        right, before = (prior.join(*logits).argmax(axis=1) == targets for prior in (both, best))
+        right, before = (ensemble.join(*logits).argmax(axis=1) == targets for ensemble in (both, best))
         gain, differ = int(right.sum()) - int(before.sum()), int((right != before).sum())
         return both if gain >= STANDARD_ERRORS * max(1, differ) ** 0.5 else best
 
@@ -77,7 +77,7 @@ class Prior:
         return self.encoder_weight * encoder + self.linear_weight * linear
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of prior.json: the kind, the two weights, and the rows on which they were fitted."""
+        """Return the content of ensemble.json: the kind, the two weights, and the rows on which they were fitted."""
         return {
             "kind": "linear",
             "encoder_weight": self.encoder_weight,

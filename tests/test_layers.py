@@ -1,4 +1,4 @@
-"""The floors of the package: an import points down, and neighbours do not import each other."""
+"""The baselines of the package: an import points down, and neighbours do not import each other."""
 
 import ast
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "recurcli"
 
-FLOORS = [
-    {"__main__"},
+LAYERS = [
+    {"__init__", "__main__"},
     {"cli", "estimator"},
     {"display"},
     {"commands"},
@@ -33,32 +33,36 @@ EVERYWHERE = {
     "files",
     "findings",
     "interruptible",
+    "older_runs",
     "strict_yaml",
     "validation",
-    "__init__",
+    "version",
 }
-"""The ground: imported by every floor, and importing only each other."""
+"""The lowest layer: imported by every other, and importing only each other."""
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     relative = path.relative_to(PACKAGE)
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
 def imports_of(path: Path) -> set[str]:
-    """The rooms of recurcli that a file imports."""
-    rooms = set()
+    """The packages of recurcli that a file imports."""
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             if node.module == "recurcli":
-                rooms |= {alias.name if (PACKAGE / alias.name).exists() else "" for alias in node.names}
-                rooms |= {alias.name for alias in node.names if (PACKAGE / f"{alias.name}.py").exists()}
+                packages |= {alias.name if _is_module(alias.name) else "__init__" for alias in node.names}
             elif node.module and node.module.startswith("recurcli."):
-                rooms.add(node.module.split(".")[1])
+                packages.add(node.module.split(".")[1])
         elif isinstance(node, ast.Import):
-            rooms |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("recurcli.")}
-    return rooms - {""}
+            packages |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("recurcli.")}
+    return packages
+
+
+def _is_module(name: str) -> bool:
+    return (PACKAGE / name).exists() or (PACKAGE / f"{name}.py").exists()
 
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -66,18 +70,16 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down(path: Path) -> None:
-    room = room_of(path)
-    if room == "__init__":
-        return
-    level = {name: height for height, floor in enumerate(FLOORS) for name in floor}
-    for other in imports_of(path) - {room} - EVERYWHERE:
-        assert room not in EVERYWHERE, f"{room} is the ground and imports {other}"
-        assert level[room] < level[other], f"{room} must not import {other}: it is not on a floor below"
+    package = package_of(path)
+    level = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+    for other in imports_of(path) - {package} - EVERYWHERE:
+        assert package not in EVERYWHERE, f"{package} is in the lowest layer and imports {other}"
+        assert level[package] < level[other], f"{package} must not import {other}: it is not in a layer below"
 
 
-def test_every_room_has_a_floor() -> None:
-    rooms = {room_of(path) for path in SOURCES}
-    assert rooms == set().union(*FLOORS) | EVERYWHERE
+def test_every_package_stands_in_a_layer() -> None:
+    packages = {package_of(path) for path in SOURCES}
+    assert packages == set().union(*LAYERS) | EVERYWHERE
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["presets"], ["presets", "starsaber-tnews"], ["finetune", "--help"]])
