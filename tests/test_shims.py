@@ -20,10 +20,10 @@ def strings_of_setattr(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
-def test_no_private_name_is_patched(path: Path) -> None:
-    private = [name for name in strings_of_setattr(path) if any(part.startswith("_") for part in name.split("."))]
-    assert private == []
+def test_no_private_name_is_patched() -> None:
+    names = [(path, name) for path in sorted(TESTS.rglob("*.py")) for name in strings_of_setattr(path)]
+    assert len(names) > 50
+    assert not [(path, name) for path, name in names if any(part.startswith("_") for part in name.split("."))]
 
 
 def test_a_fault_aimed_at_a_private_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,8 +162,12 @@ def test_a_signal_from_outside_ends_a_prediction_that_waits_for_rows(
 
 @contextlib.contextmanager
 def interrupted_soon() -> Iterator[Callable[[], None]]:
-    """What it yields asks for a signal, whose Interrupted must end the block within a second."""
+    """What it yields asks for a signal, whose Interrupted must end the block within a second.
+
+    The thread that works on is waited for: beside the next test it would import, allocate and compute.
+    """
     asked: list[float] = []
+    others = threading.enumerate()
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number, "stopped")
@@ -178,6 +183,9 @@ def interrupted_soon() -> Iterator[Callable[[], None]]:
         assert time.monotonic() - asked[0] < 1
     finally:
         signal.signal(signal.SIGALRM, before)
+        for thread in threading.enumerate():
+            if thread not in others:
+                thread.join()
 
 
 def test_a_signal_ends_the_fit_of_the_linear_model_in_the_midst_of_c_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +212,7 @@ def test_a_signal_ends_an_onnx_export_although_torch_catches_all_errors(
             for _ in range(200):
                 with contextlib.suppress(Exception):
                     time.sleep(0.01)
+            raise SystemExit  # what no library catches: the rest of the export is not needed
 
         monkeypatch.setattr("torch.export.export", catch_all)
         list(export([trained], format="onnx", output=tmp_path / "folder"))
