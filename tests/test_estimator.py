@@ -93,8 +93,8 @@ def test_a_save_that_fails_leaves_nothing(fitted: TextClassifier, tmp_path: Path
     [
         (dict(zip(FIRST, ("b", "c", "a"), strict=True)), np.str_),
         (dict(zip(FIRST, (7, -1, 10), strict=True)), np.int64),
-        (dict(zip(FIRST, (True, False, False), strict=True)), np.bool_),
-        (dict(zip(FIRST, np.array([2, 0, 1], np.int8), strict=True)), np.int8),
+        pytest.param(dict(zip(FIRST, (True, False, False), strict=True)), np.bool_, marks=pytest.mark.slow),
+        pytest.param(dict(zip(FIRST, np.array([2, 0, 1], np.int8), strict=True)), np.int8, marks=pytest.mark.slow),
     ],
 )
 def test_labels_come_back_as_they_were_given(names: dict[str, Any], kind: type, tmp_path: Path) -> None:
@@ -202,6 +202,7 @@ def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
     assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
 
 
+@pytest.mark.slow
 def test_the_tools_of_scikit_learn_take_it(fitted: TextClassifier, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NotFittedError):
         clone(fitted).predict(TEXTS)

@@ -40,6 +40,7 @@ def test_the_wheel_holds_the_presets_and_no_tests(wheel: Path) -> None:
     assert tops == {"recurcli", next(top for top in tops if top.endswith(".dist-info"))}
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_finds_its_presets(wheel: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel)]

@@ -368,6 +368,7 @@ def test_a_small_check_needs_no_torch(tmp_path: Path) -> None:
 # --- the real data
 
 
+@pytest.mark.slow
 def test_known_faults_of_tnews_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
     found = report(real_data / "tnews", "--no-lengths")
     assert found["errors"] == 0
@@ -390,6 +391,7 @@ def test_known_facts_of_afqmc_ocnli_and_csl_are_found(report: Callable[..., dict
     assert csl["splits"][0]["official"] == csl["splits"][0]["rows"] == 3000
 
 
+@pytest.mark.slow
 def test_known_facts_of_imdb_are_found(report: Callable[..., dict[str, Any]], real_data: Path) -> None:
     found = report(real_data / "imdb", "--no-lengths")
     assert [(split["split"], split["rows"], split["official"]) for split in found["splits"]] == [

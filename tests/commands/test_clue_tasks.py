@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from clue_rows import TASKS, write_task
 from forked import ForkServer
 from predicting import Recur, jsonl
@@ -21,7 +22,7 @@ ZIPPED = {
 }
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", slow_but(["cluewsc"], TASKS))
 def test_a_task_goes_from_its_rows_to_its_submission(name: str, recur: Recur, tmp_path: Path) -> None:
     data, run, output = write_task(name, tmp_path / name), tmp_path / "run", tmp_path / "x.zip"
     options = ["--preset", f"starsaber-{name}", "--data", tmp_path, "--output", run]

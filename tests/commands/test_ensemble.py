@@ -91,6 +91,7 @@ def test_the_linear_model_alone_runs_no_encoder_and_says_so(
     assert "labelled by the linear model alone" in err
 
 
+@pytest.mark.slow
 def test_several_processes_predict_the_same_bytes(
     recur: Recur, forks: ForkServer, trained: Path, tmp_path: Path
 ) -> None:

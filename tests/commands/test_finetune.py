@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import slow_but
 from tiny_task import tiny, write_rows
 
 from recurcli.files import locked, sha256_of
@@ -303,7 +304,7 @@ def test_auto_measures_rows_from_the_whole_of_a_sorted_file(
     rows = "".join(f"{'字' * (5 + n // 5)}{n % 10}\t{'ab'[n % 2]}\n" for n in range(200))
     (tmp_path / "x.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
     monkeypatch.setattr("recurcli.commands.training.tokenization.ROWS_COUNTED", 20)
-    options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run"]
+    options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run", "--set", "encoder.hidden_size=16"]
     code, _, err = recur("finetune", "--preset", "starsaber-custom", *options)
     assert code == 0, err
     assert "data.max_length auto: 48 tokens" in err
@@ -396,7 +397,7 @@ def test_rows_longer_than_the_encoder_reads_end_the_command_before_the_training(
     assert re.search(r"encoder\.max_length 3 is below data\.max_length \d+: linformer cannot", err), err
 
 
-@pytest.mark.parametrize("name", ["linformer", "synthesizer"])
+@pytest.mark.parametrize("name", slow_but(["linformer"], ["linformer", "synthesizer"]))
 def test_the_encoder_may_read_no_more_than_the_longest_row(
     name: str, recur: Recur, tiny_tnews: Path, tmp_path: Path
 ) -> None:

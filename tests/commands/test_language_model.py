@@ -312,6 +312,7 @@ def test_training_lines_that_are_scored_are_told(recur: Recur, tmp_path: Path) -
     )
 
 
+@pytest.mark.slow
 def test_the_treebank_has_its_published_numbers_of_tokens(real_data: Path) -> None:
     """929k, 73k and 82k tokens with <eos> (Mikolov et al., 2010), and a closed vocabulary of 10,000 with <eos>."""
     task, config = task_named("ptb"), compose("rsa-ptb", data=real_data).preset

@@ -78,7 +78,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize(
-    "form", [pytest.param(form, marks=[] if form in ("csv", "folder") else pytest.mark.slow) for form in FORMS]
+    "form", [pytest.param(form, marks=[] if form == "csv" else pytest.mark.slow) for form in FORMS]
 )
 def test_a_task_of_ones_own_goes_from_training_to_predictions(form: str, recur: Recur, tmp_path: Path) -> None:
     write, name, settings, train, dev = FORMS[form]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
 
@@ -65,8 +66,23 @@ def test_what_a_tsv_cannot_hold_is_refused_with_its_row(
         assert (tmp_path / "y.tsv").read_text().splitlines()[-1].split("\t")[1] == cell
 
 
-@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "tsv.gz", "csv.gz", "jsonl.gz"])
-@pytest.mark.parametrize("form", ["tsv", "csv", "jsonl"])
+FORMATS = ("tsv", "csv", "jsonl")
+
+
+@pytest.mark.parametrize(
+    ("form", "ending"),
+    slow_but(
+        [
+            ("tsv", "csv.gz"),
+            ("tsv", "jsonl"),
+            ("csv", "tsv"),
+            ("csv", "jsonl.gz"),
+            ("jsonl", "csv"),
+            ("jsonl", "tsv.gz"),
+        ],
+        [(form, f"{name}{packed}") for form in FORMATS for name in FORMATS for packed in ("", ".gz")],
+    ),
+)
 def test_the_ending_of_the_output_is_its_format(
     ending: str, form: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:

@@ -79,7 +79,7 @@ def left_in(folder: Path) -> set[str]:
     ("precision", "form", "ending"),
     [
         ("fp32", "tsv", ""),
-        ("bf16", "jsonl", ".csv.gz"),
+        pytest.param("bf16", "jsonl", ".csv.gz", marks=pytest.mark.slow),
         pytest.param("fp32", "jsonl", "", marks=pytest.mark.slow),
         pytest.param("bf16", "tsv", ".tsv.gz", marks=pytest.mark.slow),
     ],

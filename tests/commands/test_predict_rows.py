@@ -170,7 +170,7 @@ def test_what_cannot_be_opened_is_named(recur: Recur, trained: Path, tmp_path: P
 line = st.binary(max_size=12).map(lambda row: row.replace(b"\n", b""))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(lines=st.lists(line, max_size=8))
 def test_no_bytes_lose_or_add_a_row(lines: list[bytes], trained: Path) -> None:
     content = b"".join(row + b"\n" for row in lines)

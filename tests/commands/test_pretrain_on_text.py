@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from predicting import Recur
 from safetensors.torch import load_file
 from tiny_task import tiny
@@ -50,7 +51,7 @@ def test_rows_of_the_task_go_before_text_files_beside_them(recur: Recur, tiny_tn
     assert set(json.loads(out)["data"]) == {"train", "dev", "test"}
 
 
-@pytest.mark.parametrize("window", [16, 1 << 22])
+@pytest.mark.parametrize("window", slow_but([16], [16, 1 << 22]))
 def test_a_resume_goes_on_at_the_exact_place(
     window: int, recur: Recur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,7 +73,10 @@ def read_page(path: Path) -> Page:
 @pytest.mark.parametrize(
     ("encoder_weight", "counted", "star"),
     [
-        (0.0, "{linear:,}, of the linear model alone", "the best encoder; the model is the linear one"),
+        pytest.param(
+            *(0.0, "{linear:,}, of the linear model alone", "the best encoder; the model is the linear one"),
+            marks=pytest.mark.slow,
+        ),
         (0.5, "{both:,}: {encoder:,} of the encoder and {linear:,} of the linear model", "the model's encoder"),
     ],
 )

@@ -75,6 +75,7 @@ def test_evaluation_and_prediction_give_the_same_bytes(
     assert alone.count("\n") == 5000
 
 
+@pytest.mark.slow
 def test_a_rank_may_work_for_longer_than_the_heartbeat_waits(forks: ForkServer) -> None:
     first, second = run_ranks(forks, call="ranks:broadcast_late")
     assert (first.code, second.code) == (0, 0), first.err + second.err

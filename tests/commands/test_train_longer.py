@@ -55,7 +55,7 @@ def outcome(run: Path) -> dict[str, object]:
             marks=pytest.mark.slow,
         ),
         pytest.param("finetune", ["epochs=2", "patience=1"], ["epochs=8", "patience=1"], marks=pytest.mark.slow),
-        ("pretrain", ["epochs=1"], ["max_steps=21"]),
+        pytest.param("pretrain", ["epochs=1"], ["max_steps=21"], marks=pytest.mark.slow),
     ],
 )
 def test_a_finished_run_goes_on_bit_for_bit(

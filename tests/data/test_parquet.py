@@ -43,6 +43,7 @@ def test_dev_rows_are_a_tenth_of_each_class_and_are_not_trained_on(tmp_path: Pat
     assert train.sha256 == dev.sha256
 
 
+@pytest.mark.slow
 def test_imdb_has_its_golden_counts(real_data: Path) -> None:
     task = task_named("imdb")
     train, test = (load_split(task, split, DataConfig(path=str(real_data))) for split in ("train", "test"))

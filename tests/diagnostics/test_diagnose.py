@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from cases import slow_but
 
 from recurcli.diagnostics.diagnose import diagnose
 from recurcli.diagnostics.measures import differential_entropy
@@ -35,7 +36,7 @@ def test_every_encoder_has_a_diagnosis_of_finite_numbers(name: str) -> None:
     assert all(math.isfinite(norm) for norm in found.gradient_norm_by_distance)
 
 
-@pytest.mark.parametrize("name", ["transject", "random-transject"])
+@pytest.mark.parametrize("name", slow_but(["transject"], ["transject", "random-transject"]))
 def test_an_encoder_that_takes_a_few_samples_at_a_time_is_diagnosed_on_all(name: str) -> None:
     encoder = {"name": name, "hidden_size": 128, "num_layers": 2}
     backbone = Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=64))

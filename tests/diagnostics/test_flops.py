@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import slow_but
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from recurcli.diagnostics.flops import count_flops, forward_flops_per_token
@@ -20,7 +21,7 @@ def test_every_encoder_has_flops(name: str) -> None:
     assert forward_flops_per_token(config(name=name, num_layers=2), length=8) > 0
 
 
-@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize("length", slow_but([9], [1, 9]))
 @pytest.mark.parametrize("name", sorted(ENCODERS))
 def test_both_devices_count_what_torch_counts(name: str, length: int) -> None:
     model = config(name=name, num_layers=2)

@@ -23,11 +23,18 @@ KEYS = {"transformer-xl": {"segment": 4, "memory": 6}}  # texts of one segment h
     "name",
     [
         "starsaber",
-        "linear-transformer",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in (
-                *("gated-starsaber", "transformer", "rezero", "rsa", "transject", "orthogonal-transformer"),
+                *(
+                    "linear-transformer",
+                    "gated-starsaber",
+                    "transformer",
+                    "rezero",
+                    "rsa",
+                    "transject",
+                    "orthogonal-transformer",
+                ),
                 *("truncated-rnn", "transformer-xl"),
                 *("linformer", "performer", "nystromformer", "synthesizer", "skyformer"),
             )

@@ -61,6 +61,7 @@ def test_computes_as_a_transformer_with_orthogonal_weights(kind: str, keys: dict
     assert encoder.state_dict().keys() == theirs.state_dict().keys()
 
 
+@pytest.mark.slow
 def test_weights_are_orthogonal_after_two_hundred_steps() -> None:
     encoder = build(feed_forward_size=SIZE).float().train()
     before = encoder.layers[0].attention.output.weight.detach().clone()

@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 import torch
 from allocations import Allocations, elements_made
+from cases import slow_but
 from torch import Tensor
 
 from recurcli.encoders import build_encoder, rsa
@@ -190,7 +191,7 @@ def test_no_layer_and_no_head_makes_a_matrix_of_lags() -> None:
     assert max(shape.numel() for shape in whole) < 50 * 50
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", slow_but([True], [False, True]))
 def test_a_text_twice_as_long_makes_twice_the_elements(causal: bool) -> None:
     encoder = encoder_of(causal=causal).float()
 

@@ -160,7 +160,7 @@ def test_experts_start_apart(name: str) -> None:
     ("name", "kind"),
     [
         ("transject", "cayley"),
-        ("random-transject", "householder"),
+        pytest.param("random-transject", "householder", marks=pytest.mark.slow),
         pytest.param("transject", "householder", marks=pytest.mark.slow),
         pytest.param("random-transject", "cayley", marks=pytest.mark.slow),
     ],

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from forked import ForkServer
 from small_runs import options
 
@@ -84,7 +85,7 @@ def checkpoints(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.Te
     return output / "checkpoints"
 
 
-@pytest.mark.parametrize("name", CHECKPOINT)
+@pytest.mark.parametrize("name", slow_but(["model.safetensors", "manifest.json"], CHECKPOINT))
 def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
     name: str, checkpoints: Path, tmp_path: Path
 ) -> None:

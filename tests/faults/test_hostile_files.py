@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from forked import ForkServer
 from small_runs import COMMANDS, options
 from tiny_task import write_rows
@@ -67,6 +68,7 @@ def test_nothing_is_made_where_a_link_leads_nowhere(forks: ForkServer, tiny_tnew
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.slow
 def test_checkpoints_are_not_written_or_deleted_through_a_link(
     forks: ForkServer, tiny_tnews: Path, tmp_path: Path
 ) -> None:
@@ -142,7 +144,9 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    "name", slow_but(["laughs", "a python object", "sequences without end", "a key twice, deep", "too much"], BOMBS)
+)
 def test_hostile_yaml_is_refused_at_once_as_a_preset_and_in_a_run(
     name: str, recur: Recur, forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path
 ) -> None:

@@ -165,7 +165,8 @@ print(json.dumps({"code": code, "seconds": time.process_time() - started, "megab
 """
 
 
-@pytest.mark.parametrize("key", ["num_layers", pytest.param("hidden_size", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["num_layers", "hidden_size"])
 def test_a_config_that_claims_a_giant_is_refused_before_it_is_built(key: str, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("鼠牛虎\n")
     run = claiming(trained, tmp_path / "run", **{key: 10**6})

@@ -91,7 +91,7 @@ def whole(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     ("name", "steps"),
     [
         ("finetune", (1, 5, 9, 13)),
-        ("pretrain", (8,)),
+        pytest.param("pretrain", (8,), marks=pytest.mark.slow),
         *(pytest.param(name, (1, 2, 3, 5, 7, 8, 9, 10, 13), marks=pytest.mark.slow) for name in COMMANDS),
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from cases import slow_but
 from forked import Child, ForkServer
 from small_runs import COMMANDS, fingerprint, options
 
@@ -22,13 +23,8 @@ Recur = Callable[..., tuple[int, str, str]]
 ENDINGS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
 PHASES = ("a step", "a checkpoint", "the logits of an evaluation", "the last evaluation")
 """Moments of `shims`."""
-FIRST = dict(zip(PHASES, [*ENDINGS, signal.SIGTERM], strict=True))
+FIRST = (("a checkpoint", signal.SIGINT), ("the last evaluation", signal.SIGTERM))
 """Of the twelve pairs those that are tried by default."""
-TWO_PHASES = [
-    pytest.param(phase, marks=[] if phase in ("a checkpoint", "the last evaluation") else pytest.mark.slow)
-    for phase in PHASES
-]
-"""All phases, of which two are tried by default."""
 
 
 def signalled(
@@ -42,7 +38,7 @@ def signalled(
 @pytest.mark.parametrize(
     ("phase", "number"),
     [
-        pytest.param(phase, number, marks=[] if number == FIRST.get(phase) else pytest.mark.slow)
+        pytest.param(phase, number, marks=[] if (phase, number) in FIRST else pytest.mark.slow)
         for phase in PHASES
         for number in ENDINGS
     ],
@@ -68,7 +64,7 @@ def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
     assert fingerprint(tmp_path / "x") == untouched["finetune"]
 
 
-@pytest.mark.parametrize("phase", TWO_PHASES)
+@pytest.mark.parametrize("phase", slow_but(["the last evaluation"], PHASES))
 def test_a_second_interrupt_leaves_at_once_and_a_resume_goes_on(
     phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:
@@ -107,7 +103,7 @@ def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
     assert fingerprint(tmp_path / "x") == untouched[command]
 
 
-@pytest.mark.parametrize("phase", TWO_PHASES)
+@pytest.mark.parametrize("phase", slow_but(["a checkpoint"], PHASES))
 def test_usr1_twice_in_any_phase_disturbs_nothing(
     phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
 ) -> None:

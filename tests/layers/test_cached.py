@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import slow_but
 from tiny_task import tiny
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -127,7 +128,7 @@ def test_gradients_flow_after_inference(name: str) -> None:
     assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
-@NAMES
+@pytest.mark.parametrize("name", slow_but(["transject"], MATRICES))
 def test_is_exported_with_its_matrices_for_every_length(name: str) -> None:
     encoder = build(name).eval()
     x, mask = torch.randn(2, 5, 8), torch.arange(5) < torch.tensor([[5], [3]])
@@ -158,6 +159,7 @@ def test_shapes_are_kept_and_float32_is_the_least_to_compute_in() -> None:
             assert torch.equal(made, orthogonal(one).bfloat16())
 
 
+@pytest.mark.slow
 def test_a_prediction_imports_no_compiler_and_no_scipy(
     recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from cases import slow_but
 
 from recurcli.encoders import causal_key, encoder_class
 from recurcli.errors import UsageError
@@ -36,9 +37,12 @@ def test_every_encoder_composes_with_every_task(encoder: str, task: str) -> None
 
 
 OF_PAPERS = [name for names in paper_presets().values() for name in names]
+VECTORS = [name for name in OF_PAPERS if name.endswith("-vectors")]
 
 
-@pytest.mark.parametrize("name", [*preset_names()["presets"], *OF_PAPERS])
+@pytest.mark.parametrize(
+    "name", slow_but([*preset_names()["presets"], OF_PAPERS[0]], [*preset_names()["presets"], *OF_PAPERS])
+)
 def test_every_preset_file_composes(name: str) -> None:
     assert compose(name).name == name
 
@@ -90,7 +94,7 @@ def test_paths_in_a_file_are_meant_from_that_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("section", ["pretraining", "finetuning"])
-@pytest.mark.parametrize("name", [name for name in OF_PAPERS if name.endswith("-vectors")])
+@pytest.mark.parametrize("name", slow_but([VECTORS[0]], VECTORS))
 def test_a_preset_for_word_vectors_is_trained_with_a_file_and_shown_without(
     name: str, section: Literal["pretraining", "finetuning"]
 ) -> None:
@@ -101,7 +105,7 @@ def test_a_preset_for_word_vectors_is_trained_with_a_file_and_shown_without(
     assert (preset.embedding.vectors, preset.embedding.freeze) == (str(Path.cwd() / "required/x.txt"), True)
 
 
-@pytest.mark.parametrize("task", ["ptb", "custom"])
+@pytest.mark.parametrize("task", slow_but(["ptb"], ["ptb", "custom"]))
 def test_one_rule_gives_the_rate_of_a_causal_training(task: str) -> None:
     """The rate in an encoder's file is for masked tokens; null is its class's rate, 1e-3 but for the truncated ones."""
     able = [name for name in preset_names()["encoders"] if causal_key(name)]
@@ -263,8 +267,9 @@ def test_a_setting_that_is_none(setting: str) -> None:
         compose("starsaber-tnews", settings=[setting])
 
 
-def test_ten_thousand_labels_are_written_and_read_back(tmp_path: Path) -> None:
-    labels = [f"label number {number:>20}" for number in range(10_000)]
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_ten_thousand_labels_are_written_and_read_back(count: int, tmp_path: Path) -> None:
+    labels = [f"label number {number:>20}" for number in range(count)]
     own = {"extends": "starsaber-custom", "data": {"labels": labels}}
     resolved = compose(write(tmp_path / "x.yaml", dump(own)))
     assert compose(write(tmp_path / "y.yaml", dump(resolved.preset.to_dict()))).preset == resolved.preset

@@ -1,0 +1,22 @@
+"""Tables of cases of which the default run tries a covering few, and the slow run all the others."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def slow_but(default: Iterable[object], cases: Iterable[Any]) -> list[Any]:
+    """Return `cases` for `parametrize`: those in `default` as they are, all others marked slow.
+
+    A tuple is a case of several arguments. Raises ValueError if a default is no case.
+    """
+    default, cases = list(default), list(cases)
+    if unknown := [case for case in default if case not in cases]:
+        raise ValueError(f"no case: {unknown}")
+    return [
+        case
+        if case in default
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+        for case in cases
+    ]
