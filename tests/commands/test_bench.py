@@ -17,7 +17,6 @@ from recurcli.commands.benchmark.candidates import Candidate, Shape, encoder_can
 from recurcli.commands.benchmark.memory import MemoryMeter, estimated_peak
 from recurcli.commands.benchmark.request import BenchRequest, Setting
 from recurcli.commands.benchmark.workload import Workload
-from recurcli.display.benchmark_plot import draw_benchmark
 from recurcli.events import Finished, Note
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -273,6 +272,8 @@ def test_encoders_without_attention_dropout_are_named(monkeypatch: pytest.Monkey
 
 def test_the_plot_names_the_candidates_and_the_settings(result: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
+    from recurcli.display.benchmark_plot import draw_benchmark  # matplotlib
+
     draw_benchmark(result, tmp_path / "speed.svg")
     drawn = (tmp_path / "speed.svg").read_text(encoding="utf-8")
     for words in ("<svg", "starsaber", "torch Transformer", "training, fp32", "inference, fp32", "tokens/s"):

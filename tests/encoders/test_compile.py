@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_task import tiny
-from torch._dynamo.testing import CompileCounter
 
 from recurcli.encoders import build_encoder
 
@@ -42,6 +41,8 @@ KEYS = {"transformer-xl": {"segment": 4, "memory": 6}}  # texts of one segment h
     ],
 )
 def test_lengths_need_no_compilation_of_their_own(name: str) -> None:
+    from torch._dynamo.testing import CompileCounter  # seconds, which no collection of tests needs
+
     torch.manual_seed(0)
     encoder = build_encoder(
         {"name": name, "hidden_size": 16, "num_layers": 1, "dropout": 0.0, **KEYS.get(name, {})}
@@ -70,6 +71,8 @@ def test_lengths_need_no_compilation_of_their_own(name: str) -> None:
 def test_a_training_that_compiles_has_one_compilation_for_all_lengths(
     recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch._dynamo.testing import CompileCounter
+
     counter = CompileCounter()
     compile_call = torch.nn.Module.compile
 
