@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recurcli.commands.comparison.collect import Collected, ComparedRun, check_comparable, collect
 from recurcli.commands.comparison.groups import MAJORITY, Baseline, Group, baselines, group_runs
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
-from recurcli.evaluation.counts import CountMetric
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import METRICS, CountMetric
 from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,

@@ -18,8 +18,8 @@ from recurcli.errors import DataError, UsageError, pluralize
 from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.inference import probabilities
 from recurcli.evaluation.metrics import METRICS
-from recurcli.evaluation.parts import report_with_parts
 from recurcli.evaluation.predictor import Predictor
+from recurcli.evaluation.report import report_with_parts
 from recurcli.evaluation.significance import intervals
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import finite

@@ -27,7 +27,7 @@ from recurcli.runs.model_files import TrainedFiles
 from recurcli.runs.training_overlap import KnownRows
 from recurcli.training.config import WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS
 from recurcli.training.objectives import ClassificationObjective
-from recurcli.training.stop import StopRequest
+from recurcli.training.session import StopRequest
 
 
 def finetune(request: TrainingRequest) -> Generator[Event, None, None]:

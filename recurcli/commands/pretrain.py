@@ -38,7 +38,7 @@ from recurcli.tokens.splits import is_plain_text, load_texts
 from recurcli.tokens.stream import WINDOW
 from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective
-from recurcli.training.stop import StopRequest
+from recurcli.training.session import StopRequest
 
 Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
 """The rows as token ids, the tokenizer, max_length, `TrainingSetup.data` (plain text has the one split `text`), and whether

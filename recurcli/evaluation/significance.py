@@ -11,8 +11,7 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
-from recurcli.evaluation.counts import ClassCounts, CountMetric, accuracy
-from recurcli.evaluation.metrics import Metric
+from recurcli.evaluation.metrics import ClassCounts, CountMetric, Metric, accuracy
 
 if TYPE_CHECKING:
     import numpy as np

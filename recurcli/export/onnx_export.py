@@ -19,8 +19,7 @@ from recurcli.export.format import TrainedRun
 from recurcli.export.onnx_model import check_exportable, onnx_model
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.interruptible import interruptible
-from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import MAX_TEXT
+from recurcli.linear.model import MAX_TEXT, LinearModel
 from recurcli.model.saved import config_to_dict
 from recurcli.runs.run_directory import MODEL_CARD, RunDirectory
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN

@@ -10,8 +10,7 @@ from typing import Any
 
 from recurcli.errors import UsageError, escaped
 from recurcli.facts import as_stored
-from recurcli.preset.compose import ResolvedPreset, compose
-from recurcli.preset.layers import Origin
+from recurcli.preset.compose import Origin, ResolvedPreset, compose
 from recurcli.strict_yaml import KeyPath
 from recurcli.validation import InvalidConfig
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from recurcli.tokens.batching import collate
+from recurcli.tokens.batching import MaskingScheme, collate, drop_words, mask_tokens
 from recurcli.tokens.config import TokenizerConfig
-from recurcli.tokens.masking import MaskingScheme, drop_words, mask_tokens
 from recurcli.tokens.tokenizer import Tokenizer
 
 WORDS = np.arange(4, 104)

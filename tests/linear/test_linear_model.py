@@ -13,9 +13,8 @@ from scipy import sparse
 
 from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
-from recurcli.linear import ngrams
-from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import IDF_POWER, MAX_TEXT, SECOND_TEXT, NgramConfig, Ngrams, choose_ngrams
+from recurcli.linear import model
+from recurcli.linear.model import IDF_POWER, MAX_TEXT, SECOND_TEXT, LinearModel, NgramConfig, Ngrams, choose_ngrams
 
 TEXTS = [
     *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
@@ -32,7 +31,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
             characters = list((text or "").lower())
             for kind, units, (shortest, longest) in (
                 ("c", characters, config.characters),
-                ("w", ngrams._WORD.findall((text or "").lower()), config.words),
+                ("w", model._WORD.findall((text or "").lower()), config.words),
             ):
                 for n in range(shortest, longest + 1) if longest else ():
                     found.update((side, kind, tuple(units[i : i + n])) for i in range(len(units) - n + 1))
@@ -58,7 +57,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
 def test_vectors_are_those_of_a_plain_loop(
     config: NgramConfig, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ngrams, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(model, "ROWS_AT_ONCE", rows_at_once)
     plain = plain_vectors(TEXTS, config)
     vocabulary = Ngrams.fit(TEXTS, config)
     offsets, columns, values = vocabulary.transform(TEXTS)

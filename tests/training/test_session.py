@@ -14,8 +14,7 @@ from recurcli.errors import Interrupted, UsageError
 from recurcli.events import Note
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.fit import DevScore
-from recurcli.training.session import Session
-from recurcli.training.stop import StopRequest
+from recurcli.training.session import Session, StopRequest
 
 
 def session(folder: Path, published: list[Any] | None = None, **more: Any) -> Session:

@@ -12,7 +12,7 @@ from loops import TEXTS, tokenizer, training_loop
 from recurcli.distributed.group import Ranks
 from recurcli.evaluation.inference import InferenceConfig, logits_by_batch
 from recurcli.model.models import Classifier
-from recurcli.training.stop import StopRequest
+from recurcli.training.session import StopRequest
 
 CPU = torch.device("cpu")
 

@@ -15,9 +15,8 @@ from recurcli.cache import cached
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, ModelError, StorageError, pluralize
-from recurcli.evaluation.calibration import fit_temperature
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
-from recurcli.evaluation.parts import report_with_parts
+from recurcli.evaluation.report import fit_temperature, report_with_parts
 from recurcli.events import Note
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import FORMAT, LinearModel
@@ -26,7 +25,7 @@ from recurcli.runs.model_files import write_ensemble, write_predictions, write_t
 from recurcli.tokens.tokenizer import Tokens
 from recurcli.training.fit import DevScore
 from recurcli.training.objectives import ClassificationObjective
-from recurcli.training.stop import StopRequest
+from recurcli.training.session import StopRequest
 
 
 def fit_linear_model(train: Split, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:

@@ -12,7 +12,7 @@ from recurcli.evaluation.perplexity import score_text
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.stream import Windows
 from recurcli.training.fit import DevScore
-from recurcli.training.stop import StopRequest
+from recurcli.training.session import StopRequest
 
 
 @dataclass(frozen=True)

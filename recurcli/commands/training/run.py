@@ -38,8 +38,7 @@ from recurcli.model.device import choose_device
 from recurcli.preset import ResolvedPreset
 from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
-from recurcli.training.session import Session
-from recurcli.training.stop import StopTraining
+from recurcli.training.session import Session, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 
 

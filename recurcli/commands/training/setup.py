@@ -26,7 +26,7 @@ from recurcli.training.fit import DevScore, TrainingLoop, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.optimizer import build_optimizer
 from recurcli.training.schedule import resolve_schedule
-from recurcli.training.stop import StopRequest
+from recurcli.training.session import StopRequest
 
 Model = TypeVar("Model", Classifier, LanguageModel)
 

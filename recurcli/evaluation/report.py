@@ -1,15 +1,18 @@
-"""Calibration of probabilities: a fitted temperature, and the expected calibration error (Guo et al., ICML 2017).
+"""The report on a model: metrics, those of its parts, and calibration.
 
-Shapes: N rows, C classes.
+Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). Shapes: N rows, C classes.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.evaluation.inference import cross_entropy, probabilities
-from recurcli.linear.ensemble import fit_weights
+from recurcli.data.tasks import Task
+from recurcli.evaluation.inference import cross_entropy, probabilities, report_of
+from recurcli.evaluation.metrics import Report, accuracy_baselines
+from recurcli.linear.ensemble import Ensemble, fit_weights
 
 BINS = 15
 """Number of equal bins of the highest probability, as in Guo et al., section 4."""
@@ -52,3 +55,29 @@ def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], temp
         "loss": cross_entropy(logits / temperature, targets),
         "bins": bins,
     }
+
+
+def report_with_parts(
+    encoder: np.ndarray,
+    linear: np.ndarray | None,
+    ensemble: Ensemble | None,
+    labels: Sequence[str],
+    task: Task,
+    known: Mapping[str, float],
+    temperature: float = 1.0,
+) -> tuple[Report, dict[str, Any], np.ndarray]:
+    """Return the report on the model, facts for the JSON, and the logits (N, C) of the model.
+
+    `encoder` and `linear` are the logits (N, C) of the parts; `linear` is None without a linear model. Without an ensemble, the
+    linear model is a baseline only. The facts are the `baselines` (`known` are the task's own) and the `calibration` at the
+    `temperature` of the model. If there is an ensemble, they also have its weights and the scores of both parts alone.
+    """
+    report, logits = report_of(encoder, labels, task), encoder
+    baseline = None if linear is None else report_of(linear, labels, task)
+    facts: dict[str, Any] = {"baselines": accuracy_baselines(labels, baseline, known)}
+    if ensemble is not None:
+        assert linear is not None and baseline is not None, "an ensemble has a linear model"
+        facts |= {"ensemble": ensemble.to_json(), "parts": {"encoder": report.scores(), "linear": baseline.scores()}}
+        logits = ensemble.join(encoder, linear)
+        report = report_of(logits, labels, task)
+    return report, {**facts, "calibration": calibration_of(logits, np.array(task.targets(labels)), temperature)}, logits
