@@ -6,17 +6,13 @@ from typing import Any
 import pytest
 
 
-def slow_but(default: Iterable[object], cases: Iterable[Any]) -> list[Any]:
+def slow_but(default: Iterable[object], cases: Iterable[Any], *, unpack: bool = False) -> list[Any]:
     """Return `cases` for `parametrize`: those in `default` as they are, all others marked slow.
 
-    A tuple is a case of several arguments. Raises ValueError if a default is no case.
+    `unpack`: a case is a tuple of several arguments. Raises ValueError if a default is no case.
     """
     default, cases = list(default), list(cases)
     if unknown := [case for case in default if case not in cases]:
         raise ValueError(f"no case: {unknown}")
-    return [
-        case
-        if case in default
-        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
-        for case in cases
-    ]
+    slow = pytest.mark.slow
+    return [case if case in default else pytest.param(*(case if unpack else [case]), marks=slow) for case in cases]

@@ -81,6 +81,7 @@ FORMATS = ("tsv", "csv", "jsonl")
             ("jsonl", "tsv.gz"),
         ],
         [(form, f"{name}{packed}") for form in FORMATS for name in FORMATS for packed in ("", ".gz")],
+        unpack=True,
     ),
 )
 def test_the_ending_of_the_output_is_its_format(

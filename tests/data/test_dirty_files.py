@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from dirty_files import CASES, HEAD, TWO, write
 from tiny_task import tiny
 
@@ -27,6 +28,11 @@ TRAINED_ON = (
     *(("x.parquet", "numbers as labels"), ("x.parquet", "strings")),
 )
 """What `recur finetune` goes through as a whole: files of each format, and some that are refused."""
+FEW = (
+    ("x.tsv", "a character a million times"),
+    ("x.csv", "commas, quotes and lines in a text"),
+    ("x.jsonl", "a bad first row"),
+)
 
 
 def read(folder: Path) -> list[str]:
@@ -53,7 +59,7 @@ def test_training_reads_every_row_or_names_the_first_bad_one(key: tuple[str, str
     assert time.process_time() - started < MAX_SECONDS
 
 
-@pytest.mark.parametrize("key", TRAINED_ON, ids=" with ".join)
+@pytest.mark.parametrize("key", slow_but(FEW, TRAINED_ON), ids=" with ".join)
 def test_finetune_takes_or_refuses_the_file(key: tuple[str, str], recur: Recur, tmp_path: Path) -> None:
     name, case = key[0], CASES[key]
     write(case, tmp_path / name.replace("x", "train"))

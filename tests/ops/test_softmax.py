@@ -25,7 +25,9 @@ def inputs(length: int, masked: bool) -> tuple[tuple[Tensor, Tensor, Tensor, Ten
 FEW = [(1, 256), (7, 256), (17, 8), (5, 1)]
 
 
-@pytest.mark.parametrize(("length", "block"), slow_but(FEW, [*FEW, (2, 256), (33, 256), (33, 8), (32, 16)]))
+@pytest.mark.parametrize(
+    ("length", "block"), slow_but(FEW, [*FEW, (2, 256), (33, 256), (33, 8), (32, 16)], unpack=True)
+)
 @pytest.mark.parametrize("masked", [False, True])
 def test_equals_the_loop_and_its_gradients(
     length: int, block: int, masked: bool, monkeypatch: pytest.MonkeyPatch
