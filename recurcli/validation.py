@@ -4,13 +4,16 @@ import dataclasses
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
 
 Config = TypeVar("Config")
 STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
 """The `__pydantic_config__` of every config dataclass."""
+# Choices of a config that a layer or an op has as an argument too: they stand here because a config does not import torch.
+Activation = Literal["gelu", "relu"]
+OrthogonalMap = Literal["cayley", "householder"]
 OTHER_NAMES = {
     "lr": "learning_rate",
     **dict.fromkeys(("num_epochs", "num_train_epochs"), "epochs"),

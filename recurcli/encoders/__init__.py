@@ -1,4 +1,4 @@
-"""The table of encoders by name. An encoder's module, and torch with it, is imported on first use.
+"""Encoders by name. An encoder's module, and torch with it, is imported on first use; its Config needs neither.
 
 Other packages register encoders as entry points of the group `recurcli.encoders`.
 """
@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from recurcli.encoders import config as keys
+from recurcli.encoders.config import ENCODERS
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.validation import parse_config
 
@@ -19,41 +19,6 @@ if TYPE_CHECKING:
     from recurcli.encoders.encoder import Encoder
 
 __all__ = ["ENCODERS", "Encoder", "build_encoder", "encoder_class"]
-
-
-class BuiltIn(NamedTuple):
-    """An encoder of this package: its `Config`, and the names of its module and class."""
-
-    config: type[Any]
-    module: str
-    name: str
-
-
-ENCODERS = {
-    "starsaber": BuiltIn(keys.StarSaberConfig, "starsaber", "StarSaber"),
-    "gated-starsaber": BuiltIn(keys.GatedStarSaberConfig, "gated_starsaber", "GatedStarSaber"),
-    "rsa": BuiltIn(keys.RSAConfig, "rsa", "RSA"),
-    "transject": BuiltIn(keys.TransJectConfig, "transject", "TransJect"),
-    "random-transject": BuiltIn(keys.RandomTransJectConfig, "transject", "RandomTransJect"),
-    "transformer": BuiltIn(keys.TransformerConfig, "transformer", "Transformer"),
-    "orthogonal-transformer": BuiltIn(
-        keys.OrthogonalTransformerConfig, "orthogonal_transformer", "OrthogonalTransformer"
-    ),
-    "rezero": BuiltIn(keys.ReZeroConfig, "rezero", "ReZero"),
-    "bilstm": BuiltIn(keys.BiLSTMConfig, "bilstm", "BiLSTM"),
-    "linear-transformer": BuiltIn(keys.LinearTransformerConfig, "linear_transformer", "LinearTransformer"),
-    "truncated-rnn": BuiltIn(keys.TruncatedRNNConfig, "truncated", "TruncatedRNN"),
-    "truncated-lstm": BuiltIn(keys.TruncatedLSTMConfig, "truncated", "TruncatedLSTM"),
-    "linformer": BuiltIn(keys.LinformerConfig, "efficient.linformer", "Linformer"),
-    "performer": BuiltIn(keys.PerformerConfig, "efficient.performer", "Performer"),
-    "nystromformer": BuiltIn(keys.NystromformerConfig, "efficient.nystromformer", "Nystromformer"),
-    "synthesizer": BuiltIn(keys.SynthesizerConfig, "efficient.synthesizer", "Synthesizer"),
-    "skyformer": BuiltIn(keys.SkyformerConfig, "efficient.skyformer", "Skyformer"),
-    "reformer": BuiltIn(keys.ReformerConfig, "efficient.reformer", "Reformer"),
-    "bigbird": BuiltIn(keys.BigBirdConfig, "efficient.bigbird", "BigBird"),
-    "informer": BuiltIn(keys.InformerConfig, "efficient.informer", "Informer"),
-    "transformer-xl": BuiltIn(keys.TransformerXLConfig, "transformer_xl", "TransformerXL"),
-}
 
 
 def __getattr__(name: str) -> Any:
@@ -81,13 +46,20 @@ def encoder_class(name: str) -> type[Encoder]:
     return found
 
 
+def encoder_config(name: str) -> type[Any]:
+    """Return the Config of the encoder `name`; torch is imported for those of other packages only.
+
+    Raises UsageError as `encoder_class`.
+    """
+    return ENCODERS[name].config if name in ENCODERS else encoder_class(name).Config
+
+
 def causal_key(name: str) -> tuple[str, bool] | None:
     """Return the key, and its value, with which no position of the encoder `name` sees a later one; None: there is none.
 
     It is `causal` or, for a recurrent network that can be `bidirectional`, one direction. Raises UsageError as `encoder_class`.
     """
-    config = ENCODERS[name].config if name in ENCODERS else encoder_class(name).Config
-    known = {field.name for field in dataclasses.fields(config)}
+    known = {field.name for field in dataclasses.fields(encoder_config(name))}
     return next((pair for pair in (("causal", True), ("bidirectional", False)) if pair[0] in known), None)
 
 

@@ -1,14 +1,12 @@
 """The position-wise feed-forward network (Vaswani et al., 2017, section 3.3)."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.layers.dropout import Dropout
-
-Activation = Literal["gelu", "relu"]
+from recurcli.validation import Activation
 
 
 class FeedForward(nn.Module):

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from recurcli.layers.cached import CachedMap, compute_dtype
-from recurcli.ops.orthogonal import OrthogonalMap, orthogonal
+from recurcli.ops.orthogonal import orthogonal
+from recurcli.validation import OrthogonalMap
 
 
 def orthogonal_matrices(kind: OrthogonalMap) -> CachedMap:

@@ -6,14 +6,14 @@
 with v_k the k-th column of X strictly below the diagonal, and 1 on it. Shapes: D rows and columns, any dimensions before.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from recurcli.ops.precision import at_least_float32, without_autocast
+from recurcli.validation import OrthogonalMap
 
-OrthogonalMap = Literal["cayley", "householder"]
 BLOCK = 32  # up to this size LAPACK's inverse is as fast as products of its halves
 
 

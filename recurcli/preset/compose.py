@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from recurcli.encoders import ENCODERS, causal_key, encoder_class
+from recurcli.encoders import ENCODERS, causal_key, encoder_config
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.config import REQUIRED_VECTORS
 from recurcli.older_runs import rename_preset_keys
@@ -146,8 +146,7 @@ def compose(
     options += [_layer(source, tuple(key.split(".")), value) for key, (source, value) in (overrides or {}).items()]
     task, encoder = _choices([*chain, *options], name)
     folder = preset_folder()
-    config = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
-    keys = {field.name: field.default for field in dataclasses.fields(config)}
+    keys = {field.name: field.default for field in dataclasses.fields(encoder_config(encoder))}
     defaults = {key: default for key, default in keys.items() if default is not dataclasses.MISSING}
     optional = (folder / "tasks" / f"{task}.yaml", folder / "encoders" / f"{encoder}.yaml")
     layers = [

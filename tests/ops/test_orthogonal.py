@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recurcli.ops import orthogonal, orthogonal_loop, orthonormal
-from recurcli.ops.orthogonal import OrthogonalMap
+from recurcli.validation import OrthogonalMap
 
 KINDS: tuple[OrthogonalMap, ...] = get_args(OrthogonalMap)
 

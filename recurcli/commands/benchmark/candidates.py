@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from recurcli.commands.benchmark.request import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
-from recurcli.encoders import ENCODERS, Encoder, build_encoder, encoder_class
+from recurcli.encoders import Encoder, build_encoder, encoder_config
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.preset import compose, preset_names
 from recurcli.preset.matching import match_parameters, parameters_of
@@ -78,8 +78,7 @@ def _candidate(
         "attention_dropout": ("--attention-dropout", request.attention_dropout),
         "feed_forward_dropout": ("recur bench", 0.0),  # the peers have none either
     }
-    kind = ENCODERS[encoder].config if encoder in ENCODERS else encoder_class(encoder).Config
-    keys = {field.name for field in dataclasses.fields(kind)}
+    keys = {field.name for field in dataclasses.fields(encoder_config(encoder))}
     given = {f"encoder.{key}": of for key, of in asked.items() if key in keys and of[1] is not None}
     resolved = compose(preset, overrides=given)
     if request.match is not None:

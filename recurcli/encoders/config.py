@@ -1,0 +1,575 @@
+"""The keys of every encoder and their defaults, and the table of encoders. This file does not import torch: `recur presets`
+and a preset's composition read it. It reads from what encoders share to each encoder; the table stands at the end.
+
+`presets/encoders/NAME.yaml` overrides these defaults and gives the reasons.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from recurcli.validation import STRICT, Activation, OrthogonalMap
+
+Gate = Literal["gru_light", "gru", "lstm"]
+SynthesizerKind = Literal["dense", "random", "factorised"]
+MAX_ITERATIONS = 16
+"""Largest number of iterations of Nyströmformer's pseudo-inverse."""
+
+
+def check_sizes(**sizes: int | None) -> None:
+    """Raise ValueError with the name of the first size below 1; None is accepted."""
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{name} must be at least 1, not {size}")
+
+
+def check_probabilities(**probabilities: float) -> None:
+    """Raise ValueError with the name of the first value outside [0, 1)."""
+    for name, probability in probabilities.items():
+        if not 0 <= probability < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1, not {probability}")
+
+
+def head_size(hidden_size: int, num_heads: int) -> int:
+    """Return hidden_size / num_heads. Raises ValueError if the division has a remainder."""
+    if hidden_size % num_heads:
+        raise ValueError(
+            f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}; "
+            f"change one of them, or set head_size, for example to {-(-hidden_size // num_heads)}"
+        )
+    return hidden_size // num_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """The key of every encoder. The defaults here and below are ours, for a small run on a CPU, unless a comment says more."""
+
+    __pydantic_config__ = STRICT
+    hidden_size: int = 256
+    """D, the size of embeddings and hidden states."""
+
+    def __post_init__(self) -> None:
+        check_sizes(hidden_size=self.hidden_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersConfig(EncoderConfig):
+    """Keys of the encoders with a given number of layers."""
+
+    num_layers: int = 4
+    """L, the number of layers."""
+    dropout: float = 0.1
+    """Dropout probability; each encoder's Config says where it applies."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(num_layers=self.num_layers)
+        check_probabilities(dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StarSaberConfig(EncoderConfig):
+    """Keys of StarSaber."""
+
+    num_layers: int | None = 4
+    """L, the number of layers; must be null if `tied`."""
+    alpha_init: float = 1.0
+    """Initial alpha, the weight of a layer's update in the residual sum; 1 in the paper, 0 in ReZero."""
+    position: Literal["directional", "sinusoidal"] = "directional"
+    """Encoding of word order. directional: separate matrices for past and future; sinusoidal: one matrix, and sinusoidal
+    positions added to x."""
+    direct_path: bool = True
+    """Whether every layer adds V x, a linear map of the embeddings."""
+    bias: bool = False
+    """Whether a bias is added inside tanh."""
+    dropout: float = 0.1
+    """Dropout probability on a layer's update, before the residual sum; ours."""
+    tied: bool = False
+    """Tied form: one layer without a residual path, iterated to convergence (the paper, section 3.2)."""
+    tolerance: float = 1e-6
+    """Tied form: a row has converged when no state changes by more than this in one iteration (2-norm). If `causal`, a position
+    stops when it and all earlier ones have converged."""
+    max_iterations: int = 100
+    """Tied form: maximal number of iterations of a row, or of a position if `causal`."""
+    causal: bool = False
+    """Whether a position attends to earlier positions alone, with the past matrices (one-sided; ours), and reads itself through
+    its state and the direct path (true), or attends to all positions (false)."""
+    initial: Literal["input", "zero", "linear"] = "input"
+    """The first hidden states: the embeddings (eq. 5), zeros, or a linear map of the embeddings."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(max_iterations=self.max_iterations, num_layers=self.num_layers)
+        check_probabilities(dropout=self.dropout)
+        if self.tied and self.num_layers is not None:
+            raise ValueError(f"num_layers must be null with tied weights, not {self.num_layers}")
+        if not self.tied and self.num_layers is None:
+            raise ValueError("num_layers must be a number unless the weights are tied, not null")
+        if not self.tolerance >= 0:
+            raise ValueError(f"tolerance must be at least 0, not {self.tolerance}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedStarSaberConfig(LayersConfig):
+    """Keys of the gated StarSaber."""
+
+    gate: Gate = "gru_light"
+    """Form of the gates. gru_light: computed from the position's state, 8 D² parameters per layer; gru and lstm: computed by
+    attention, 10 D² and 13 D²."""
+    dropout: float = 0.1
+    """Dropout probability on a layer's candidate state; ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiLSTMConfig(LayersConfig):
+    """Keys of the BiLSTM."""
+
+    hidden_size: int = 256
+    """D, the size of embeddings and of the concatenated states of both directions; must be even."""
+    dropout: float = 0.1
+    """Dropout probability on the hidden states between layers; ours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even, because each direction has half of it, not {self.hidden_size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatedConfig(LayersConfig):
+    """Keys that the truncated RNN and the truncated LSTM share."""
+
+    hidden_size: int = 256
+    """D, the size of embeddings and of the concatenated states of all directions."""
+    window: int | None = 16
+    """k, the number of positions that a state depends on, including its own; 16 is ours. null: no truncation."""
+    bidirectional: bool = True
+    """Whether a second direction reads each text from its end (ours); hidden_size must then be even."""
+    stable: bool = True
+    """Whether the model is stable: recurrent weights are projected after each optimiser step, and forget gates are bounded."""
+    dropout: float = 0.1
+    """Dropout probability on the embeddings and on the output; ours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(window=self.window)
+        if self.bidirectional and self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even, because each direction has half of it, not {self.hidden_size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatedRNNConfig(TruncatedConfig):
+    """Keys of the truncated RNN."""
+
+    spectral_bound: float = 0.95
+    """Upper bound of the singular values of W in the stable model, in (0, 1); 0.95 is ours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.spectral_bound < 1:
+            raise ValueError(f"spectral_bound must be above 0 and below 1, not {self.spectral_bound}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatedLSTMConfig(TruncatedConfig):
+    """Keys of the truncated LSTM."""
+
+    forget_bound: float = 0.64
+    """f̄, the upper bound of the forget gate in the stable model, in (0, 1); 0.64 is ours. If not `stable`, f̄ is 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.forget_bound < 1:
+            raise ValueError(f"forget_bound must be above 0 and below 1, not {self.forget_bound}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomTransJectConfig(LayersConfig):
+    """Keys of Random-TransJect."""
+
+    num_experts: int = 4
+    """E, the number of experts per layer; 4 in the paper."""
+    orthogonal_map: OrthogonalMap = "cayley"
+    """Map from raw parameters to orthogonal matrices: cayley, or householder, which takes three times as long."""
+    dropout: float = 0.1
+    """Dropout probability on the inner units of the feed-forward network; ours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(num_experts=self.num_experts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransJectConfig(RandomTransJectConfig):
+    """Keys of TransJect."""
+
+    auxiliary_weight: float = 1.0
+    """Weight of the auxiliary loss that makes s the eigenvalues of x^T x; 0 turns it off. 1 is ours. The released code has
+    0.001 for an unnormalised loss; ours is divided by the squared largest eigenvalue, where 0.001 has no effect."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.auxiliary_weight < float("inf"):
+            raise ValueError(f"auxiliary_weight must be at least 0, not {self.auxiliary_weight}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockConfig(LayersConfig):
+    """Keys of the encoders with attention and a feed-forward network in each layer (`recurcli.encoders.block`)."""
+
+    num_heads: int = 8
+    """H, the number of attention heads per layer."""
+    head_size: int | None = None
+    """K, the size of a head; null: hidden_size / num_heads, which must be an integer."""
+    feed_forward_size: int | None = None
+    """Inner size of the feed-forward network; null: 4 · hidden_size."""
+    activation: Activation = "gelu"
+    """Activation of the feed-forward network: gelu (BERT) or relu (Vaswani et al., 2017)."""
+    dropout: float = 0.1
+    """Dropout probability on the embeddings and on each sublayer's output (Vaswani et al., 2017, section 5.4)."""
+    feed_forward_dropout: float = 0.0
+    """Dropout probability on the inner units of the feed-forward network."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(num_heads=self.num_heads, head_size=self.head_size, feed_forward_size=self.feed_forward_size)
+        check_probabilities(feed_forward_dropout=self.feed_forward_dropout)
+        if self.head_size is None:
+            head_size(self.hidden_size, self.num_heads)
+
+    @property
+    def size_of_head(self) -> int:
+        """`head_size`, or its default if it is None."""
+        return self.head_size or head_size(self.hidden_size, self.num_heads)
+
+    @property
+    def inner_size(self) -> int:
+        """`feed_forward_size`, or its default if it is None."""
+        return self.feed_forward_size or 4 * self.hidden_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormConfig(BlockConfig):
+    """Keys of the encoders with LayerNorm."""
+
+    norm: Literal["post", "pre"] = "post"
+    """Place of LayerNorm. post: after each residual sum (Vaswani et al., 2017); pre: before each sublayer, and once after the
+    last layer (Xiong et al., 2020)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreNormConfig(NormConfig):
+    """Keys of the efficient Transformers of the long-range table of Chen et al., 2021. They have no attention dropout."""
+
+    norm: Literal["post", "pre"] = "pre"
+    """Place of LayerNorm. pre: before each sublayer, and once after the last layer, as in that table; post: after each residual
+    sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalConfig(BlockConfig):
+    """Keys of the encoders with attention that can be causal."""
+
+    causal: bool = False
+    """Whether a position attends only to itself and earlier positions (true) or to all positions (false)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxConfig(BlockConfig):
+    """Keys of the encoders with softmax attention."""
+
+    attention_dropout: float = 0.0
+    """Dropout probability on the attention weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probabilities(attention_dropout=self.attention_dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(CausalConfig, SoftmaxConfig, NormConfig):
+    """Keys of the Transformer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReZeroConfig(CausalConfig, SoftmaxConfig):
+    """Keys of the ReZero Transformer."""
+
+    alpha_init: float = 0.0
+    """Initial alpha, the weight of every sublayer's output in the residual sum; 0 in the paper."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrthogonalTransformerConfig(TransformerConfig):
+    """Keys of the Orthogonal Transformer."""
+
+    orthogonal_weights: Literal["square", "query_key_value"] = "square"
+    """Which weights are orthogonal: all square matrices, or only those of queries, keys and values."""
+    orthogonal_map: OrthogonalMap = "cayley"
+    """Map from raw parameters to orthogonal matrices: cayley, or householder, which takes three times as long."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head_size is not None and self.head_size * self.num_heads != self.hidden_size:
+            raise ValueError(
+                f"head_size must be null or hidden_size / num_heads, not {self.head_size}: an orthogonal matrix is square"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearTransformerConfig(CausalConfig, NormConfig):
+    """Keys of the linear Transformer. It has no attention dropout, because it never computes attention weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RSAConfig(CausalConfig, NormConfig):
+    """Keys of RSA. It has no attention dropout, which would need the (T, T) weights in memory."""
+
+    rem_heads: tuple[int, int, int, int, int, int] | None = None
+    """Number of heads with a recurrence matrix, by kind: regular, cosine, sine, dilated regular, dilated cosine, dilated
+    sine. The other heads are plain attention. A cosine and a sine head form a pair. null: num_heads / 4 dilated pairs
+    (ours)."""
+    dilations: tuple[int, ...] | None = None
+    """Dilation of each dilated head, in the order of rem_heads. A sine head has the dilation of its cosine head, so the
+    sine heads may be omitted. null: 2, 4, 8 … for the regular heads, and again for the pairs (ours)."""
+    gate_init: float = 0.0
+    """Initial gate parameter mu of every layer, from -3 (mostly attention) to 3 (mostly recurrence); 0 is ours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not -3 <= self.gate_init <= 3:
+            raise ValueError(f"gate_init must be from -3 to 3, not {self.gate_init}")
+        counts = self.head_counts
+        if min(counts) < 0 or not 0 < sum(counts) <= self.num_heads:
+            raise ValueError(f"rem_heads must sum to 1 to {self.num_heads} (num_heads), not {list(counts)}")
+        if counts[1] != counts[2] or counts[4] != counts[5]:
+            raise ValueError(
+                f"rem_heads must have as many sine as cosine heads, because they form pairs, not {list(counts)}"
+            )
+        if self.dilations is not None:
+            self._check_dilations(self.dilations, dilated=counts[3] + counts[4], sines=counts[5])
+
+    def _check_dilations(self, given: tuple[int, ...], *, dilated: int, sines: int) -> None:
+        if len(given) not in (dilated, dilated + sines) or given[dilated:] not in (
+            (),
+            given[dilated - sines : dilated],
+        ):
+            raise ValueError(
+                f"dilations must have {dilated} numbers, one per dilated head (sine heads excluded), not {list(given)}"
+            )
+        if min(given, default=1) < 1:
+            raise ValueError(f"dilations must be at least 1, not {list(given)}")
+
+    @property
+    def head_counts(self) -> tuple[int, int, int, int, int, int]:
+        """`rem_heads`, or its default if it is None."""
+        if self.rem_heads is not None:
+            return self.rem_heads
+        pairs = max(1, self.num_heads // 4)
+        return (0, 0, 0, 0, pairs, pairs) if self.num_heads > 1 else (1, 0, 0, 0, 0, 0)
+
+    @property
+    def head_dilations(self) -> tuple[int, ...]:
+        """`dilations`, or its default if it is None: one per dilated regular head, then one per dilated pair."""
+        if self.dilations is not None:
+            return self.dilations
+        _, _, _, regular, pairs, _ = self.head_counts
+        return tuple(2 ** (index + 1) for count in (regular, pairs) for index in range(count))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerXLConfig(SoftmaxConfig, RSAConfig):
+    """Keys of Transformer-XL."""
+
+    segment: int = 128
+    """S, the number of tokens in a segment; 128 is ours."""
+    memory: int = 128
+    """M, the number of tokens before a segment whose states it attends to; 0: none. As many as a segment has, as in the
+    paper's training (section 3.2)."""
+    causal: bool = False
+    """Whether a position attends only to itself and earlier positions (true, the paper's language model), or to its whole
+    segment too (false, ours, for a classifier). No position attends to a later segment."""
+    rsa: bool = False
+    """Whether the attention is RSA's (Huang et al., 2023), gated with recurrence matrices over memory and segment.
+    `rem_heads`, `dilations` and `gate_init` are for it."""
+
+    def __post_init__(self) -> None:
+        for name, value in {"rem_heads": self.rem_heads, "dilations": self.dilations}.items():
+            if not self.rsa and value is not None:
+                raise ValueError(f"{name} must be null without rsa, not {list(value)}")
+        if not self.rsa and self.gate_init:
+            raise ValueError(f"gate_init must be 0 without rsa, not {self.gate_init}")
+        super().__post_init__()
+        check_sizes(segment=self.segment)
+        if self.memory < 0:
+            raise ValueError(f"memory must be at least 0, not {self.memory}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinformerConfig(PreNormConfig):
+    """Keys of Linformer."""
+
+    projected_length: int = 128
+    """k, the number of rows to which keys and values are projected; 128 in the long-range table."""
+    max_length: int = 512
+    """Largest number of tokens of a row, at least `data.max_length`; E has a column for each. 512 is ours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(projected_length=self.projected_length, max_length=self.max_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerformerConfig(PreNormConfig):
+    """Keys of the Performer."""
+
+    num_features: int = 128
+    """M, the number of random features per head; 128 in the long-range table."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(num_features=self.num_features)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NystromformerConfig(PreNormConfig):
+    """Keys of Nyströmformer."""
+
+    num_landmarks: int = 128
+    """M, the number of landmarks of a row; a row of fewer tokens has one per token. 128 in the long-range table."""
+    iterations: int = 6
+    """Number of iterations of the pseudo-inverse; 6 in the paper, and at most 16, because each one multiplies rounding errors
+    by about 3: in float32 the attention is off by 0.00002 after 14, and by 0.7 after 30."""
+    convolution_size: int | None = None
+    """Kernel size of a depth-wise convolution over the values, added to the attention; must be odd. null: none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(
+            num_landmarks=self.num_landmarks, iterations=self.iterations, convolution_size=self.convolution_size
+        )
+        if self.iterations > MAX_ITERATIONS:
+            raise ValueError(
+                f"iterations must be at most {MAX_ITERATIONS}, not {self.iterations}: rounding errors grow with each"
+            )
+        if self.convolution_size is not None and self.convolution_size % 2 == 0:
+            raise ValueError(f"convolution_size must be odd, not {self.convolution_size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesizerConfig(PreNormConfig):
+    """Keys of the Synthesizer."""
+
+    kind: SynthesizerKind = "dense"
+    """Where the attention weights come from. dense: each token's state; random: learned, one (T, T) matrix per head for all
+    texts; factorised: learned, the product of two matrices of rank `rank`. The default is ours."""
+    rank: int = 32
+    """Rank of the factorised kind; 8 in the paper."""
+    max_length: int = 512
+    """Largest number of tokens of a row, at least `data.max_length`; the learned weights have a row for each. 512 is ours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(rank=self.rank, max_length=self.max_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkyformerConfig(PreNormConfig):
+    """Keys of Skyformer."""
+
+    num_landmarks: int = 128
+    """M, the number of landmarks of a row, half queries and half keys; must be even. A row of fewer than M / 2 tokens has two
+    per token. 128 in the long-range table."""
+    iterations: int = 6
+    """Number of iterations of the inverse; 6 leave a relative error of 0.001 to 0.02."""
+    gamma: float = 0.1
+    """Added to the diagonal of the landmarks' kernel, so that it can be inverted; 0.1 in the released code."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(num_landmarks=self.num_landmarks, iterations=self.iterations)
+        if self.num_landmarks % 2:
+            raise ValueError(f"num_landmarks must be even, not {self.num_landmarks}")
+        if not 0 <= self.gamma < float("inf"):
+            raise ValueError(f"gamma must be at least 0, not {self.gamma}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReformerConfig(PreNormConfig):
+    """Keys of the Reformer."""
+
+    chunk_size: int = 64
+    """m, the number of tokens in a chunk, which attends to itself and to the chunk before it."""
+    num_hashes: int = 2
+    """Number of hash rounds. Each sorts the tokens into buckets of its own."""
+    max_buckets: int = 128
+    """Largest number of buckets, a power of 2; a text of n tokens has 2^⌊log2(2 n / chunk_size)⌋. 128 is ours, for texts of
+    4,096 tokens."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(chunk_size=self.chunk_size, num_hashes=self.num_hashes)
+        if self.max_buckets < 2 or self.max_buckets & (self.max_buckets - 1):
+            raise ValueError(f"max_buckets must be a power of 2 and at least 2, not {self.max_buckets}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigBirdConfig(PreNormConfig):
+    """Keys of BigBird."""
+
+    block_size: int = 64
+    """m, the number of tokens in a block."""
+    num_random_blocks: int = 3
+    """r, the number of random blocks that a block attends to, besides the first, the last, itself and its two neighbours. A
+    text below (5 + 2 r) block_size tokens, 704 by default, has full attention."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(block_size=self.block_size)
+        if self.num_random_blocks < 0:
+            raise ValueError(f"num_random_blocks must be at least 0, not {self.num_random_blocks}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InformerConfig(PreNormConfig):
+    """Keys of the Informer."""
+
+    sampling_factor: int = 17
+    """c; a text of n tokens has c ⌈ln n⌉ queries with attention of their own, chosen by as many sampled keys. 17 is
+    ⌈128 / ln 2000⌉, for ListOps; the Informer's own paper has 5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(sampling_factor=self.sampling_factor)
+
+
+class BuiltIn(NamedTuple):
+    """An encoder of this package: its Config, and the names of its module and class, which needs torch."""
+
+    config: type[EncoderConfig]
+    module: str
+    name: str
+
+
+ENCODERS = {
+    "starsaber": BuiltIn(StarSaberConfig, "starsaber", "StarSaber"),
+    "gated-starsaber": BuiltIn(GatedStarSaberConfig, "gated_starsaber", "GatedStarSaber"),
+    "rsa": BuiltIn(RSAConfig, "rsa", "RSA"),
+    "transject": BuiltIn(TransJectConfig, "transject", "TransJect"),
+    "random-transject": BuiltIn(RandomTransJectConfig, "transject", "RandomTransJect"),
+    "transformer": BuiltIn(TransformerConfig, "transformer", "Transformer"),
+    "orthogonal-transformer": BuiltIn(OrthogonalTransformerConfig, "orthogonal_transformer", "OrthogonalTransformer"),
+    "rezero": BuiltIn(ReZeroConfig, "rezero", "ReZero"),
+    "bilstm": BuiltIn(BiLSTMConfig, "bilstm", "BiLSTM"),
+    "linear-transformer": BuiltIn(LinearTransformerConfig, "linear_transformer", "LinearTransformer"),
+    "truncated-rnn": BuiltIn(TruncatedRNNConfig, "truncated", "TruncatedRNN"),
+    "truncated-lstm": BuiltIn(TruncatedLSTMConfig, "truncated", "TruncatedLSTM"),
+    "linformer": BuiltIn(LinformerConfig, "efficient.linformer", "Linformer"),
+    "performer": BuiltIn(PerformerConfig, "efficient.performer", "Performer"),
+    "nystromformer": BuiltIn(NystromformerConfig, "efficient.nystromformer", "Nystromformer"),
+    "synthesizer": BuiltIn(SynthesizerConfig, "efficient.synthesizer", "Synthesizer"),
+    "skyformer": BuiltIn(SkyformerConfig, "efficient.skyformer", "Skyformer"),
+    "reformer": BuiltIn(ReformerConfig, "efficient.reformer", "Reformer"),
+    "bigbird": BuiltIn(BigBirdConfig, "efficient.bigbird", "BigBird"),
+    "informer": BuiltIn(InformerConfig, "efficient.informer", "Informer"),
+    "transformer-xl": BuiltIn(TransformerXLConfig, "transformer_xl", "TransformerXL"),
+}
