@@ -7,6 +7,7 @@ file. Reading verifies all of them, because safetensors itself carries no checks
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import math
@@ -204,11 +205,15 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
     """Create the folder `target` with one file per writer and a manifest, atomically.
 
     The files are written, synced and hashed in a sibling folder, which is then renamed to `target`. With `replace`, an
-    older `target` is first renamed to another sibling, which is deleted when the new one is in place. Raises StorageError
-    if the system refuses; the older `target` is then as it was.
+    older `target` is first renamed to another sibling, which is deleted when the new one is in place. Whatever ends this
+    between the two, the older one is put back: an error or a signal at once, a kill by the next call. Raises StorageError if
+    the system refuses; the older `target` is then as it was.
     """
     with writing(target):
+        if replace:
+            _settle_older(target, target.parent.glob(f".{glob.escape(target.name)}.*.old"))
         temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
+    older = temporary.with_suffix(".old")
     try:
         for name, write in writers.items():
             with writing(target / name):
@@ -218,22 +223,25 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
             write_manifest(temporary, writers)
             temporary.chmod(0o777 & ~_umask())
             sync_directory(temporary)
-            older = temporary.with_suffix(".old") if replace and os.path.lexists(target) else None
-            if older:
+            if replace and os.path.lexists(target):
                 target.rename(older)
-            try:
-                temporary.rename(target)
-            except BaseException:
-                if older:
-                    older.rename(target)
-                raise
-    except BaseException:
+            temporary.rename(target)
+            sync_directory(target.parent)
+    finally:
+        with writing(target):
+            _settle_older(target, [older])
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    with writing(target):
-        sync_directory(target.parent)
-    if older:
-        remove(older)
+
+
+def _settle_older(target: Path, renamed: Iterable[Path]) -> None:
+    """Delete the folders that `target` was `renamed` to, or rename one back if `target` is missing."""
+    for older in renamed:
+        if not os.path.lexists(older):
+            continue
+        if os.path.lexists(target):
+            remove(older)
+        else:
+            older.rename(target)
 
 
 def remove(path: Path) -> None:

@@ -77,6 +77,37 @@ def test_a_directory_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path, mon
     assert not [path for path in tmp_path.parent.iterdir() if path.suffix in (".tmp", ".old")]
 
 
+@pytest.mark.parametrize("renames", [1, 2])
+@pytest.mark.parametrize("ends", ["interrupted", "killed"])
+def test_a_replaced_directory_is_never_lost(
+    renames: int, ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal or a kill comes just after the first or the second rename."""
+    target, rename, left = tmp_path / "[a]*", Path.rename, [renames]
+    commit_directory(target, {"a": lambda path: path.write_text("old")})
+
+    def rename_and_end(path: Path, to: Path) -> None:
+        if ends == "killed" and not left[0]:
+            raise OSError("a process that was killed does nothing more")
+        rename(path, to)
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", rename_and_end)
+    if ends == "killed":
+        monkeypatch.setattr("recurcli.files.remove", lambda path: None)
+    with pytest.raises((KeyboardInterrupt, StorageError)):
+        commit_directory(target, {"a": lambda path: path.write_text("new")}, replace=True)
+    monkeypatch.undo()
+    if ends == "interrupted":
+        assert (target / "a").read_text() == ("old" if renames == 1 else "new")
+        assert [path.name for path in tmp_path.iterdir()] == [target.name]
+    commit_directory(target, {"a": lambda path: path.write_text("newest")}, replace=True)
+    assert (target / "a").read_text() == "newest"
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".old"]
+
+
 def test_every_single_bit_flip_is_found(tmp_path: Path) -> None:
     content = bytes(range(64))
     (tmp_path / "a").write_bytes(content)
