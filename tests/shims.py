@@ -266,9 +266,9 @@ def poison(objective: str, call: int, value: str, where: str) -> None:
 
 def keep_rows_often(window: int, seconds: float) -> None:
     """A prediction makes `window` rows at a time, and keeps them for a resume after `seconds`."""
-    reader: Any = importlib.import_module("recurcli.commands.prediction.reader")
-    resumable_file: Any = importlib.import_module("recurcli.commands.prediction.resumable_file")
-    reader.WINDOW, resumable_file.SECONDS_BETWEEN_JOURNALS = window, seconds
+    rows: Any = importlib.import_module("recurcli.commands.prediction.rows")
+    output: Any = importlib.import_module("recurcli.commands.prediction.output")
+    rows.WINDOW, output.SECONDS_BETWEEN_JOURNALS = window, seconds
 
 
 def block_connections(code: int) -> None:

@@ -103,7 +103,7 @@ def predict(
     """
     from recurcli.commands.predict import PredictRequest
     from recurcli.commands.predict import predict as command
-    from recurcli.commands.prediction.resumable_file import naming_the_resume
+    from recurcli.commands.prediction.output import naming_the_resume
     from recurcli.data.input_columns import ColumnOptions
 
     request = PredictRequest(

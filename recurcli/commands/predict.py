@@ -4,7 +4,7 @@ import contextlib
 import gc
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -12,15 +12,33 @@ from pathlib import Path
 
 import torch
 
-from recurcli.commands.prediction.output import OutputStream, check_prediction_output, has_ending, is_terminal
-from recurcli.commands.prediction.reader import WINDOW_CHARACTERS, Input, InputFormat, open_input, scan, skip, windows
-from recurcli.commands.prediction.resumable_file import open_output
-from recurcli.commands.prediction.writer import OutputFormat, RowWriter, check_holdable, named_format, output_kind
+from recurcli.commands.prediction.output import (
+    OutputStream,
+    PredictionProgress,
+    check_prediction_output,
+    has_ending,
+    is_terminal,
+    open_output,
+)
+from recurcli.commands.prediction.rows import (
+    WINDOW_CHARACTERS,
+    Input,
+    InputFormat,
+    OutputFormat,
+    RowWriter,
+    check_holdable,
+    named_format,
+    open_input,
+    output_kind,
+    scan,
+    skip,
+    windows,
+)
 from recurcli.commands.trained_run import training_rows
-from recurcli.data.columns import ID_NAMES
+from recurcli.data.columns import ID_NAMES, TrainingRows
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
 from recurcli.data.formats.readers import format_of, recognised_delimiter, recognised_in_words
-from recurcli.data.formats.rows import Format, Record
+from recurcli.data.formats.rows import Format, Record, Records
 from recurcli.data.input_columns import ColumnOptions, InputColumns, find_input_columns, trained_delimiter
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
@@ -80,88 +98,144 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
         predictor = _load(request)
         yield from RunDirectory(request.run).note_if_unfinished()
         trained = training_rows(request.run, predictor)
-        if request.delimiter is None and trained.delimiter is not None:
-            is_table = format_of(str(request.source)) in ("tsv", "csv")
-            input = input._replace(delimiter=trained_delimiter(trained, is_table=is_table))
-        elif request.delimiter is None and request.columns.header is not False:
-            mark = recognised_delimiter(request.source, input.encoding, request.input_format)
-            input = input._replace(delimiter=trained_delimiter(trained._replace(delimiter=mark), is_table=False))
+        input = _with_delimiter(input, request, trained)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
-        records, waits = open_input(input, stack, at_once=_answers_at_once(request, output))
-        if records.name == "standard input" and sys.stdin.isatty():
-            yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
-        sample = next(windows(records, waits), [])
-        yield from _note_on_encoding(request)
-        if records.delimiter and request.delimiter is None and trained.delimiter is None:
-            yield Note(f"{records.name}: {recognised_in_words(records.delimiter)}")
-        columns = find_input_columns(records, sample, trained, request.columns)
-        yield from columns.notes
-        format = (
-            request.format or (has_ending(request.output) and named_format(request.output)) or _same(records.format)
-        )
-        yield from _note_on_ids(format, columns, sample[1:] if columns.header else sample, records.name)
-        delimiter = records.delimiter if format == records.format else None
-        holdable = partial(check_holdable, columns=columns, format=format, name=records.name, delimiter=delimiter)
-        whole, columns = scan(input, columns, separated=format in ("tsv", "csv"), require=holdable)
-        if request.strict and whole and whole.first_fault:
-            raise DataError(f"{whole.first_fault}{whole.hint}")
-        writer = RowWriter(
-            format,
-            columns,
-            predictor.labels,
-            name=records.name,
-            delimiter=delimiter,
-            probabilities=request.probabilities,
-            top_k=request.top_k,
-            threshold=request.threshold,
-            with_reason=whole is None or whole.faults > 0 or request.threshold is not None,
-        )
-        progress = output.begin(**_facts(request, predictor, writer, records.delimiter))
+        rows = yield from _open_rows(request, input, trained, stack, at_once=_answers_at_once(request, output))
+        writer = _row_writer(request, rows, predictor)
+        progress = output.begin(**_facts(request, predictor, writer, rows.records.delimiter))
         for note in output.notes:
             yield Note(note, "warning")
-        digest = hashlib.sha256()
-        unread = chain(sample[1:] if columns.header else sample, records)
-        rows = windows(unread, waits, digest if output.resumable else None)
-        del sample  # or it would stay in memory until the end
         if output.complete:
-            skip(rows, digest, progress, records.name)
-            if next(rows, None):
-                raise DataError(
-                    f"{records.name}: has grown since {request.output} was complete; --overwrite writes it again"
-                )
+            _check_nothing_new(request, rows, progress)
             predictor.dismiss()
             yield Note(f"{request.output}: is complete; --overwrite writes it again")
             return
-        if progress.rows:
-            skip(rows, digest, progress, records.name)
-            predictor.truncated = progress.truncated
-            yield Note(f"{request.output}: going on after row {progress.rows:,}")
-        else:
-            output.write(writer.head())
-        total = whole.rows if whole else None
-        yield RowsDone(progress.rows, total)
-        for window in rows:
-            before, texts = progress.rows, [columns.texts.read(record) for record in window]
-            for record, text in zip(window, texts, strict=True):
-                progress.count(records.name, record, text.fault)
-            if request.strict and progress.first_fault:
-                raise DataError(f"{progress.first_fault}{records.hint}")
-            pairs = [(text.text, text.pair) for text in texts]
-            logits = yield from predictor.iter_logits(pairs, total=total, before=before)
-            predictions = list(predictor.predictions(logits))
-            output.write(
-                b"".join(
-                    writer.row(number, record, prediction, text.fault)
-                    for number, (record, prediction, text) in enumerate(
-                        zip(window, predictions, texts, strict=True), before
-                    )
-                )
-            )
-            progress.unlabelled += sum(map(writer.is_unsure, predictions))
-            progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
-            output.save(progress)
+        yield from _label(request, rows, predictor, writer, output, progress)
     predictor.dismiss()
+    yield from _summary(request, rows.records, predictor, progress)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The opened input: its records, and what its first rows, and a first pass over a file, tell about them."""
+
+    records: Records
+    unread: Iterator[Record]
+    """All records but the header."""
+    waits: Callable[[int], bool] | None
+    """See `open_input`."""
+    columns: InputColumns
+    format: OutputFormat
+    delimiter: str | None
+    """The separator of the output's fields; None: the usual one."""
+    counted: PredictionProgress | None
+    """The rows and faults of a file; None for a pipe."""
+
+
+def _with_delimiter(input: Input, request: PredictRequest, trained: TrainingRows) -> Input:
+    """Return `input` with the delimiter of the training rows, or one that its rows show, unless an option names one."""
+    if request.delimiter is None and trained.delimiter is not None:
+        is_table = format_of(str(request.source)) in ("tsv", "csv")
+        return input._replace(delimiter=trained_delimiter(trained, is_table=is_table))
+    if request.delimiter is None and request.columns.header is not False:
+        mark = recognised_delimiter(request.source, input.encoding, request.input_format)
+        return input._replace(delimiter=trained_delimiter(trained._replace(delimiter=mark), is_table=False))
+    return input
+
+
+def _open_rows(
+    request: PredictRequest, input: Input, trained: TrainingRows, stack: contextlib.ExitStack, *, at_once: bool
+) -> Generator[Note, None, _Rows]:
+    """Open the input, find its columns in the first window, and count the rows of a file; yields notes.
+
+    Raises DataError for a row that the output cannot hold, and with `strict` for the first bad row of a file.
+    """
+    records, waits = open_input(input, stack, at_once=at_once)
+    if records.name == "standard input" and sys.stdin.isatty():
+        yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
+    sample = next(windows(records, waits), [])
+    yield from _note_on_encoding(request)
+    if records.delimiter and request.delimiter is None and trained.delimiter is None:
+        yield Note(f"{records.name}: {recognised_in_words(records.delimiter)}")
+    columns = find_input_columns(records, sample, trained, request.columns)
+    yield from columns.notes
+    if columns.header:
+        del sample[:1]
+    format = request.format or (has_ending(request.output) and named_format(request.output)) or _same(records.format)
+    yield from _note_on_ids(format, columns, sample, records.name)
+    delimiter = records.delimiter if format == records.format else None
+    holdable = partial(check_holdable, columns=columns, format=format, name=records.name, delimiter=delimiter)
+    counted, columns = scan(input, columns, separated=format in ("tsv", "csv"), require=holdable)
+    if request.strict and counted and counted.first_fault:
+        raise DataError(f"{counted.first_fault}{counted.hint}")
+    return _Rows(records, chain(sample, records), waits, columns, format, delimiter, counted)
+
+
+def _row_writer(request: PredictRequest, rows: _Rows, predictor: Predictor) -> RowWriter:
+    return RowWriter(
+        rows.format,
+        rows.columns,
+        predictor.labels,
+        name=rows.records.name,
+        delimiter=rows.delimiter,
+        probabilities=request.probabilities,
+        top_k=request.top_k,
+        threshold=request.threshold,
+        with_reason=rows.counted is None or rows.counted.faults > 0 or request.threshold is not None,
+    )
+
+
+def _check_nothing_new(request: PredictRequest, rows: _Rows, progress: PredictionProgress) -> None:
+    """Raise DataError if the input is not that of the complete output."""
+    digest = hashlib.sha256()
+    unread = windows(rows.unread, rows.waits, digest)
+    skip(unread, digest, progress, rows.records.name)
+    if next(unread, None):
+        raise DataError(
+            f"{rows.records.name}: has grown since {request.output} was complete; --overwrite writes it again"
+        )
+
+
+def _label(
+    request: PredictRequest,
+    rows: _Rows,
+    predictor: Predictor,
+    writer: RowWriter,
+    output: OutputStream,
+    progress: PredictionProgress,
+) -> Iterator[Note | RowsDone]:
+    """Label the rows after those that `progress` counts, a window at a time; yields the number of finished rows."""
+    records, digest = rows.records, hashlib.sha256()
+    unread = windows(rows.unread, rows.waits, digest if output.resumable else None)
+    if progress.rows:
+        skip(unread, digest, progress, records.name)
+        predictor.truncated = progress.truncated
+        yield Note(f"{request.output}: going on after row {progress.rows:,}")
+    else:
+        output.write(writer.head())
+    total = rows.counted.rows if rows.counted else None
+    yield RowsDone(progress.rows, total)
+    for window in unread:
+        before, texts = progress.rows, [rows.columns.texts.read(record) for record in window]
+        for record, text in zip(window, texts, strict=True):
+            progress.count(records.name, record, text.fault)
+        if request.strict and progress.first_fault:
+            raise DataError(f"{progress.first_fault}{records.hint}")
+        pairs = [(text.text, text.pair) for text in texts]
+        logits = yield from predictor.iter_logits(pairs, total=total, before=before)
+        predictions = list(predictor.predictions(logits))
+        answered = enumerate(zip(window, predictions, texts, strict=True), before)
+        output.write(b"".join(writer.row(number, row, made, text.fault) for number, (row, made, text) in answered))
+        progress.unlabelled += sum(map(writer.is_unsure, predictions))
+        progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
+        output.save(progress)
+
+
+def _summary(
+    request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress
+) -> Iterator[Note]:
+    """Yield notes on all rows: what labelled them, faults, and rows without a prediction or cut."""
     if predictor.ensemble and not predictor.ensemble.encoder_weight:
         yield Note("labelled by the linear model alone, which was the best on the dev rows; the encoder did not run")
     if not progress.rows:

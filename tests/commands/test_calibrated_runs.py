@@ -12,8 +12,7 @@ from tiny_task import tiny
 
 import recurcli
 from recurcli.cli import run
-from recurcli.commands.prediction.output import PredictionProgress
-from recurcli.commands.prediction.resumable_file import PredictionFile
+from recurcli.commands.prediction.output import PredictionFile, PredictionProgress
 from recurcli.files import read_manifest
 from recurcli.runs.model_files import write_temperature
 
@@ -101,7 +100,7 @@ def test_the_number_of_rows_below_survives_a_resume(
 ) -> None:
     source, output = tmp_path / "x.tsv", tmp_path / "out.tsv"
     source.write_text("sentence\n" + "鼠牛虎兔\n鼠龙猴\n" * 6, encoding="utf-8")
-    monkeypatch.setattr("recurcli.commands.prediction.reader.WINDOW", 4)
+    monkeypatch.setattr("recurcli.commands.prediction.rows.WINDOW", 4)
     whole = recur("predict", trained, source, "--threshold", 0.9, "--output", tmp_path / "whole.tsv")[2]
     saved, calls = PredictionFile.save, [0]
 

@@ -12,7 +12,7 @@ from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
 
-from recurcli.commands.prediction.writer import RowWriter
+from recurcli.commands.prediction.rows import RowWriter
 from recurcli.data.formats.rows import Record
 from recurcli.data.input_columns import InputColumns
 from recurcli.data.values import TextColumns

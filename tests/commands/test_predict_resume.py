@@ -15,9 +15,9 @@ from forked import Child, ForkServer
 from predicting import Recur, as_stdin, texts
 
 from recurcli.commands.predict import PredictRequest, predict
-from recurcli.commands.prediction import reader, resumable_file
-from recurcli.commands.prediction.output import PredictionProgress
-from recurcli.commands.prediction.resumable_file import journal_of, partial_of
+from recurcli.commands.prediction import output as prediction_output
+from recurcli.commands.prediction import rows as prediction_rows
+from recurcli.commands.prediction.output import PredictionProgress, journal_of, partial_of, rows_kept
 from recurcli.events import RowsDone
 from recurcli.files import extend_manifest
 from recurcli.model.device import Precision
@@ -34,8 +34,8 @@ FORMS: dict[str, Callable[[int, str], str]] = {
 @pytest.fixture(scope="module", autouse=True)
 def small_windows_and_a_journal_after_each() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "WINDOW", WINDOW)
-        patch.setattr(resumable_file, "SECONDS_BETWEEN_JOURNALS", 0)
+        patch.setattr(prediction_rows, "WINDOW", WINDOW)
+        patch.setattr(prediction_output, "SECONDS_BETWEEN_JOURNALS", 0)
         yield
 
 
@@ -395,7 +395,7 @@ def _random_kills(forks: ForkServer, trained: Path, tmp_path: Path, rows: int, w
             more = left % 2 * draw.uniform(0.1, 0.4) * (len(whole) - size)
             child = start(forks, trained, source, output, "--resume", "--quiet")
             kills += kill(child, output, size=size + more, seconds=draw.uniform(0, 0.05))
-            kept += resumable_file.rows_kept(output)
+            kept += rows_kept(output)
             left -= 1
         finish(start(forks, trained, source, output, "--resume", "--quiet"))
         assert output.read_bytes() == whole, f"after {kills} kills"
@@ -417,7 +417,7 @@ def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(forks: ForkServer, tr
     child.send(signal.SIGTERM)
     ended = child.end()
     assert ended.code == 128 + signal.SIGTERM
-    rows = resumable_file.rows_kept(output)
+    rows = rows_kept(output)
     assert ended.err == (
         f"recur: stopped by SIGTERM; {rows:,} rows are done; continue with the same command and --resume\n"
     )
