@@ -5,12 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from recurcli.commands.training.dev_evaluation import DevEvaluation, ScoredRows, fit_linear_model
 from recurcli.commands.training.init import known_rows_of_init, load_pretrained, read_init
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
-from recurcli.commands.training.run import enter_run, run_training
-from recurcli.commands.training.setup import TrainingSetup, build_loop, build_model
-from recurcli.commands.training.tokenization import encode_splits, resolve_tokens
+from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
+from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
 from recurcli.data.columns import check_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of
@@ -19,13 +17,15 @@ from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize
+from recurcli.evaluation.dev import DevEvaluation, ScoredRows
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.files import sha256_of
+from recurcli.linear.model import fit_linear_model
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import TrainedFiles
 from recurcli.runs.training_overlap import KnownRows
-from recurcli.training.config import WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS
+from recurcli.tokens.splits import encode_splits
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
 
@@ -79,31 +79,27 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             load_pretrained(model, init)
             yield Note(f"starting from {init.path}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
-        if preset.finetuning.word_dropout == "auto":
-            rate = WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT
-            preset = replace(preset, finetuning=replace(preset.finetuning, word_dropout=rate))
-            yield Note(f"finetuning.word_dropout auto: {rate}, for {'pairs' if pairs else 'single texts'}")
+        preset = yield from resolve_word_dropout(preset, pairs=pairs)
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
         linear = None
         wanted = preset.finetuning.linear_baseline or preset.ensemble is not None
         if wanted and not request.dry_run and current().is_main:
-            linear, note = fit_linear_model(train, targets, len(task.labels))
+            linear, note = fit_linear_model(train.texts, targets, len(task.labels))
             yield note
         stop = StopRequest(current())
         micro_batch = -(-preset.finetuning.batch_size // preset.finetuning.gradient_accumulation_steps)
         inference = InferenceConfig(device, "fp32", batch_size=micro_batch, ranks=current())
-        metric = preset.finetuning.metric
         dev = DevEvaluation(
-            model,
-            ScoredRows(splits["dev"], tokens["dev"]),
-            task,
-            metric,
-            objective,
-            inference,
-            stop,
-            linear,
-            preset.ensemble,
-            None if test is None else ScoredRows(test, tokens["test"]),
+            model=model,
+            dev=ScoredRows(splits["dev"], tokens["dev"]),
+            task=task,
+            metric_name=preset.finetuning.metric,
+            mean_loss=objective.mean_loss,
+            inference=inference,
+            between=stop.raise_if_agreed,
+            linear=linear,
+            ensemble=preset.ensemble,
+            test=None if test is None else ScoredRows(test, tokens["test"]),
         )
         yield from run_training(
             TrainingSetup(

@@ -9,23 +9,15 @@ from typing import Any
 import torch
 
 from recurcli.cache import cache_folder
-from recurcli.commands.training.dev_perplexity import DevPerplexity
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
-from recurcli.commands.training.run import enter_run, run_training
-from recurcli.commands.training.setup import TrainingSetup, build_loop, build_model
-from recurcli.commands.training.tokenization import (
-    encode_splits,
-    facts_of,
-    note_on_bad_rows,
-    note_on_cuts,
-    resolve_tokens,
-    windows_of_splits,
-)
+from recurcli.commands.training.resolve import resolve_tokens, resolve_window
+from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import find_source, has_split, is_one_file
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
 from recurcli.errors import pluralize
+from recurcli.evaluation.dev import DevPerplexity
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.events import Note
 from recurcli.model.models import LanguageModel
@@ -34,8 +26,15 @@ from recurcli.runs.run_directory import RunStatus
 from recurcli.runs.training_overlap import KnownRows
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens
-from recurcli.tokens.splits import is_plain_text, load_texts
-from recurcli.tokens.stream import WINDOW
+from recurcli.tokens.splits import (
+    encode_splits,
+    facts_of,
+    is_plain_text,
+    load_texts,
+    note_on_bad_rows,
+    note_on_cuts,
+    windows_of_splits,
+)
 from recurcli.tokens.tokenizer import Tokenizer, joined
 from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective
 from recurcli.training.session import StopRequest
@@ -83,9 +82,7 @@ def _train_causal(
     preset = request.resolved.preset
     task = task_named(preset.task)
     splits = {split: load_texts(task, split, preset.data, use_dev_split=True) for split in ("train", "dev")}
-    if preset.data.max_length == "auto":
-        yield Note(f"data.max_length auto: windows of {WINDOW} tokens")
-        preset = replace(preset, data=replace(preset.data, max_length=WINDOW))
+    preset = yield from resolve_window(preset)
     known = KnownRows.of(splits["train"].texts, splits["dev"].texts)
     counts, note = replace(known, selected=known.selected[:0]).among(splits["dev"].lines, name="dev", lines=True)
     if counts["training_rows"]:
@@ -96,7 +93,7 @@ def _train_causal(
     stop, config = StopRequest(current()), preset.pretraining
     micro_batch = -(-config.batch_size // config.gradient_accumulation_steps)
     inference = InferenceConfig(device, "fp32", batch_size=micro_batch, ranks=current())
-    dev = DevPerplexity(model, windows["dev"], inference, stop)
+    dev = DevPerplexity(model=model, windows=windows["dev"], inference=inference, between=stop.raise_if_agreed)
     objective = NextTokenObjective(windows["train"], tokenizer)
     return TrainingSetup(
         request=request,

@@ -17,7 +17,7 @@ from recurcli.events import RowsDone
 from recurcli.model.device import autocast
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.batching import collate, sorted_batches
-from recurcli.tokens.stream import Windows
+from recurcli.tokens.splits import Windows
 
 TOKENS_AT_ONCE = 1024
 """Tokens whose logits are in memory at a time."""

@@ -5,12 +5,15 @@ or words stands for an n-gram, so a vocabulary is a sorted array of numbers. All
 once. Shapes: N rows, V n-grams of the vocabulary, M occurrences of n-grams in a block, C classes.
 """
 
+import hashlib
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +22,10 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from recurcli.cache import cached
 from recurcli.data.values import separates_words
-from recurcli.errors import DataError, ModelError, escaped
+from recurcli.errors import DataError, ModelError, StorageError, escaped, pluralize
+from recurcli.events import Note
 from recurcli.interruptible import interruptible
 
 Texts = Sequence[tuple[str, str | None]]
@@ -324,6 +329,41 @@ class LinearModel:
         config = NgramConfig(characters=characters, words=words, second_text=second_text)
         ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
         return cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]))
+
+
+def fit_linear_model(texts: Texts, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:
+    """Fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
+
+    Returns None and the reason if the rows cannot be learned from. A cache that cannot be written, or is locked, is not used.
+    """
+    fitted: list[LinearModel] = []
+    digest = hashlib.sha256(repr((targets, num_classes)).encode())
+    for row in texts:
+        digest.update(repr(row).encode())
+    started = time.perf_counter()
+
+    def fit() -> LinearModel:
+        fitted.append(LinearModel.fit(texts, targets, num_classes))
+        return fitted[-1]
+
+    def write(path: Path) -> dict[str, Any]:
+        path.write_bytes(fit().to_bytes())
+        return {}
+
+    versions = [version(name) for name in ("scikit-learn", "numpy", "scipy")]
+    note = ""
+    try:
+        try:
+            path, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
+            model = fitted[0] if fitted else LinearModel.load(path)
+        except (StorageError, ModelError) as error:
+            model = fitted[0] if fitted else fit()
+            note = f" (not cached: {error})"
+    except DataError as error:
+        return None, Note(f"no linear model beside the encoder: {error}")
+    made = f"fitted in {time.perf_counter() - started:.1f} s{note}" if fitted else "from the cache"
+    used = pluralize(model.rows, "row", of=None if model.rows == len(texts) else len(texts))
+    return model, Note(f"linear model: {pluralize(len(model.ngrams.keys), 'n-gram')} of {used}, {made}")
 
 
 def _check_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:

@@ -1,19 +1,35 @@
-"""Finds and reads the train, dev and test texts of a language model: files of plain text, or the texts of a task's rows."""
+"""The splits of a training as tokens, and the texts of a language model: files of plain text, or the texts of a task's rows.
+
+For causal language modelling a text is one stream of tokens, cut into windows. Each text ends with <eos>, for which [SEP]
+stands. Every token of the stream, <eos> included, is predicted once; the first from an <eos> that stands before the stream
+(as in Mikolov's RNNLM toolkit, whose counts of the Penn Treebank are the usual ones).
+"""
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import rows_per_dev_row
-from recurcli.data.examples import load_split
+from recurcli.data.examples import Split, load_split
 from recurcli.data.formats.fasttext import is_fasttext
 from recurcli.data.sources import STEMS, has_split, is_label_folder, task_with_columns
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError
+from recurcli.errors import DataError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.tokens.corpus import is_text_file, read_corpus, text_files
+from recurcli.tokens.tokenizer import Tokenizer, Tokens
+
+MANY_UNKNOWN = 0.2
+"""Fraction of unknown tokens in a split above which a warning says so."""
+WINDOW = 64
+"""The tokens of a window where `data.max_length` is auto; ours."""
 
 
 @dataclass(frozen=True)
@@ -137,3 +153,106 @@ def _read(
             raise DataError(f"{path}: has one line; a dev text takes a second one, or a file of its own")
         lines = lines[-last:] if split == "dev" else lines[:-last]
     return TextSplit(lines, path, corpus.sha256, bad=corpus.bad_rows, first_bad="".join(corpus.bad[:1]))
+
+
+class Windows(NamedTuple):
+    """The windows of a stream: row i of `inputs` holds the token before each token of row i of `targets`."""
+
+    inputs: Tokens
+    targets: Tokens
+
+
+def encode_stream(texts: Sequence[tuple[str, str | None]], tokenizer: Tokenizer) -> NDArray[np.int32]:
+    """Return the ids of all `texts` end to end, with <eos> after each text (N,); a pair is two texts."""
+    tokens = tokenizer.encode(texts, sys.maxsize)  # a text is never cut
+    return np.insert(tokens.ids, tokens.offsets[1:], tokenizer.separator_id)
+
+
+def cut_windows(stream: NDArray[np.int32], eos_id: int, length: int) -> Windows:
+    """Return the stream (N,) in windows of `length` tokens; the last one may be shorter."""
+    offsets = np.append(np.arange(0, len(stream), length, dtype=np.int64), len(stream))
+    before = np.concatenate([np.array([eos_id], np.int32), stream])
+    return Windows(Tokens(before[:-1], offsets), Tokens(before[1:], offsets))
+
+
+def encode_splits(
+    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int
+) -> Generator[Note, None, tuple[dict[str, Tokens], dict[str, dict[str, Any]]]]:
+    """Return the tokens of each split and the facts about it for result.json.
+
+    Yields notes on the rows that were skipped, dropped or truncated.
+    """
+    tokens, data = {}, {}
+    for name, split in splits.items():
+        tokens[name] = tokenizer.encode(split.texts, max_length)
+        counts = {
+            "dropped": split.dropped,
+            "unlabelled": split.unlabelled,
+            "bad": len(split.bad),
+            "truncated": tokens[name].truncated,
+        }
+        data[name] = {**facts_of(split.path, len(split.examples), split.sha256), **counts}
+        yield from split.notes
+        yield from note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]))
+        if split.dropped:
+            kept = f"{len(split.examples):,} kept"
+            yield Note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
+        yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
+        unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
+        if unknown > MANY_UNKNOWN:
+            yield Note(
+                f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]", "warning"
+            )
+    return tokens, data
+
+
+def windows_of_splits(
+    splits: Mapping[str, TextSplit], tokenizer: Tokenizer, length: int
+) -> Generator[Note, None, tuple[dict[str, Windows], dict[str, dict[str, Any]]]]:
+    """Cut the text of each split into windows of `length` tokens.
+
+    Returns the windows and the facts for result.json, both by split. Yields notes on skipped lines and on unknown tokens.
+    """
+    windows, data = {}, {}
+    for name, split in splits.items():
+        stream = encode_stream(split.texts, tokenizer)
+        windows[name] = cut_windows(stream, tokenizer.separator_id, length)
+        unknown = int(np.count_nonzero(stream == tokenizer.unknown_id))
+        counts = {"dropped": split.dropped, "bad": split.bad, "truncated": 0}
+        sizes = {"tokens": len(stream), "unknown": unknown}
+        data[name] = {**facts_of(split.path, len(split.texts), split.sha256), **counts, **sizes}
+        yield from split.notes
+        yield from note_on_bad_rows(name, split.bad, split.first_bad)
+        if split.unread and name == "train":
+            names = ", ".join(escaped(file.name) for file in split.unread[:3]) + (
+                ", …" if len(split.unread) > 3 else ""
+            )
+            yield Note(
+                f"{pluralize(len(split.unread), 'text file', 'are')} not read, because train has its own file: {names}"
+            )
+        of = (
+            f"{unknown / len(stream):.1%} of them not in the vocabulary, so [UNK]"
+            if unknown
+            else "all in the vocabulary"
+        )
+        ends = int(np.count_nonzero(stream == tokenizer.separator_id))
+        size = f"{pluralize(len(stream), 'token')} with an <eos> after each of {pluralize(ends, 'text')}"
+        yield Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info")
+    return windows, data
+
+
+def facts_of(path: Path | None, rows: int, sha256: str) -> dict[str, Any]:
+    """Return path, number of rows and sha256 of the data of a split, for result.json."""
+    return {"path": None if path is None else str(path), "rows": rows, "sha256": sha256}
+
+
+def note_on_bad_rows(name: str, number: int, first: str) -> Iterator[Note]:
+    """Yield a warning about the `number` of skipped rows, if there are any. `first` describes the first one."""
+    if number:
+        yield Note(f"{name}: {pluralize(number, 'bad row')} skipped, the first: {first}", "warning")
+
+
+def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
+    """Yield a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
+    if cut:
+        yield Note(f"{name}: {pluralize(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")

@@ -121,10 +121,6 @@ class PretrainingConfig(OptimizationConfig):
             raise ValueError(f"mlm_probability must lie in (0, 1), not {self.mlm_probability}")
 
 
-WORD_DROPOUT, WORD_DROPOUT_OF_PAIRS = 0.5, 0.2
-"""What `word_dropout: auto` means. Ours; the evidence stands in presets/tasks/custom.yaml."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class FinetuningConfig(OptimizationConfig):
     """Training on labelled rows."""

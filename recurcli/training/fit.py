@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,14 +15,14 @@ from torch import nn
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
+from recurcli.evaluation.dev import DevScore
 from recurcli.events import Progress
 from recurcli.model.device import SettledPrecision, autocast
 from recurcli.model.models import Backbone
 from recurcli.tokens.batching import epoch_batches
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.objectives import Objective
-from recurcli.training.optimizer import ngram_table
-from recurcli.training.schedule import learning_rate
+from recurcli.training.optimizer import learning_rate, ngram_table
 
 
 def derived_seed(*parts: int) -> int:
@@ -43,17 +42,6 @@ def seed_step(seed: int, step: int, rank: int = 0) -> torch.Generator:
 def seed_weights(seed: int) -> None:
     """Seed torch's global generators for the initial weights."""
     torch.manual_seed(derived_seed(seed, 0))
-
-
-class DevScore(NamedTuple):
-    """The dev metric and dev loss of a model. A larger metric is better; between equal metrics the smaller loss is.
-
-    Of perplexities the smaller one is better (`TrainingLoop.minimize`).
-    """
-
-    metric: float
-    loss: float
-    """The mean of the loss that training minimizes: of the dev rows, or of the tokens of the dev text in nats."""
 
 
 @dataclass

@@ -1,5 +1,9 @@
-"""The optimizer, AdamW with row-wise Adagrad for sparse gradients, and its state as named tensors for checkpoints."""
+"""The optimizer, AdamW with row-wise Adagrad for sparse gradients; its schedule; its state as named tensors for checkpoints.
 
+The learning rate depends on the step alone, so a checkpoint does not store it.
+"""
+
+import math
 from collections.abc import Iterable, Mapping
 from inspect import unwrap
 
@@ -83,6 +87,28 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSpa
 def ngram_table(model: Backbone) -> nn.Parameter | None:
     """Return the table (H, D) of the n-gram embeddings, whose gradient is sparse; None: the model has none."""
     return None if model.embedding.ngrams is None else model.embedding.ngrams.table
+
+
+def warmup_steps(total_steps: int, config: OptimizationConfig) -> int:
+    """Return the number of warm-up steps: `config.warmup_steps`, or else `config.warmup_ratio` of `total_steps`."""
+    return round(config.warmup_ratio * total_steps) if config.warmup_steps is None else config.warmup_steps
+
+
+def learning_rate(step: int, total_steps: int, config: OptimizationConfig) -> float:
+    """Return the learning rate of optimiser step `step` (from 0): linear warm-up, then decay by `lr_scheduler`.
+
+    `config.learning_rate` must be a number: `resolve_schedule` replaces null.
+    """
+    assert config.learning_rate is not None
+    warmup = warmup_steps(total_steps, config)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / (warmup + 1)
+    progress = (step - warmup) / max(1, total_steps - warmup)
+    if config.lr_scheduler == "linear":
+        return config.learning_rate * (1 - progress)
+    if config.lr_scheduler == "cosine":
+        return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+    return config.learning_rate
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

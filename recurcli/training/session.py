@@ -23,8 +23,7 @@ from recurcli.model.saved import cpu_state, load_weights
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.checkpoint import Checkpoint, newest_checkpoint, remove_newer_checkpoints, save_checkpoint
 from recurcli.training.fit import TrainingLoop, TrainingState, fit
-from recurcli.training.optimizer import empty_optimizer_tensors, load_optimizer_tensors, optimizer_tensors
-from recurcli.training.schedule import warmup_steps
+from recurcli.training.optimizer import empty_optimizer_tensors, load_optimizer_tensors, optimizer_tensors, warmup_steps
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 

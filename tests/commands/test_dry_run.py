@@ -11,10 +11,10 @@ import torch
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training import dev_evaluation, estimate
+from recurcli.commands.training import estimate
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.display.tables import print_plan
-from recurcli.evaluation import inference
+from recurcli.evaluation import dev, inference
 from recurcli.events import Finished, Progress
 from recurcli.preset import compose
 from recurcli.training import fit
@@ -67,7 +67,7 @@ def test_a_slow_start_is_counted_once(tiny_tnews: Path, tmp_path: Path, monkeypa
         time.sleep(pauses.pop() if pauses else 0)
         return original(*arguments)
 
-    monkeypatch.setattr(dev_evaluation, "report_of", slow_at_first)
+    monkeypatch.setattr(dev, "report_of", slow_at_first)
     settings = [part for part in tiny("finetuning.evaluate_every=1") if part != "--set"]
     resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=settings)
     events = finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True))

@@ -303,7 +303,7 @@ def test_auto_measures_rows_from_the_whole_of_a_sorted_file(
 ) -> None:
     rows = "".join(f"{'字' * (5 + n // 5)}{n % 10}\t{'ab'[n % 2]}\n" for n in range(200))
     (tmp_path / "x.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
-    monkeypatch.setattr("recurcli.commands.training.tokenization.ROWS_COUNTED", 20)
+    monkeypatch.setattr("recurcli.commands.training.resolve.ROWS_COUNTED", 20)
     options = ["--data", tmp_path / "x.tsv", "--output", tmp_path / "x", "--dry-run", "--set", "encoder.hidden_size=16"]
     code, _, err = recur("finetune", "--preset", "starsaber-custom", *options)
     assert code == 0, err

@@ -20,8 +20,7 @@ from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose
 from recurcli.tokens.config import TokenizerConfig
-from recurcli.tokens.splits import load_texts
-from recurcli.tokens.stream import encode_stream
+from recurcli.tokens.splits import encode_stream, load_texts
 from recurcli.tokens.tokenizer import Tokenizer
 
 CAUSAL = ["pretraining.objective=causal", "tokenizer.kind=whitespace", "pretraining.learning_rate=1e-2"]

@@ -12,7 +12,7 @@ from recurcli.evaluation.perplexity import TextScore, score_text
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.config import TokenizerConfig
-from recurcli.tokens.stream import cut_windows, encode_stream
+from recurcli.tokens.splits import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.objectives import NextTokenObjective
 

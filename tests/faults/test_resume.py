@@ -137,8 +137,8 @@ def test_a_resume_refuses_another_meaning_of_auto(tmp_path: Path, monkeypatch: p
     asked = partial(request, write_reviews(tmp_path / "reviews.csv"), tmp_path / "x", preset="starsaber-custom")
     settings = (*REVIEWS, "finetuning.max_steps=null", "finetuning.epochs=auto")
     drop(3, "finetune", asked(*settings))
-    monkeypatch.setattr("recurcli.training.schedule.ROWS_SEEN", 200)
-    monkeypatch.setattr("recurcli.training.schedule.ROWS_SEEN_WITH_WORD_DROPOUT", 200)
+    monkeypatch.setattr("recurcli.commands.training.resolve.ROWS_SEEN", 200)
+    monkeypatch.setattr("recurcli.commands.training.resolve.ROWS_SEEN_WITH_WORD_DROPOUT", 200)
     with pytest.raises(UsageError, match="cannot be resumed: the number of steps was "):
         list(finetune(asked(*settings, resume=True)))
     monkeypatch.undo()
@@ -179,7 +179,7 @@ def test_a_stop_in_the_last_evaluation_saves_no_weights_under_another_step(
             remove(last)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("recurcli.commands.training.run.write_model", stopped)
+    monkeypatch.setattr("recurcli.commands.training.trainer.write_model", stopped)
     with pytest.raises(Interrupted):
         list(finetune(request(tiny_tnews, output)))
     monkeypatch.undo()

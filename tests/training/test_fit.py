@@ -10,7 +10,8 @@ from loops import LABELS, WINDOW_OF_ONE, training_loop, weights
 
 from recurcli.distributed.group import Ranks
 from recurcli.errors import NumericError
-from recurcli.training.fit import DevScore, TrainingLoop, TrainingState, fit
+from recurcli.evaluation.dev import DevScore
+from recurcli.training.fit import TrainingLoop, TrainingState, fit
 from recurcli.training.optimizer import optimizer_tensors
 
 WITHOUT_DROPOUT = {"name": "starsaber", "dropout": 0.0}

@@ -15,8 +15,8 @@ from small_runs import fingerprint
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.precision import FEWEST_STEPS, SECONDS, step_seconds, time_precisions
 from recurcli.commands.training.request import TrainingRequest
+from recurcli.commands.training.resolve import FEWEST_STEPS, SECONDS, step_seconds, time_precisions
 from recurcli.events import Finished, Note
 from recurcli.model.device import choose_precision
 from recurcli.preset import compose

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from recurcli.commands.training.resolve import resolve_schedule
 from recurcli.encoders import build_encoder
 from recurcli.training.config import FinetuningConfig, OptimizationConfig
-from recurcli.training.schedule import learning_rate, resolve_schedule
+from recurcli.training.optimizer import learning_rate
 
 
 @pytest.mark.parametrize(("decay", "last"), [("linear", 0.1 / 9), ("cosine", 0.0030153689607045814), ("constant", 0.1)])

@@ -6,7 +6,6 @@ from typing import Any
 
 from recurcli.commands.evaluation.load import is_training_file
 from recurcli.commands.trained_run import check_rows_of_training, data_config
-from recurcli.commands.training.tokenization import windows_of_splits
 from recurcli.data.sources import is_one_file
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
@@ -18,7 +17,7 @@ from recurcli.model.device import Precision, choose_device
 from recurcli.runs.model_files import build_trained_language_model, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.runs.training_overlap import read_known_rows
-from recurcli.tokens.splits import TextSplit, load_texts
+from recurcli.tokens.splits import TextSplit, load_texts, windows_of_splits
 
 
 def is_language_model(run: Path) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from recurcli.commands.training.setup import Evaluation, TrainingSetup
 from recurcli.errors import NumericError
+from recurcli.evaluation.dev import Evaluation
 from recurcli.training.fit import TrainingLoop, TrainingState, take_step
 
 UNTIMED_STEPS, TIMED_STEPS, LONGEST = 2, 20, 5.0
@@ -15,14 +15,13 @@ TIMED_BATCHES = 8
 """The number of timed batches of dev rows. A single batch is timed if they would take longer than LONGEST seconds."""
 
 
-def estimate(setup: TrainingSetup) -> dict[str, Any] | None:
+def estimate(loop: TrainingLoop, dev: Evaluation | None) -> dict[str, Any] | None:
     """Return the estimated seconds of the training, with those of a step and of an evaluation and the numbers of both.
 
-    `warm_up_seconds` is the time that the first steps and the first evaluation take in addition. The model of `setup` is
+    `warm_up_seconds` is the time that the first steps and the first evaluation take in addition. The model of `loop` is
     trained for some steps and is then of no other use. torch's generator on the CPU keeps its state. Returns None for a loss
     that is not finite, and for several processes, whose steps must be taken together.
     """
-    loop, dev = setup.loop, setup.dev
     if loop.ranks.world_size > 1:
         return None
     try:

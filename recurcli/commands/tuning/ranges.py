@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from recurcli.commands.training.run import check_encoder
+from recurcli.commands.training.trainer import check_encoder
 from recurcli.commands.tuning.request import TuningRequest
 from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError, escaped

@@ -1,67 +1,70 @@
-"""Evaluation in fine-tuning: the dev metric that selects the best model, its dev and test reports, baselines, the ensemble."""
+"""Evaluation during a training: the dev metric that selects the best model, and the report on the chosen model.
 
-import hashlib
-import time
-from collections.abc import Sequence
+`Evaluation` is the protocol; `DevEvaluation` scores the rows of a classifier, `DevPerplexity` the text of a language model.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from recurcli.cache import cached
 from recurcli.data.examples import Split
 from recurcli.data.tasks import Task
-from recurcli.errors import DataError, ModelError, StorageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, report_of
+from recurcli.evaluation.metrics import PERPLEXITY
+from recurcli.evaluation.perplexity import score_text
 from recurcli.evaluation.report import fit_temperature, report_with_parts
-from recurcli.events import Note
 from recurcli.linear.ensemble import Ensemble
-from recurcli.linear.model import FORMAT, LinearModel
-from recurcli.model.models import Classifier
+from recurcli.linear.model import LinearModel
+from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature
+from recurcli.tokens.splits import Windows
 from recurcli.tokens.tokenizer import Tokens
-from recurcli.training.fit import DevScore
-from recurcli.training.objectives import ClassificationObjective
-from recurcli.training.session import StopRequest
 
 
-def fit_linear_model(train: Split, targets: Sequence[int], num_classes: int) -> tuple[LinearModel | None, Note]:
-    """Fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
+class DevScore(NamedTuple):
+    """The dev metric and dev loss of a model. A larger metric is better; between equal metrics the smaller loss is.
 
-    Returns None and the reason if the rows cannot be learned from. A cache that cannot be written, or is locked, is not used.
+    Of perplexities the smaller one is better (`TrainingLoop.minimize`).
     """
-    texts = train.texts
-    fitted: list[LinearModel] = []
-    digest = hashlib.sha256(repr((targets, num_classes)).encode())
-    for row in texts:
-        digest.update(repr(row).encode())
-    started = time.perf_counter()
 
-    def fit() -> LinearModel:
-        fitted.append(LinearModel.fit(texts, targets, num_classes))
-        return fitted[-1]
+    metric: float
+    loss: float
+    """The mean of the loss that training minimizes: of the dev rows, or of the tokens of the dev text in nats."""
 
-    def write(path: Path) -> dict[str, Any]:
-        path.write_bytes(fit().to_bytes())
-        return {}
 
-    versions = [version(name) for name in ("scikit-learn", "numpy", "scipy")]
-    note = ""
-    try:
-        try:
-            path, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
-            model = fitted[0] if fitted else LinearModel.load(path)
-        except (StorageError, ModelError) as error:
-            model = fitted[0] if fitted else fit()
-            note = f" (not cached: {error})"
-    except DataError as error:
-        return None, Note(f"no linear model beside the encoder: {error}")
-    made = f"fitted in {time.perf_counter() - started:.1f} s{note}" if fitted else "from the cache"
-    used = pluralize(model.rows, "row", of=None if model.rows == len(texts) else len(texts))
-    return model, Note(f"linear model: {pluralize(len(model.ngrams.keys), 'n-gram')} of {used}, {made}")
+class Evaluation(Protocol):
+    """The evaluation on dev rows, or on dev text, that selects the model."""
+
+    @property
+    def metric_name(self) -> str:
+        """The name of the dev metric."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that an evaluation reads."""
+        ...
+
+    @property
+    def last_tokens(self) -> int:
+        """The number of tokens that the report on the chosen model reads."""
+        ...
+
+    def score(self) -> DevScore:
+        """Evaluate the model. Raises NumericError if a number is not finite."""
+        ...
+
+    def evaluate_partly(self, batches: int) -> int:
+        """Evaluate the model on evenly spaced rows, `batches` batches of them, and return the number of their tokens."""
+        ...
+
+    def write_report(self, folder: Path) -> dict[str, Any]:
+        """Write what belongs to the chosen model in `folder` (rank 0), and return facts for result.json."""
+        ...
 
 
 class ScoredRows(NamedTuple):
@@ -76,7 +79,7 @@ class ScoredRows(NamedTuple):
         return [str(example.label) for example in self.split.examples]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DevEvaluation:
     """Evaluates `model` on the dev rows, and in the end on the test rows. The ranks share the batches."""
 
@@ -84,11 +87,12 @@ class DevEvaluation:
     dev: ScoredRows
     task: Task
     metric_name: str
-    objective: ClassificationObjective
-    """Its loss decides between models of equal dev metric."""
+    mean_loss: Callable[[torch.Tensor, torch.Tensor], float]
+    """The mean of the loss that training minimizes, of logits (N, C) and targets (N,); it decides between equal dev metrics."""
     inference: InferenceConfig
     """Its precision is fp32, so that a prediction does not depend on the other rows of the batch."""
-    stop: StopRequest
+    between: Callable[[], None]
+    """Called between batches; an exception that it raises ends the evaluation."""
     linear: LinearModel | None = None
     """The linear model on n-grams of the training rows; None: not fitted."""
     ensemble: Literal["linear"] | None = None
@@ -99,13 +103,13 @@ class DevEvaluation:
     def score(self) -> DevScore:
         """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.
 
-        The ensemble is left out, so it does not affect training. Raises StopTraining if a rank received a signal to stop.
+        The ensemble is left out, so it does not affect training. Raises what `between` raises.
         """
         logits = self._encoder_logits(self.dev)
         score = None
         if self.inference.ranks.is_main:
             targets = torch.tensor(self.task.targets(self.dev.labels))
-            loss = self.objective.mean_loss(torch.from_numpy(logits), targets)
+            loss = self.mean_loss(torch.from_numpy(logits), targets)
             score = DevScore(report_of(logits, self.dev.labels, self.task).metrics[self.metric_name], loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
@@ -130,7 +134,7 @@ class DevEvaluation:
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Write predictions.dev.jsonl, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
 
-        Raises StopTraining if a rank has received a signal to stop.
+        Raises what `between` raises.
         """
         encoder = self._encoder_logits(self.dev)
         tested = None if self.test is None else self._encoder_logits(self.test)
@@ -181,5 +185,44 @@ class DevEvaluation:
         return report.metrics[self.metric_name], -report.loss
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
-        """Return the logits (N, C) of the encoder alone. Raises StopTraining if a rank received a signal to stop."""
-        return predict_logits(self.model, rows.tokens, self.inference, between=self.stop.raise_if_agreed)
+        """Return the logits (N, C) of the encoder alone. Raises what `between` raises."""
+        return predict_logits(self.model, rows.tokens, self.inference, between=self.between)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevPerplexity:
+    """Computes the perplexity of `model` on the dev text during training. Distributed ranks share the batches."""
+
+    model: LanguageModel
+    windows: Windows
+    inference: InferenceConfig
+    between: Callable[[], None]
+    """Called between batches; an exception that it raises ends the evaluation."""
+    metric_name: str = PERPLEXITY
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of the dev text."""
+        return len(self.windows.targets.ids)
+
+    @property
+    def last_tokens(self) -> int:
+        """The number of tokens of the dev text, which the chosen model reads once more."""
+        return self.tokens
+
+    def score(self) -> DevScore:
+        """Return the perplexity and the loss of the dev text. Raises what `between` raises."""
+        score = score_text(self.model, self.windows, self.inference, between=self.between)
+        return DevScore(score.perplexity, score.loss)
+
+    def evaluate_partly(self, batches: int) -> int:
+        """Evaluate the model on `batches` batches of evenly spaced windows. Return the number of tokens in them."""
+        count = min(len(self.windows.targets), batches * self.inference.batch_size)
+        rows = np.linspace(0, len(self.windows.targets) - 1, count).astype(np.int64)
+        some = Windows(self.windows.inputs.take(rows), self.windows.targets.take(rows))
+        return score_text(self.model, some, self.inference).tokens
+
+    def write_report(self, folder: Path) -> dict[str, Any]:
+        """Return the name of the metric and the dev score of the selected model, for result.json. It writes no file."""
+        score = score_text(self.model, self.windows, self.inference, between=self.between)
+        return {"metric": self.metric_name, "dev": score.to_json()}

@@ -1,24 +1,31 @@
-"""Steps that `recur pretrain` and `recur finetune` share: lock the run directory, train, and write the result."""
+"""The trainer of `recur pretrain` and `recur finetune`: enter the run directory, build the model and its loop, train, finish.
+
+The two commands read their data and objectives between `enter_run` and `run_training`.
+"""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from recurcli.commands.training.notes import (
+from recurcli.commands.training.report import (
+    machine_facts,
+    model_card,
     notes_on_disk_space,
     notes_on_full_attention,
     notes_on_kept_checkpoints,
     notes_on_longer_training,
     notes_on_matching,
     notes_on_result,
+    plan_of,
+    result_of,
 )
-from recurcli.commands.training.precision import resolve_precision
-from recurcli.commands.training.report import machine_facts, model_card, plan_of, result_of
 from recurcli.commands.training.request import (
     COMMANDS,
     Event,
@@ -28,18 +35,32 @@ from recurcli.commands.training.request import (
     length_keys,
     preset_facts,
 )
-from recurcli.commands.training.setup import TrainingSetup
+from recurcli.commands.training.resolve import resolve_precision, resolve_schedule
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError
-from recurcli.events import Finished
+from recurcli.evaluation.dev import Evaluation
+from recurcli.evaluation.metrics import PERPLEXITY
+from recurcli.events import Finished, Note
 from recurcli.facts import check_same, first_difference
-from recurcli.model.device import choose_device
-from recurcli.preset import ResolvedPreset
+from recurcli.linear.model import LinearModel
+from recurcli.model.config import LabelType, ModelConfig
+from recurcli.model.device import choose_device, choose_precision
+from recurcli.model.models import Classifier, LanguageModel
+from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
-from recurcli.training.session import Session, StopTraining
+from recurcli.runs.training_overlap import KnownRows
+from recurcli.tokens.tokenizer import Tokenizer
+from recurcli.tokens.vectors import read_vectors
+from recurcli.training.config import OptimizationConfig
+from recurcli.training.fit import TrainingLoop, seed_weights
+from recurcli.training.objectives import Objective
+from recurcli.training.optimizer import build_optimizer
+from recurcli.training.session import Session, StopRequest, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
+
+Model = TypeVar("Model", Classifier, LanguageModel)
 
 
 @contextlib.contextmanager
@@ -116,6 +137,118 @@ def check_encoder(resolved: ResolvedPreset) -> None:
         raise resolved.located(fault, "encoder") from None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetup:
+    """A training run that is ready to start: all data are read and the model is built."""
+
+    request: TrainingRequest
+    section: Section
+    status: RunStatus
+    loop: TrainingLoop
+    tokenizer: Tokenizer
+    data: dict[str, dict[str, Any]]
+    """By split: path, sha256, and the numbers of rows, dropped rows, bad rows and truncated rows."""
+    stop: StopRequest
+    dev: Evaluation | None = None
+    """The evaluation on dev data that selects the best model. None in masked pre-training, which keeps the last model."""
+    linear: LinearModel | None = None
+    """The linear model that is kept beside the encoder; None: there is none."""
+    known: KnownRows | None = None
+    """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
+    texts too, and in a dry run."""
+    init_sha256: str | None = None
+    """sha256 of the initial weights of --init; None: random initial weights."""
+
+
+def build_model(
+    kind: type[Model],
+    preset: Preset,
+    tokenizer: Tokenizer,
+    max_length: int,
+    labels: tuple[str, ...] = (),
+    columns: Mapping[str, list[str]] | None = None,
+    *,
+    pairs: bool,
+    label_type: LabelType = "str",
+) -> Generator[Note, None, Model]:
+    """Return a model with random initial weights, drawn with the preset's seed.
+
+    Without `pairs` among the rows the preset's settings for pairs are left out.
+
+    Word vectors of `embedding.vectors` are copied into its embedding; yields a note on their number. Raises UsageError if
+    their size does not fit the model.
+    """
+    config = ModelConfig(
+        encoder=preset.encoder,
+        vocab_size=tokenizer.vocab_size,
+        pad_id=tokenizer.pad_id,
+        max_length=max_length,
+        embedding_dropout=preset.embedding.dropout,
+        embedding_orthonormal=preset.embedding.orthonormal,
+        embedding_scaled=preset.embedding.scaled,
+        embedding_segments=preset.embedding.segments and pairs,
+        embedding_matches=preset.embedding.matches and pairs,
+        embedding_ngrams=preset.embedding.ngrams,
+        separator_id=tokenizer.separator_id,
+        unknown_id=-1 if tokenizer.unknown_id is None else tokenizer.unknown_id,
+        pooling=preset.pooling,
+        pair_pooling=preset.pair_pooling if pairs else "joint",
+        labels=labels,
+        label_type=label_type,
+        task=preset.task,
+        columns=dict(columns or {}),
+    )
+    seed_weights(preset.runtime.seed)
+    model = kind(config)
+    if preset.embedding.vectors is None:
+        return model
+    path = Path(preset.embedding.vectors)
+    vectors = read_vectors(path, tokenizer.tokens)
+    width, wanted = vectors.matrix.shape[1], model.embedding.weight.shape[1]
+    if width != wanted:
+        why = ", half of encoder.hidden_size because of concatenated positions" if wanted < config.hidden_size else ""
+        raise UsageError(
+            f"{path}: has vectors of size {width}; the model needs size {wanted}{why}; change encoder.hidden_size"
+        )
+    freeze = preset.embedding.freeze
+    model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known), freeze=freeze)
+    yield Note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
+    return model
+
+
+def build_loop(
+    preset: Preset,
+    section: Section,
+    model: Classifier | LanguageModel,
+    objective: Objective,
+    device: torch.device,
+    dev: Evaluation | None = None,
+    *,
+    pretrained: bool = False,
+    pairs: bool = False,
+) -> TrainingLoop:
+    """Move `model` to `device` and build the loop that trains it, from fresh weights or `pretrained` ones."""
+    stored: OptimizationConfig = getattr(preset, section)
+    config = resolve_schedule(stored, model.encoder, len(objective.lengths), pretrained=pretrained, pairs=pairs)
+    model.to(device)
+    if preset.runtime.compile:
+        model.encoder.compile(dynamic=True)  # one graph for all lengths
+    return TrainingLoop(
+        model=model,
+        optimizer=build_optimizer(model, config),
+        objective=objective,
+        config=config,
+        seed=preset.runtime.seed,
+        device=device,
+        precision=choose_precision(preset.runtime.precision, device),
+        evaluate=None if dev is None else dev.score,
+        evaluate_every=getattr(config, "evaluate_every", None),
+        minimize=dev is not None and dev.metric_name == PERPLEXITY,
+        patience=getattr(config, "patience", None),
+        ranks=current(),
+    )
+
+
 def run_training(setup: TrainingSetup) -> Iterator[Event]:
     """Train to the end, from the newest checkpoint if there is one; yields notes, progress and the result.
 
@@ -125,12 +258,14 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     yield from notes_on_full_attention(setup)
     yield from notes_on_longer_training(setup)
     if setup.request.dry_run:
-        yield Finished(plan_of((yield from resolve_precision(setup))))
+        loop = yield from resolve_precision(setup.loop, setup.request, setup.status)
+        yield Finished(plan_of(replace(setup, loop=loop)))
         return
     ranks, values = setup.loop.ranks, setup.request.resolved.preset.to_dict()
     try:
         with setup.stop.listening():
-            setup = yield from resolve_precision(setup)
+            loop = yield from resolve_precision(setup.loop, setup.request, setup.status)
+            setup = replace(setup, loop=loop)
             session = _session(setup)
             _check_same_ranks(session)
             if ranks.is_main:
