@@ -1,7 +1,11 @@
 """What commands yield while they work; importable without torch."""
 
+import contextlib
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,19 @@ class Finished:
     """The end of a command, with the result that result.json and `--json` hold."""
 
     result: dict[str, Any]
+
+
+def run_to_end(steps: Generator[object, None, Result], between: Callable[[], None] = lambda: None) -> Result:
+    """Run `steps` to their end and return their result; `between` is called before the first step and after each one.
+
+    An exception that it raises ends the steps.
+    """
+    between()
+    with contextlib.closing(steps):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            between()

@@ -15,7 +15,7 @@ from recurcli.data.tasks import Task
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
 from recurcli.evaluation.metrics import Report, classification_report
-from recurcli.events import RowsDone
+from recurcli.events import RowsDone, run_to_end
 from recurcli.model.device import Precision, autocast
 from recurcli.model.models import Classifier
 from recurcli.tokens.batching import collate, sorted_batches
@@ -70,13 +70,7 @@ def predict_logits(
     `between` is called before the first batch and after each batch; an exception that it raises ends the inference. Raises
     NumericError if a logit is not finite.
     """
-    between()
-    logits = np.zeros((len(tokens), len(model.config.labels)))
-    with contextlib.closing(logits_by_batch(model, tokens, config)) as batches:
-        for rows, batch in batches:
-            logits[rows] = batch
-            between()
-    return config.ranks.combine(logits)
+    return run_to_end(iter_logits(model, tokens, config), between)
 
 
 def iter_logits(

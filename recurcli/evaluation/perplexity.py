@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from recurcli.errors import NumericError
 from recurcli.evaluation.inference import InferenceConfig
-from recurcli.events import RowsDone
+from recurcli.events import RowsDone, run_to_end
 from recurcli.model.device import autocast
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.batching import collate, sorted_batches
@@ -59,15 +59,7 @@ def score_text(
     `between` is called before the first batch and after each batch; an exception that it raises ends the evaluation. Raises
     NumericError if the loss is not finite.
     """
-    between()
-    scoring = iter_score(model, windows, config)
-    while True:
-        try:
-            next(scoring)
-        except StopIteration as end:
-            score: TextScore = end.value
-            return score
-        between()
+    return run_to_end(iter_score(model, windows, config), between)
 
 
 def iter_score(model: LanguageModel, windows: Windows, config: InferenceConfig) -> Generator[RowsDone, None, TextScore]:
