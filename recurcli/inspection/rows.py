@@ -1,28 +1,33 @@
-"""Reads the rows of a file once. Keeps numbers and hashes of each row, not its texts, and finds repeats with them."""
+"""Reads the rows of each file once, and counts their tokens. Keeps numbers and hashes of each row, not its texts, and finds
+repeats with them."""
 
 import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.columns import Columns, TrainingRows, find_columns, is_usual
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import DevSplitter, row_hash
+from recurcli.data.dev_split import DevSplitter, hash_of, row_hash
 from recurcli.data.examples import Example, examples_of, open_source
 from recurcli.data.formats.rows import Record
+from recurcli.data.sources import Source, find_source, is_one_file, split_named, splits_of, task_with_columns
 from recurcli.data.tasks import Task
 from recurcli.data.values import BadRow, TextColumns, Unlabelled
 from recurcli.errors import DataError
-from recurcli.inspection.locate import UNNAMED, DataFile
+from recurcli.events import Note
+from recurcli.tokens.config import TokenizerConfig
+from recurcli.tokens.tokenizer import Tokenizer, encodable, resolved_tokenizer
 
-DIGEST_BYTES = 8
-"""Two of a hundred million different texts have the same digest with a probability of 0.03 %."""
+UNNAMED = "rows"
+"""The split of a single file whose name names no split."""
 BAD_ROWS_KEPT = 100
 """Bad rows whose reasons are kept; all are counted."""
 WINDOW_ROWS = 4096
@@ -33,6 +38,8 @@ LISTED = 5
 """Texts, and lines of each, that are listed; all are counted."""
 LABEL_BITS = 31
 """Bits that a label number takes in a packed (text, label) pair: (text number << LABEL_BITS) + label number."""
+LARGE = 4 << 20
+"""Bytes of training rows from which training a vocabulary takes long enough for a note."""
 
 Numbers = NDArray[np.int64]
 TokenCounter = Callable[[Sequence[tuple[str, str | None]]], NDArray[np.int64]]
@@ -46,6 +53,42 @@ _INVISIBLE = re.compile(  # but U+200C and U+200D, which Persian, Indic scripts 
 def has_invisible(text: str) -> bool:
     """Return whether the text has control, bidi, zero-width or U+FFFD characters."""
     return (not text.isprintable() or "\ufffd" in text) and _INVISIBLE.search(text) is not None
+
+
+class DataFile(NamedTuple):
+    """A file (or a folder of label folders) and the splits in it: one split, or train and dev."""
+
+    source: Source
+    splits: tuple[str, ...]
+    alone: bool = False
+    """Whether it is a single file that `recur finetune` would divide into train and dev rows."""
+
+
+def find_files(task: Task, config: DataConfig) -> list[DataFile]:
+    """Return the files of the task's splits. Raises DataError if a named file does not exist.
+
+    They are the files that `config.files` names, else those in the folder `config.path`, or that file alone.
+    """
+    task = task_with_columns(task, config)
+    if config.named_files:
+        named = [(split, find_source(task, split, config)) for split in config.named_files]
+        return [DataFile(source, (split, "dev") if source.use_dev_split else (split,)) for split, source in named]
+    assert config.path is not None
+    path = Path(config.path)
+    if is_one_file(path):
+        split = split_named(task, path) or UNNAMED
+        return [DataFile(find_source(task, "train", config), (split,), alone=split in ("train", UNNAMED))]
+    files: dict[Path, DataFile] = {}
+    for split in splits_of(task):
+        try:
+            source = find_source(task, split, config)
+        except DataError:
+            continue
+        if source.path not in files:
+            files[source.path] = DataFile(source, (split,))
+        elif source.use_dev_split:
+            files[source.path] = DataFile(source, ("train", "dev"))
+    return list(files.values())
 
 
 class SplitRows:
@@ -82,10 +125,10 @@ class SplitRows:
         """The end of a message about bad rows, with the likely encoding of the file."""
         self.first_bad: list[str] = []
         """`file:line: reason` of the first BAD_ROWS_KEPT bad rows."""
-        self.texts = bytearray()
-        """DIGEST_BYTES for each row's text or pair."""
-        self.ids = bytearray()
-        """DIGEST_BYTES for each row's id; empty without a column of ids."""
+        self.texts = array("Q")
+        """The hash of each row's text or pair."""
+        self.ids = array("Q")
+        """The hash of each row's id; empty without a column of ids."""
         self.lines = array("q")
         self.labels = array("i")
         """Label numbers, -1 for a row without a label."""
@@ -112,9 +155,9 @@ class SplitRows:
         """Add a usable row."""
         text, pair, label = example.text, example.pair, example.label
         self.lines.append(line)
-        self.texts += row_hash(text, pair).to_bytes(DIGEST_BYTES, "little")
+        self.texts.append(row_hash(text, pair))
         if self.columns.id is not None:
-            self.ids += digest(example.id)
+            self.ids.append(hash_of(example.id))
             if not example.id:
                 self.issues["no id"].append(line)
         number = -1 if label is None else self.label_numbers.setdefault(label, len(self.label_numbers))
@@ -129,11 +172,6 @@ class SplitRows:
             self.issues["invisible"].append(line)
         if self.format == "tsv" and any(len(part) > 1 and part[0] == part[-1] == '"' for part in texts):
             self.issues["quoted"].append(line)
-
-
-def digest(text: str) -> bytes:
-    """Return DIGEST_BYTES that stand for an id."""
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
 def read_rows(
@@ -233,17 +271,85 @@ def _examples(
             rows.hint, rows.doubt = records.hint, records.doubt
 
 
+def prepare_tokens(
+    files: Sequence[DataFile], task: Task, config: DataConfig, tokenizer: TokenizerConfig
+) -> Generator[Note, None, tuple[dict[str, Any], TokenCounter]]:
+    """Return the description of the tokenizer for the report, and a function that counts tokens as training would.
+
+    `vocabulary` in the description is a file, or the split that the vocabulary is trained on; None: lengths do not depend
+    on a vocabulary. Raises DataError if the texts give no vocabulary.
+    """
+    file = next((file for file in files if "train" in file.splits), files[0])
+    split, path = file.splits[0], file.source.path
+    tokenizer = resolved_tokenizer(tokenizer, training_texts(file, task, config))
+    trained = needs_texts(tokenizer)
+    if trained and path.is_file() and path.stat().st_size > LARGE:
+        rows = "its rows" if split == UNNAMED else f"the {split} rows"
+        yield Note(
+            f"{path}: training a {tokenizer.kind} vocabulary on {rows} to count tokens (--no-lengths skips this)"
+        )
+    vocabulary = tokenizer.vocabulary or (split if trained else None)
+    tokens = {"kind": tokenizer.kind, "max_length": config.max_length, "vocabulary": vocabulary}
+    return tokens, token_counter(tokenizer, training_texts(file, task, config))
+
+
+def needs_texts(config: TokenizerConfig) -> bool:
+    """Return whether lengths depend on a vocabulary that must be trained first."""
+    return config.kind not in ("char", "byte", "whitespace") and config.vocabulary is None
+
+
+def token_counter(config: TokenizerConfig, texts: Iterable[str]) -> TokenCounter:
+    """Return a function that counts the tokens of rows before truncation, including the separator of a pair.
+
+    Raises DataError if a vocabulary is needed and `texts` give none.
+    """
+    if config.kind in ("char", "byte", "whitespace"):  # lengths do not depend on the vocabulary
+        config, texts = replace(config, min_frequency=1, vocabulary=None), ["a"]
+    tokenizer = Tokenizer.train(texts, config)
+    if config.kind not in ("char", "byte"):
+        return tokenizer.lengths
+
+    def length(text: str) -> int:  # equal to the number of tokens, without building them
+        if config.kind == "byte":
+            return len(encodable(text).encode())
+        return len(tokenizer.backend.normalizer.normalize_str(encodable(text)))
+
+    def lengths(rows: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
+        counts = [length(text) + (0 if pair is None else 1 + length(pair)) for text, pair in rows]
+        return np.array(counts, dtype=np.int64)
+
+    return lengths
+
+
+def summarize_lengths(lengths: Sequence[int], max_length: int) -> dict[str, Any] | None:
+    """Return minimum, quantiles, mean and maximum in tokens, and how many rows `max_length` cuts; None without rows."""
+    if not lengths:
+        return None
+    array = np.array(lengths)
+    median, p95, p99 = (round(float(number), 2) for number in np.percentile(array, (50, 95, 99)))
+    return {
+        "minimum": int(array.min()),
+        "median": median,
+        "mean": round(float(array.mean()), 2),
+        "p95": p95,
+        "p99": p99,
+        "maximum": int(array.max()),
+        "cut": int((array > max_length).sum()),
+        "max_length": max_length,
+    }
+
+
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:
     """Return a number for each row of each split, (rows,): equal texts (or pairs) have equal numbers in all splits."""
-    digests = [np.frombuffer(split.texts, dtype=np.uint64) for split in splits]
-    numbers = np.unique(np.concatenate(digests), return_inverse=True)[1]
-    return np.split(numbers, np.cumsum([len(part) for part in digests])[:-1])
+    hashes = [np.frombuffer(split.texts, dtype=np.uint64) for split in splits]
+    numbers = np.unique(np.concatenate(hashes), return_inverse=True)[1]
+    return np.split(numbers, np.cumsum([len(part) for part in hashes])[:-1])
 
 
 def note_repeated_ids(split: SplitRows) -> None:
     """Add the issue "repeated id" for each row whose id an earlier row has. Rows without an id are ignored."""
     ids = np.frombuffer(split.ids, dtype=np.uint64)
-    again = ids != np.frombuffer(digest(""), dtype=np.uint64)
+    again = ids != np.uint64(hash_of(""))
     again[np.unique(ids, return_index=True)[1]] = False
     if again.any():
         split.issues["repeated id"].extend(np.array(split.lines)[again].tolist())

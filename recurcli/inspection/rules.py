@@ -11,8 +11,7 @@ from recurcli.data.tasks import Task
 from recurcli.data.values import check_labels, label_doubts, ordered_labels
 from recurcli.errors import DataError, escaped, pluralize
 from recurcli.findings import Finding, Level
-from recurcli.inspection.locate import UNNAMED
-from recurcli.inspection.rows import LISTED, SplitRows, has_invisible
+from recurcli.inspection.rows import LISTED, UNNAMED, SplitRows, has_invisible
 
 _ISSUES = {
     "blank": "with an empty text",

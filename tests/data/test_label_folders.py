@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from recurcli.commands.check import find_datasets
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
 from recurcli.data.sources import is_one_file
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
-from recurcli.inspection.locate import find_datasets
 
 
 def put(path: Path, content: bytes) -> None:

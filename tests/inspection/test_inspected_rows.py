@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recurcli.commands.check import find_datasets
 from recurcli.data.config import DataConfig
 from recurcli.data.dev_split import row_hash
 from recurcli.data.examples import load_split
@@ -15,17 +16,18 @@ from recurcli.data.sources import task_with_columns
 from recurcli.data.tasks import CUSTOM, TASKS
 from recurcli.errors import DataError
 from recurcli.export.clue import is_submission
-from recurcli.inspection.inspect import needs_texts, token_counter
-from recurcli.inspection.locate import find_datasets, find_files
 from recurcli.inspection.rows import (
     BAD_ROWS_KEPT,
     SplitRows,
+    find_files,
     has_invisible,
+    needs_texts,
     note_repeated_ids,
     read_rows,
     repeated_texts,
     shared_texts,
     text_numbers,
+    token_counter,
     training_texts,
 )
 from recurcli.tokens.config import TokenizerConfig
