@@ -104,7 +104,7 @@ def predict(
     from recurcli.commands.predict import PredictRequest
     from recurcli.commands.predict import predict as command
     from recurcli.commands.prediction.output import naming_the_resume
-    from recurcli.data.input_columns import ColumnOptions
+    from recurcli.data.columns import ColumnOptions
 
     request = PredictRequest(
         run=run,

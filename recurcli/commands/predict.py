@@ -35,11 +35,17 @@ from recurcli.commands.prediction.rows import (
     windows,
 )
 from recurcli.commands.trained_run import training_rows
-from recurcli.data.columns import ID_NAMES, TrainingRows
+from recurcli.data.columns import (
+    ID_NAMES,
+    ColumnOptions,
+    InputColumns,
+    TrainingRows,
+    find_input_columns,
+    trained_delimiter,
+)
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
 from recurcli.data.formats.readers import format_of, recognised_delimiter, recognised_in_words
 from recurcli.data.formats.rows import Format, Record, Records
-from recurcli.data.input_columns import ColumnOptions, InputColumns, find_input_columns, trained_delimiter
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, escaped, pluralize

@@ -13,8 +13,8 @@ from predicting import Recur, as_stdin
 from pyarrow import parquet
 
 from recurcli.commands.prediction.rows import RowWriter
+from recurcli.data.columns import InputColumns
 from recurcli.data.formats.rows import Record
-from recurcli.data.input_columns import InputColumns
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
 from recurcli.evaluation.predictor import Prediction

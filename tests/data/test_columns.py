@@ -6,12 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from recurcli.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, ColumnNames, Columns, TrainingRows, find_columns
+from recurcli.data.columns import (
+    LABEL_NAMES,
+    PAIR_NAMES,
+    TEXT_NAMES,
+    ColumnNames,
+    ColumnOptions,
+    Columns,
+    TrainingRows,
+    find_columns,
+    find_input_columns,
+)
 from recurcli.data.config import DataConfig
 from recurcli.data.examples import load_split
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record
-from recurcli.data.input_columns import ColumnOptions, find_input_columns
 from recurcli.data.tasks import TASKS
 from recurcli.data.values import BadRow, TextColumns, marked
 from recurcli.errors import DataError

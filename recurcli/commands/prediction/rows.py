@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
+from recurcli.data.columns import InputColumns
 from recurcli.data.formats.encodings import UTF8, canonical_encoding
 from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record, Records
 from recurcli.data.formats.separated import escapes_of
-from recurcli.data.input_columns import InputColumns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.predictor import WINDOW, Prediction
 from recurcli.files import OutputKind
