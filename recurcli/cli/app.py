@@ -27,6 +27,7 @@ def _name(self: TyperArgument) -> str:
 
 
 # Typer has no option for these: by default help shows `{RUN}...` in the usage, and `RUN <list[Path]>` below it.
+# They are private to Typer: where it renames one, help shows its default again.
 TyperArgument._usage_display_name = lambda self: _name(self) if self.required else f"[{_name(self)}]"  # type: ignore[method-assign]
 TyperArgument._rich_display_name = _name  # type: ignore[method-assign]
 TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]

@@ -10,7 +10,7 @@
 Shapes: B batch, T positions, D hidden size, H heads, K head size, L layers.
 """
 
-from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -61,15 +61,21 @@ class BlockEncoder(Encoder):
     """
 
     adds_positions = True
+    Attention: ClassVar[type[Any]]
+    """The subclass of SelfAttention in each layer; its `__init__` takes the Config."""
 
-    def __init__(self, config: BlockConfig, layer: Callable[[], nn.Module]) -> None:
+    def __init__(self, config: BlockConfig) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(layer() for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(self.build_layer(config) for _ in range(config.num_layers))
         pre_norm = isinstance(config, NormConfig) and config.norm == "pre"
         self.final_norm = nn.LayerNorm(config.hidden_size) if pre_norm else nn.Identity()
         self.max_length: int | None = getattr(config, "max_length", None)
         self.full_below = getattr(self.layers[0].attention, "full_below", None)
+
+    def build_layer(self, config: Any) -> nn.Module:
+        """Return one layer with initial weights. `config` is the encoder's."""
+        return BlockLayer(config, self.Attention(config))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         length = x.shape[1]

@@ -6,7 +6,7 @@ attention: y_i = φ(q_i)^T sum_j φ(k_j) v_j^T / (φ(q_i)^T sum_j φ(k_j)),   φ
 
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import LinearTransformerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention
@@ -16,9 +16,9 @@ from recurcli.ops.linear_attention import linear_attention, linear_attention_wei
 class LinearAttention(SelfAttention):
     """Multi-head linear self-attention."""
 
-    def __init__(self, hidden_size: int, num_heads: int, head_size: int, causal: bool) -> None:
-        super().__init__(hidden_size, num_heads, head_size)
-        self.causal = causal
+    def __init__(self, config: LinearTransformerConfig) -> None:
+        super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
+        self.causal = config.causal
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         return linear_attention(query, key, value, mask, causal=self.causal)
@@ -33,10 +33,4 @@ class LinearTransformer(BlockEncoder):
     """L post-norm layers; 12 D² + 13 D parameters per layer at the default sizes, as in the Transformer."""
 
     Config = LinearTransformerConfig
-
-    def __init__(self, config: LinearTransformerConfig) -> None:
-        def layer() -> BlockLayer:
-            sizes = config.hidden_size, config.num_heads, config.size_of_head
-            return BlockLayer(config, LinearAttention(*sizes, config.causal))
-
-        super().__init__(config, layer)
+    Attention = LinearAttention

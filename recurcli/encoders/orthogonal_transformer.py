@@ -9,7 +9,7 @@ Shapes: B batch, T positions, D hidden size, H heads, K = D / H head size, L lay
 from torch import Tensor
 from torch.func import functional_call
 
-from recurcli.encoders.block import BlockEncoder
+from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import OrthogonalTransformerConfig
 from recurcli.encoders.transformer import transformer_layer
 from recurcli.layers.initial import normal_
@@ -27,7 +27,7 @@ class OrthogonalTransformer(BlockEncoder):
     Config = OrthogonalTransformerConfig
 
     def __init__(self, config: OrthogonalTransformerConfig) -> None:
-        super().__init__(config, lambda: transformer_layer(config))
+        super().__init__(config)
         self.matrices = orthogonal_matrices(config.orthogonal_map)
         self.orthogonal_names = ["attention.query_key_value.weight"]
         if config.orthogonal_weights == "square":
@@ -36,6 +36,9 @@ class OrthogonalTransformer(BlockEncoder):
                 self.orthogonal_names += ["feed_forward.inner.weight", "feed_forward.outer.weight"]
         for weight in self._raw():
             normal_(weight, std=config.hidden_size**-0.5)
+
+    def build_layer(self, config: OrthogonalTransformerConfig) -> BlockLayer:
+        return transformer_layer(config)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         h = self.dropout(x + sinusoidal_positions(x))

@@ -43,5 +43,5 @@ class ReZero(BlockEncoder):
 
     Config = ReZeroConfig
 
-    def __init__(self, config: ReZeroConfig) -> None:
-        super().__init__(config, lambda: ReZeroLayer(config))
+    def build_layer(self, config: ReZeroConfig) -> ReZeroLayer:
+        return ReZeroLayer(config)

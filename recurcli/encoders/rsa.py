@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import RSAConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention, softmax_attention, trains_short_texts, weighted
@@ -146,7 +146,5 @@ class RSA(BlockEncoder):
     """The Transformer (post-norm) with RSA as its attention; 12 D² + 13 D parameters per layer, plus those of P and mu."""
 
     Config = RSAConfig
+    Attention = RecurrentAttention
     scalar_names = ("eta", "nu", "theta")
-
-    def __init__(self, config: RSAConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, RecurrentAttention(config)))

@@ -190,7 +190,7 @@ def _exported_loop(
     iterate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], h: Tensor, active: Tensor, max_iterations: int
 ) -> Tensor:
     """Return the last h of `iterate` as a loop of the exported graph, because a graph has no break."""
-    from torch._higher_order_ops import while_loop  # torch has no public name for it
+    from torch._higher_order_ops import while_loop  # torch has no public name for it; a move breaks the export to ONNX
 
     def go_on(step: Tensor, h: Tensor, active: Tensor) -> Tensor:
         return (step < max_iterations) & active.any()

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import TransformerXLConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.encoders.rsa import Recurrence
@@ -193,13 +193,14 @@ class TransformerXL(BlockEncoder):
     """L layers (post-norm in the paper); 13 D² + 15 D parameters per layer at the default sizes, plus those of P and mu."""
 
     Config = TransformerXLConfig
+    Attention = SegmentAttention
     scalar_names = ("eta", "nu", "theta")
     scratch_learning_rate = 3e-4
     """Ours: the Transformer's."""
     when_full = ("its memory is not used", "encoder.memory 0 computes")
 
     def __init__(self, config: TransformerXLConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, SegmentAttention(config)))
+        super().__init__(config)
         self.segment = config.segment
         self.full_below = config.segment + 1 if config.memory else None
 

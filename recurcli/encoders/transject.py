@@ -111,17 +111,16 @@ class TransJectLayer(nn.Module):
     `raw` (2 E + 2, D, D) has the parameters before the orthogonal map: U of each expert, V of each expert, W1 and W2.
     """
 
-    def __init__(self, hidden_size: int, num_experts: int, num_layers: int, dropout: float) -> None:
+    def __init__(self, config: RandomTransJectConfig) -> None:
         super().__init__()
-        self.num_experts = num_experts
-        self.num_layers = num_layers
-        self.raw = nn.Parameter(
-            normal_(torch.empty(2 * num_experts + 2, hidden_size, hidden_size), std=hidden_size**-0.5)
-        )
+        size = config.hidden_size
+        self.num_experts = config.num_experts
+        self.num_layers = config.num_layers
+        self.raw = nn.Parameter(normal_(torch.empty(2 * self.num_experts + 2, size, size), std=size**-0.5))
         self.alpha = nn.Parameter(torch.zeros(()))
-        self.importance = nn.Parameter(normal_(torch.empty(hidden_size), std=hidden_size**-0.5))
-        self.bias = nn.Parameter(torch.zeros(num_experts))
-        self.dropout = Dropout(dropout)
+        self.importance = nn.Parameter(normal_(torch.empty(size), std=size**-0.5))
+        self.bias = nn.Parameter(torch.zeros(self.num_experts))
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, h: Tensor, s: Tensor, matrices: Tensor, real: Tensor | None) -> Tensor:
         """Return h' (B, T, D) from h (B, T, D), s (S, D) and `matrices`, the orthogonal matrices of `raw`."""
@@ -199,10 +198,7 @@ class TransJect(Encoder):
         self.orthogonal_map = config.orthogonal_map
         self.eigenvectors = nn.Parameter(normal_(torch.empty(size, size), std=size**-0.5))
         """Parameters (D, D) of Us before the orthogonal map."""
-        self.layers = nn.ModuleList(
-            TransJectLayer(size, config.num_experts, config.num_layers, config.dropout)
-            for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(TransJectLayer(config) for _ in range(config.num_layers))
         self.matrices = orthogonal_matrices(config.orthogonal_map)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -236,10 +232,7 @@ class RandomTransJect(Encoder):
     def __init__(self, config: RandomTransJectConfig) -> None:
         super().__init__()
         self.theta = nn.Parameter(torch.randn(config.hidden_size))
-        self.layers = nn.ModuleList(
-            TransJectLayer(config.hidden_size, config.num_experts, config.num_layers, config.dropout)
-            for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(TransJectLayer(config) for _ in range(config.num_layers))
         self.matrices = orthogonal_matrices(config.orthogonal_map)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -46,6 +46,7 @@ class Backbone(nn.Module):
 
         A compiled or exported encoder gets the mask always, so that one graph serves all batches.
         """
+        # Private to torch, which has no public test for a module that `compile()` has changed: a rename breaks this line.
         in_graph = torch.compiler.is_compiling() or self.encoder._compiled_call_impl is not None
         return None if mask.device.type == "cpu" and not in_graph and mask.all() else mask
 

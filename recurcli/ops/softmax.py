@@ -107,6 +107,7 @@ class _Blockwise(torch.autograd.Function):
                 of_future[:, block] -= moved
                 difference = past[:, block] - future[:, block]
                 of_weights[:, :, block] += torch.bmm(gradients, difference.mT).tril(-1)
+            # Private: torch has no public name for this fused backward pass. A change of its arguments breaks this line.
             of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
             of_query[:, block] = torch.bmm(of_scores, key).mul_(scale)
             of_key += torch.bmm(of_scores.mT, queries)

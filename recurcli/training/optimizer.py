@@ -24,6 +24,7 @@ class AdamWWithSparseRows(torch.optim.AdamW):
     """
 
     # torch wraps these for graphs that hold an optimizer, and the wrappers import torch._dynamo: over a second, for nothing.
+    # A wrapper of torch without functools.wraps would stay on: training would be right, and start late.
     add_param_group = unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = unwrap(torch.optim.AdamW.zero_grad)
     _step_dense = unwrap(torch.optim.AdamW.step)

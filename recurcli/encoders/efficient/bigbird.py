@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import BigBirdConfig
 from recurcli.layers.attention import SelfAttention, softmax_attention
 from recurcli.ops.block_sparse import block_sparse_attention, random_blocks
@@ -79,6 +79,4 @@ class BigBird(BlockEncoder):
     """L layers with as many parameters as the Transformer's."""
 
     Config = BigBirdConfig
-
-    def __init__(self, config: BigBirdConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, BlockSparseAttention(config)))
+    Attention = BlockSparseAttention

@@ -15,7 +15,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import InformerConfig
 from recurcli.layers.attention import SelfAttention, softmax_attention
 from recurcli.ops.prob_sparse import prob_sparse_attention, query_count
@@ -47,6 +47,4 @@ class Informer(BlockEncoder):
     """L layers with as many parameters as the Transformer's."""
 
     Config = InformerConfig
-
-    def __init__(self, config: InformerConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, ProbSparseAttention(config)))
+    Attention = ProbSparseAttention

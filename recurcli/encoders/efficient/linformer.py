@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import LinformerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention
@@ -52,6 +52,4 @@ class Linformer(BlockEncoder):
     """L layers; 12 D² + H k T_max parameters per layer and biases. E starts as N(0, 0.02²)."""
 
     Config = LinformerConfig
-
-    def __init__(self, config: LinformerConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, LinformerAttention(config)))
+    Attention = LinformerAttention

@@ -8,7 +8,7 @@ differ by one at most, where the paper takes T to be a multiple of M; the depth-
 
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import NystromformerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention
@@ -49,6 +49,4 @@ class Nystromformer(BlockEncoder):
     """L layers; as many parameters as the Transformer, and H times the size of the convolution."""
 
     Config = NystromformerConfig
-
-    def __init__(self, config: NystromformerConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, NystromAttention(config)))
+    Attention = NystromAttention

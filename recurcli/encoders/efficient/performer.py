@@ -8,7 +8,7 @@ The equations of φ stand in `recurcli.ops.random_features`.
 
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import PerformerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention
@@ -40,6 +40,4 @@ class Performer(BlockEncoder):
     """L layers; as many parameters as the Transformer, and M K fixed numbers per layer."""
 
     Config = PerformerConfig
-
-    def __init__(self, config: PerformerConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, PerformerAttention(config)))
+    Attention = PerformerAttention

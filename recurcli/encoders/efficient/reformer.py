@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import ReformerConfig
 from recurcli.layers.attention import SelfAttention
 from recurcli.layers.initial import normal_
@@ -65,6 +65,4 @@ class Reformer(BlockEncoder):
     """L layers with D² + D parameters less than the Transformer's each, at the default sizes, because Q = K."""
 
     Config = ReformerConfig
-
-    def __init__(self, config: ReformerConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, LSHAttention(config)))
+    Attention = LSHAttention

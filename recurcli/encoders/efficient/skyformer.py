@@ -9,7 +9,7 @@ the draws (ours; the released code draws at every forward pass). The equations s
 import torch
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import SkyformerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention
@@ -43,6 +43,4 @@ class Skyformer(BlockEncoder):
     """L layers; as many parameters as the Transformer, and M fixed integers per layer."""
 
     Config = SkyformerConfig
-
-    def __init__(self, config: SkyformerConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, SkyformerAttention(config)))
+    Attention = SkyformerAttention

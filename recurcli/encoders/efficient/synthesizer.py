@@ -11,7 +11,7 @@ positions, H heads, K head size, r rank.
 import torch
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
+from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import SynthesizerConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.layers.attention import SelfAttention, key_mask
@@ -76,6 +76,4 @@ class Synthesizer(BlockEncoder):
     """L layers; 11 D² + D T_max (dense), 10 D² + H T_max² (random) or 10 D² + 2 H T_max r (factorised) parameters per layer."""
 
     Config = SynthesizerConfig
-
-    def __init__(self, config: SynthesizerConfig) -> None:
-        super().__init__(config, lambda: BlockLayer(config, SynthesizedAttention(config)))
+    Attention = SynthesizedAttention
