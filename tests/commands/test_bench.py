@@ -243,6 +243,7 @@ def test_a_preset_brings_its_settings_and_its_size(tmp_path: Path) -> None:
     assert wider == Shape(32, 3, 0.0)
 
 
+@pytest.mark.slow
 def test_the_peers_are_transformers_of_equal_size_and_dropout() -> None:
     pytest.importorskip("transformers")
     wanted = candidate("transformer")

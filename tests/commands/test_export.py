@@ -56,6 +56,7 @@ def test_the_zip_holds_every_test_file_with_the_labels_that_predict_gives(
     ]
 
 
+@pytest.mark.slow
 def test_a_zip_is_replaced_by_the_same_bytes_whatever_the_batch_size(
     recur: Recur, trained: Path, full_tests: Path, exported: Path, tmp_path: Path
 ) -> None:

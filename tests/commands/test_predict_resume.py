@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from forked import Child, ForkServer
 from predicting import Recur, as_stdin, texts
 
@@ -231,7 +232,7 @@ def test_another_model_is_refused(
     assert "cannot be resumed: the model was " in err
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", slow_but(["tsv"], FORMS))
 def test_another_input_is_refused_and_more_rows_at_its_end_are_not(
     form: str, recur: Recur, trained: Path, sources: dict[str, Path], tmp_path: Path
 ) -> None:

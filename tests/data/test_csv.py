@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from cases import slow_but
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -146,9 +147,10 @@ def test_what_a_strict_reader_reads_as_one_row_is_one_row_and_a_doubt_is_a_warni
     assert found.doubt == doubt
 
 
-@pytest.mark.parametrize(
-    "line", ['"never closed,1', 'x","', 'a,"b', '"a ""b', '"""', 'a,""', '"a"b,1', ',"""', '"a","b', 'a,"""b'], ids=repr
-)
+OPEN = ['"never closed,1', 'x","', 'a,"b', '"a ""b', '"""', 'a,""', '"a"b,1', ',"""', '"a","b', 'a,"""b']
+
+
+@pytest.mark.parametrize("line", slow_but(OPEN[:4], OPEN), ids=repr)
 def test_the_work_grows_with_the_lines_wherever_they_open_quotes(line: str) -> None:
     plain = "\n".join(["a b,1"] * 500)
     for block, count in ((f"{line}\n", 1000), (f"{line}\n{plain}\n", 3)):
