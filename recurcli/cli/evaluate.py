@@ -85,8 +85,8 @@ def evaluate(
     train, the file that the run was trained on is divided as in training. The columns and the encoding of --data are those of
     the training, unless --text, --pair, --label or --encoding name others.
     """
+    from recurcli.commands.evaluate import ERRORS
     from recurcli.commands.evaluate import evaluate as command
-    from recurcli.commands.evaluation.errors_file import ERRORS
     from recurcli.display.report.page import REPORT
     from recurcli.files import PLOT, check_writable
     from recurcli.runs.run_directory import contents_of

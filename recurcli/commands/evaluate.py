@@ -7,28 +7,40 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.commands.evaluation.errors_file import write_errors
-from recurcli.commands.evaluation.load import count_known_rows, load_rows
-from recurcli.commands.evaluation.perplexity import evaluate_language_model, is_language_model
-from recurcli.commands.trained_run import task_of, training_rows
-from recurcli.data.columns import unread_in_words
-from recurcli.data.sources import is_one_file
+from recurcli.commands.trained_run import (
+    ScoredSplit,
+    check_rows_of_training,
+    is_training_file,
+    known_rows_of,
+    scored_split,
+    task_of,
+    training_rows,
+)
+from recurcli.data.columns import TrainingRows, unread_in_words
+from recurcli.data.examples import Split, load_split
+from recurcli.data.formats.separated import escapes_of
+from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, UsageError, pluralize
+from recurcli.errors import DataError, ModelError, UsageError, pluralize
 from recurcli.evaluation.evaluated import EvaluatedRows
-from recurcli.evaluation.inference import probabilities
+from recurcli.evaluation.inference import InferenceConfig, probabilities
 from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.perplexity import iter_score
 from recurcli.evaluation.predictor import Predictor
 from recurcli.evaluation.report import report_with_parts
 from recurcli.evaluation.significance import intervals
 from recurcli.events import Finished, Note, RowsDone
-from recurcli.files import finite
-from recurcli.model.device import Precision
-from recurcli.runs.model_files import read_linear_model
+from recurcli.files import OutputKind, finite, write_atomically
+from recurcli.model.device import Precision, choose_device
+from recurcli.runs.model_files import build_trained_language_model, read_linear_model, read_model
 from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.training_overlap import read_known_rows
 from recurcli.tokens.batching import collate
+from recurcli.tokens.splits import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
 
+ERRORS = OutputKind("a file of mistakes", (".tsv",))
+ERROR_COLUMNS = ("id", "label", "prediction", "score", "label_probability", "text")
 DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
 
@@ -82,8 +94,9 @@ def evaluate(
         return
     yield from RunDirectory(run).note_if_unfinished()
     task, ensemble = task_of(run, predictor), predictor.ensemble
-    name = split or ("file" if data is not None and is_one_file(data) else "dev")
-    rows = load_rows(run, task, name, data, columns, training_rows(run, predictor))
+    trained = training_rows(run, predictor)
+    scored = scored_split(run, split, data, columns)
+    name, rows = scored.name, load_rows(run, task, scored, trained)
     if unread := unread_in_words(rows.columns.text, rows.unread):
         yield Note(f"{rows.path or task.name}: {unread}")
     labels = [str(example.label) for example in rows.examples]
@@ -148,6 +161,47 @@ def evaluate(
     yield Finished(result)
 
 
+def load_rows(run: Path, task: Task, scored: ScoredSplit, trained: TrainingRows | None = None) -> Split:
+    """Return the labelled rows to score.
+
+    Raises DataError if the rows have no labels or cannot be read, if they are pairs and the rows `trained` single texts, or
+    the other way round, and for rows of the run if they are not those of the training.
+    """
+    split, config = scored.name, scored.config
+    if not task.has_labels(split) and split != "file" and not scored.is_named:
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
+    scored.check("rows")
+    if split == "file":
+        return load_split(task, "dev", config, trained=trained)
+    use_dev_split = scored.is_own or (scored.is_lone_file and is_training_file(run, task, Path(str(config.path))))
+    rows = load_split(task, split, config, use_dev_split=use_dev_split, trained=trained)
+    if rows.label is None:
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
+    if scored.is_own:
+        check_rows_of_training(run, split, rows)
+    return rows
+
+
+def count_known_rows(
+    run: Path, task: Task, rows: Split, data: Path | None
+) -> Generator[Note, None, dict[str, int | None]]:
+    """Return the numbers of `rows` with the text of a training row and of a dev row of the run; yields a note on them.
+
+    A number is None if the run tells no longer. On rows of the run's own, for which `data` is None, there is a note only if
+    training rows are among them.
+    """
+    stored = read_known_rows(run)
+    if stored is None and data is None:  # the training counted them
+        return {}
+    known = stored or (yield from known_rows_of(run, task))
+    if known is None:
+        return {"training_rows": None, "dev_rows": None}
+    counts, note = known.among(rows.texts)
+    if data is not None or counts["training_rows"]:
+        yield note
+    return counts
+
+
 def _diagnose(predictor: Predictor, tokens: Tokens) -> Generator[Note, None, dict[str, Any] | None]:
     """Return the diagnosis of the layers on the first DIAGNOSED_ROWS rows of at least two tokens; None if there are none.
 
@@ -172,3 +226,123 @@ def _diagnose(predictor: Predictor, tokens: Tokens) -> Generator[Note, None, dic
 
 def _diagnosed_rows(tokens: Tokens) -> np.ndarray:
     return np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
+
+
+def write_errors(path: Path, rows: EvaluatedRows) -> int:
+    """Write the wrongly predicted rows to `path`, the most confident one first; return their number.
+
+    The columns are ERROR_COLUMNS, and `pair` if a row has a second text. TABs and line ends in a text are written as \\t, \\n
+    and \\r.
+    """
+    pairs = any(pair is not None for _, pair in rows.texts)
+    write_atomically(path, "".join(_lines(rows, pairs)))
+    return len(rows.mistakes)
+
+
+def _lines(rows: EvaluatedRows, pairs: bool) -> Iterator[str]:
+    escapes = escapes_of("\t")
+    yield "\t".join((*ERROR_COLUMNS, *(["pair"] if pairs else []))) + "\n"
+    for row in rows.mistakes:
+        text, pair = rows.texts[row]
+        fields = [
+            rows.ids[row],
+            rows.names[rows.labels[row]],
+            rows.names[rows.predictions[row]],
+            f"{rows.scores[row]:.6f}",
+            f"{rows.probabilities[row, rows.labels[row]]:.6f}",
+            text,
+            *([pair or ""] if pairs else []),
+        ]
+        yield "\t".join(field.translate(escapes) for field in fields) + "\n"
+
+
+def is_language_model(run: Path) -> bool:
+    """Return whether `run` is a pretrained run with the causal objective; False if its preset cannot be read."""
+    directory = RunDirectory(run)
+    try:
+        if directory.read_command() != "pretrain":
+            return False
+        section = directory.read_preset().get("pretraining")
+    except ModelError:  # what loads the model names its file
+        return False
+    return isinstance(section, dict) and section.get("objective") == "causal"
+
+
+def evaluate_language_model(
+    run: Path,
+    *,
+    split: str | None,
+    data: Path | None,
+    columns: Mapping[str, object],
+    device: str,
+    precision: Precision,
+    batch_size: int,
+) -> Iterator[Note | RowsDone | Finished]:
+    """Compute the perplexity of the model in `run`; yields notes, the number of windows done, and the result.
+
+    The arguments are those of `recur eval`. Every token counts once, in windows of the length of the training.
+    """
+    config = InferenceConfig(choose_device(device, current()), precision, batch_size, current())
+    current().connect(config.device)
+    files = read_model(run)
+    model = build_trained_language_model(files, config.device)
+    yield from RunDirectory(run).note_if_unfinished()
+    try:
+        task = task_named(files.config.task)
+    except UsageError as error:
+        raise ModelError(f"{run / 'config.json'}: {error}") from None
+    scored = scored_split(run, split, data, columns)
+    name, text = scored.name, _load_text(run, task, scored)
+    trained_on = {} if name == "train" else (yield from _count_known_lines(run, text, data))
+    windows, facts = yield from windows_of_splits({name: text}, files.tokenizer, files.config.max_length)
+    score = yield from iter_score(model, windows[name], config)
+    result: dict[str, Any] = {
+        "run": str(run),
+        "task": task.name,
+        "split": name,
+        **facts[name],
+        **trained_on,
+        "windows": len(windows[name].targets),
+        "perplexity": score.perplexity,
+        "metrics": {"perplexity": score.perplexity, "loss": score.loss},
+    }
+    if current().is_main:
+        yield Finished(result)
+
+
+def _load_text(run: Path, task: Task, scored: ScoredSplit) -> TextSplit:
+    """Return the text to score. Raises DataError if it cannot be read, and for text of the run if it is not that of the
+    training.
+    """
+    split, config = scored.name, scored.config
+    scored.check("text")
+    use_dev_split = split not in ("file", "test") and (
+        scored.is_own or _is_training_text(run, task, Path(str(config.path)))
+    )
+    text = load_texts(task, "train" if split == "file" else split, config, use_dev_split=use_dev_split)
+    if scored.is_own:
+        check_rows_of_training(run, split, text)
+    return text
+
+
+def _count_known_lines(
+    run: Path, text: TextSplit, data: Path | None
+) -> Generator[Note, None, Mapping[str, int | None]]:
+    """Return the numbers of lines of `text` that are training lines and dev lines of the run; yields a note on them.
+
+    On text of the run's own, for which `data` is None, there is a note only if it is a warning.
+    """
+    if (known := read_known_rows(run)) is None:
+        return {}  # a run of an older recur
+    counts, note = known.among(text.lines, lines=True)
+    if data is not None or note.level == "warning":
+        yield note
+    return counts
+
+
+def _is_training_text(run: Path, task: Task, data: Path) -> bool:
+    """Return whether `data` is the folder that the run was trained on, or its training file."""
+    path = RunDirectory(run).read_data_config().path
+    if data.is_dir() and path is not None and Path(path).is_dir():
+        return data.samefile(path)
+    return is_training_file(run, task, data)

@@ -4,19 +4,20 @@ import contextlib
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
 from recurcli.data.examples import load_split
-from recurcli.data.sources import is_local, task_with_columns
+from recurcli.data.sources import find_source, is_local, is_one_file, task_with_columns
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.predictor import Predictor
 from recurcli.events import Note
+from recurcli.files import sha256_of
 from recurcli.runs.dev_predictions import read_dev_texts
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
 from recurcli.runs.training_overlap import KnownRows, read_known_rows
@@ -33,6 +34,55 @@ def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | No
     if config.path is not None and not Path(config.path).exists():
         raise DataError(f"{config.path}: the data of {run} are no longer there; name their place with --data")
     return config
+
+
+class ScoredSplit(NamedTuple):
+    """The split that `recur eval` scores, and where its rows or lines are."""
+
+    name: str
+    """"file" means all of the file that --data names."""
+    config: DataConfig
+    is_own: bool
+    """Whether they are the run's own, so that no --data names others."""
+    is_lone_file: bool
+    """Whether they are in a single file, from which a training draws train and dev rows."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the run names a file of this split."""
+        return self.is_own and self.config.named_file(self.name) is not None
+
+    def check(self, unit: str) -> None:
+        """Raise DataError if the run's own file holds rows (the `unit`) of train and dev only, and this is another split."""
+        if self.is_own and self.is_lone_file and self.name not in ("train", "dev") and not self.is_named:
+            raise DataError(f"{self.config.path}: holds train and dev {unit}; name the {self.name} {unit} with --data")
+
+
+def scored_split(
+    run: Path, split: str | None, data: Path | None, columns: Mapping[str, object] | None = None
+) -> ScoredSplit:
+    """Return the `split` to score; None: all of `data` if it is one file, else the dev rows. Raises as `data_config` does."""
+    name = split or ("file" if data is not None and is_one_file(data) else "dev")
+    config = data_config(run, data, columns)
+    is_lone_file = config.path is not None and is_one_file(Path(config.path))
+    return ScoredSplit(name, config, data is None, is_lone_file)
+
+
+def is_training_file(run: Path, task: Task, data: Path) -> bool:
+    """Return whether `data` is the file from which the run drew train and dev rows, or a copy of it."""
+    config = RunDirectory(run).read_data_config()
+    try:
+        if not is_local(config, "train"):
+            return False
+        source = find_source(task_with_columns(task, config), "train", config, use_dev_split=True)
+    except DataError:
+        return False
+    if not source.use_dev_split or source.path.is_file() != data.is_file():
+        return False
+    if not data.is_file():
+        return data.samefile(source.path)
+    same_size = data.stat().st_size == source.path.stat().st_size
+    return data.samefile(source.path) or (same_size and sha256_of(data) == sha256_of(source.path))
 
 
 def training_rows(run: Path, predictor: Predictor) -> TrainingRows:
