@@ -20,6 +20,7 @@ from recurcli.tokens.config import TokenizerConfig
 CHARACTERS_PER_TOKEN = 64
 """A text is cut to `max_length` times this many characters before it is tokenised, which bounds the time."""
 ROWS_AT_ONCE = 8192
+"""Rows that are tokenised together, which bounds the memory of their tokens."""
 MAX_FILE = 64 << 20
 MAX_COUNTED = 1 << 20
 """Characters of a text that `Tokenizer.lengths` counts."""
