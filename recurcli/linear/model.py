@@ -34,6 +34,7 @@ Range = tuple[int, int]
 """Shortest and longest n-gram; (0, 0): none."""
 
 ROWS_AT_ONCE = 4096
+"""A block ends after this many rows, however short they are."""
 CHARACTERS_AT_ONCE = 1 << 16
 """A block of rows ends after this many characters, which bounds the memory of its n-grams."""
 COUNTED_AT_ONCE = 1 << 21
