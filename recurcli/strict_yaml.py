@@ -4,6 +4,8 @@ A SafeLoader with the scalars of YAML 1.2. Duplicate keys, aliases, tags, severa
 refused: a preset needs none of them, and each has hidden a mistake or an attack.
 """
 
+import copy
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -82,7 +84,7 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 (byte {error.start})") from None
-    value, lines = _parse(text, str(path))
+    value, lines = copy.deepcopy(_parse(text, str(path)))  # a caller may change what it is given
     if value is None:
         return {}, {}
     if not isinstance(value, dict):
@@ -92,7 +94,7 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
 
 def parse_value(text: str, source: str) -> Any:
     """Parse one YAML value, that of `--set KEY=VALUE`."""
-    return _parse(text, source)[0]
+    return copy.deepcopy(_parse(text, source)[0])
 
 
 def dump(values: Mapping[str, Any]) -> str:
@@ -114,7 +116,9 @@ def flatten(values: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[Key
             yield (*path, key), value
 
 
+@functools.lru_cache(maxsize=64)
 def _parse(text: str, source: str) -> tuple[Any, dict[KeyPath, int]]:
+    """Return the value of a YAML text and the line of every key. A command reads the preset of a run several times."""
     lines: dict[KeyPath, int] = {}
     try:
         loader: Any = _Loader(text, source)  # refuses control characters

@@ -2,11 +2,15 @@
 
 import dataclasses
 import difflib
+import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 Config = TypeVar("Config")
 STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
@@ -44,7 +48,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
 
     `keys` are the dotted keys among which the one that was meant is looked for. Raises InvalidConfig for the first fault.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
         text = json.dumps(mapping)
@@ -52,7 +56,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
         raise InvalidConfig((), f"is not a plain mapping: {error}") from None
     try:
         # JSON's strict mode takes a list for a tuple and an integer for a float, and guesses nothing else.
-        return TypeAdapter(kind).validate_json(text, strict=True)
+        return _adapter(cast("Hashable", kind)).validate_json(text, strict=True)
     except ValidationError as error:
         fault, *others = error.errors(include_url=False)
         path = tuple(str(part) for part in fault["loc"])
@@ -78,6 +82,14 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
         words = [other["ctx"]["expected"] for other in others if _is_alternative(other, fault)]
         reason += "".join(f", or {word}" for word in words)
         raise InvalidConfig(path, f"{escaped(repr(fault['input']))} {reason}") from None
+
+
+@functools.cache
+def _adapter(kind: type[Any]) -> "TypeAdapter[Any]":
+    """Return pydantic's validator of `kind`, which takes longer to make than to use."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def _is_alternative(other: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
