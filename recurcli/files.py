@@ -131,12 +131,15 @@ def write_manifest(folder: Path, names: Iterable[str]) -> None:
     _write_facts(folder, {name: _facts_of(folder / name) for name in names})
 
 
-def extend_manifest(folder: Path, *names: str) -> None:
+def extend_manifest(folder: Path, *names: str, coming: Mapping[str, bytes] | None = None) -> None:
     """Add the files `names` to the manifest of `folder`, or replace what it says of them. No other file is read.
 
-    Raises ModelError if `folder` was never committed, or its manifest is damaged.
+    `coming`: the names and the content of files that are written next. Raises ModelError if `folder` was never committed, or
+    its manifest is damaged.
     """
-    _write_facts(folder, read_manifest(folder) | {name: _facts_of(folder / name) for name in names})
+    facts = {name: _facts_of(folder / name) for name in names}
+    facts |= {name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in (coming or {}).items()}
+    _write_facts(folder, read_manifest(folder) | facts)
 
 
 def _facts_of(path: Path) -> tuple[int, str]:

@@ -53,9 +53,6 @@ def compare(paths: Sequence[Path], *, part: Part = "model", metric: str | None =
         raise UsageError(
             f"{found.runs[0].path}: its metric '{escaped(name)}' is unknown here; choose one with --metric"
         )
-    for run in found.runs:
-        if name not in run.scores:
-            raise UsageError(f"{run.path}: its result has no {name}; choose another metric with --metric")
     groups, apart, others = group_runs(found.runs, name)
     yield from _notes(found.runs, part)
     if METRICS[name].of_counts is None and len(groups) > 1:

@@ -4,13 +4,13 @@ import contextlib
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
-from recurcli.data.examples import load_split
+from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import find_source, is_local, is_one_file, task_with_columns
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import TextColumns
@@ -20,7 +20,8 @@ from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.runs.dev_predictions import read_dev_texts
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
-from recurcli.runs.training_overlap import KnownRows, read_known_rows
+from recurcli.runs.training_overlap import KnownRows, hashes_of, read_known_rows
+from recurcli.tokens.splits import TextSplit
 
 
 def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
@@ -134,38 +135,18 @@ def known_rows_of(run: Path, task: Task) -> Generator[Note, None, KnownRows | No
     return KnownRows.of(train.with_extra_rows().texts, dev.texts)
 
 
-class Rows(Protocol):
-    """Rows of a split as they are read now: a `Split` or a `TextSplit`."""
-
-    @property
-    def texts(self) -> list[tuple[str, str | None]]:
-        """The texts of the rows."""
-        ...
-
-    @property
-    def path(self) -> Path | None:
-        """Their file or folder."""
-        ...
-
-    @property
-    def sha256(self) -> str:
-        """The hash of the file or folder."""
-        ...
-
-
-def check_rows_of_training(run: Path, split: str, rows: Rows) -> None:
+def check_rows_of_training(run: Path, split: str, rows: Split | TextSplit) -> None:
     """Raise DataError if `rows`, read from the place that the run names for `split`, are not those of its training.
 
-    The hash of their file is that of result.json, and the dev rows, which may be drawn from a file, are those that selected the
-    model. A run that is not finished has no result.
+    The hash of their file is that of result.json, or of the newest checkpoint of a run that is not finished. The dev rows,
+    which may be drawn from a file, are those that selected the model, with their labels.
     """
-    directory = RunDirectory(run)
-    facts = directory.read_result()["data"].get(split) if directory.is_finished else None
-    if facts is not None and facts["sha256"] != rows.sha256:
+    sha256, has_init = _origin(RunDirectory(run), split)
+    if sha256 not in (None, rows.sha256):
         fault = f"changed since the training: its sha256 is not that of the {split} rows of {run}"
-    elif split == "dev" and not _selected(run, rows):
+    elif split == "dev" and not _selected(run, rows, has_init=has_init):
         fault = f"its dev rows are not those on which {run} was selected"
-        if facts is not None:
+        if sha256 is not None:
             fault += ", because an older recur took texts of other case or white space as different in their draw"
     else:
         return
@@ -175,10 +156,25 @@ def check_rows_of_training(run: Path, split: str, rows: Rows) -> None:
     )
 
 
-def _selected(run: Path, rows: Rows) -> bool:
+def _origin(directory: RunDirectory, split: str) -> tuple[str | None, bool]:
+    """Return the hash of the rows of `split`, None if the run tells it not, and whether the run started from another."""
+    if directory.is_finished:
+        result = directory.read_result()
+        facts = result["data"].get(split)
+        return None if facts is None else facts["sha256"], result.get("init") is not None
+    origin: Mapping[str, Any] = next((state["must_match"] for state in directory.read_states()), {})
+    return origin.get(f"{split} sha256"), origin.get("--init sha256") is not None
+
+
+def _selected(run: Path, rows: Split | TextSplit, *, has_init: bool) -> bool:
     """Return whether `rows` are the dev rows that selected the model, as far as the run tells."""
-    own = KnownRows.of(rows.texts).trained
-    if texts := read_dev_texts(run) if (run / PREDICTIONS).is_file() else []:
-        return np.array_equal(own, KnownRows.of(texts).trained)
+    if stored := read_dev_texts(run) if (run / PREDICTIONS).is_file() else []:
+        labels = [str(example.label) for example in rows.examples] if isinstance(rows, Split) else []
+        same_texts = np.array_equal(hashes_of(rows.texts), hashes_of((row.text, row.pair) for row in stored))
+        return same_texts and labels == [row.label for row in stored]
     known = read_known_rows(run)
-    return known is None or bool(np.isin(own, known.selected).all())
+    if known is None:
+        return True
+    own = KnownRows.of(rows.texts).trained
+    # The selected rows of the run that it started from are among those of the run.
+    return bool(np.isin(own, known.selected).all()) if has_init else np.array_equal(own, known.selected)

@@ -91,6 +91,7 @@ def mcnemar(only_first: int, only_second: int, rows: int) -> Difference:
     `only_first` and `only_second` are the numbers of rows that only the first and only the second classifier predicts
     correctly, b and c. The interval is that of Clopper and Pearson (1934) for x = b / (b + c), carried to
     (2 x - 1) (b + c) / `rows`. It excludes 0 where the test rejects, because both come from the same binomial tails.
+    `detectable` is None where the rows are too few to find any difference.
     """
     from scipy.special import bdtr, betaincinv
 
@@ -103,7 +104,7 @@ def mcnemar(only_first: int, only_second: int, rows: int) -> Difference:
     error = math.sqrt(differing - (only_first - only_second) ** 2 / rows) / rows
     detectable = (NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)) * error
     low, high = ((2 * share - 1) * differing / rows for share in (low, high))
-    return Difference(p_value, (low, high), detectable or None)
+    return Difference(p_value, (low, high), detectable if 0 < detectable < 1 else None)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,12 +1,14 @@
 """Reads predictions.dev.jsonl of a run; importable without torch. `runs/model_files.py` writes it."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from recurcli.errors import ModelError
+from recurcli.errors import ModelError, escaped
 from recurcli.files import read_limited
 from recurcli.runs.run_directory import PREDICTIONS
+from recurcli.runs.shapes import CLASSES_SHAPE, DEV_ROW_SHAPE, DEV_SHARES_SHAPE, DEV_TEXT_SHAPE, find_fault
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
@@ -20,55 +22,81 @@ class DevPredictions(NamedTuple):
     predictions: list[str]
     names: list[str]
     """The C classes, in the order of the logits."""
+    part: Part
+    """Whose the predictions are: those of the model if the file has none of the part that was asked for."""
+
+
+class DevText(NamedTuple):
+    """A dev row as it was read for the training."""
+
+    text: str
+    pair: str | None
+    label: str
 
 
 def read_dev_predictions(folder: Path, part: Part) -> DevPredictions:
     """Read the predictions of a run whose manifest is verified. Raises ModelError if they are damaged."""
     path = folder / PREDICTIONS
-    lines = path.read_bytes().decode(errors="replace").removesuffix("\n").split("\n")
+    lines = _lines(path)
+    first = _row(path, 1, lines[0], {**DEV_ROW_SHAPE, **DEV_SHARES_SHAPE})
+    key = f"{part}_probabilities"
+    if key not in first:
+        part = "model"
+    # A row of many classes has the largest probabilities only.
+    names = _names(folder) if "other_probabilities" in first else list(first["probabilities"])
+    shape = DEV_ROW_SHAPE if part == "model" else {**DEV_ROW_SHAPE, key: DEV_SHARES_SHAPE[f"{key}?"]}
     rows = []
     for number, line in enumerate(lines, 1):
-        try:
-            row = _row(line, part)
-            rows.append((str(row["id"]), str(row["label"]), str(row["prediction"])))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise ModelError(f"{path}:{number}: is damaged") from None
+        head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
+        row = _row(path, number, head + "}" if found and part == "model" else line, shape)
+        prediction = row["prediction"] if part == "model" else max(row[key], key=row[key].__getitem__)
+        rows.append((row["id"], row["label"], prediction))
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
-    try:
-        first = json.loads(lines[0])
-        # A row of many classes has the largest probabilities only.
-        names = _names(folder) if "other_probabilities" in first else list(first["probabilities"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ModelError(f"{path}:1: is damaged") from None
     if unknown := {*labels, *predictions} - {*names}:
-        raise ModelError(f"{path}: has the label '{min(unknown)}' without a probability")
-    return DevPredictions(ids, labels, predictions, names)
+        raise ModelError(f"{path}: has the label '{escaped(min(unknown))}' without a probability")
+    return DevPredictions(ids, labels, predictions, names, part)
 
 
-def read_dev_texts(folder: Path) -> list[tuple[str, str | None]]:
-    """Read the texts of the dev rows, in the order of `read_dev_predictions`; [] if a run of an older recur has none.
+def read_dev_texts(folder: Path) -> list[DevText]:
+    """Read the texts and labels of the dev rows, in the order of `read_dev_predictions`; [] if an older run has no texts.
 
     Raises ModelError if they are damaged.
     """
     path = folder / PREDICTIONS
+    lines = _lines(path)
+    if "text" not in _row(path, 1, lines[0], {}):
+        return []
+    rows = (_row(path, number, line, DEV_TEXT_SHAPE) for number, line in enumerate(lines, 1))
+    return [DevText(row["text"], row.get("pair"), row["label"]) for row in rows]
+
+
+def _lines(path: Path) -> list[str]:
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
-        return [(str(row["text"]), row.get("pair")) for row in rows if "text" in row]
-    except (OSError, ValueError, TypeError, RecursionError):
-        raise ModelError(f"{path}: is damaged") from None
+        return path.read_bytes().decode(errors="replace").removesuffix("\n").split("\n")
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {escaped(error)}") from None
+
+
+def _row(path: Path, number: int, line: str, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a line. Raises ModelError if it does not have the `shape`."""
+    try:
+        row = json.loads(line)
+        fault = find_fault(row, shape)
+    except (ValueError, RecursionError) as error:
+        fault = str(error)
+    if fault:
+        raise ModelError(f"{path}:{number}: is damaged: {escaped(fault)}")
+    return row
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the classes of the model in `folder`, in the order of the logits."""
-    return list(json.loads(read_limited(folder / "config.json", limit=1 << 24))["id2label"].values())
-
-
-def _row(line: str, part: Part) -> dict[str, Any]:
-    """Return id, label and prediction of a line. The probabilities are parsed only where they are needed."""
-    head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
-    if part == "model" and found:
-        return json.loads(head + "}")
-    row = json.loads(line)
-    if part != "model" and (shares := row.get(f"{part}_probabilities")):
-        row["prediction"] = max(shares, key=shares.__getitem__)
-    return row
+    """Return the classes of the model in `folder`, in the order of the logits. Raises ModelError if it names none."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(read_limited(path, limit=1 << 24))
+        fault = find_fault(config, CLASSES_SHAPE)
+    except (OSError, ValueError, RecursionError) as error:
+        fault = str(error)
+    if fault:
+        raise ModelError(f"{path}: is damaged: {escaped(fault)}")
+    return list(config["id2label"].values())

@@ -21,6 +21,7 @@ from recurcli.files import (
     extend_manifest,
     locked,
     open_no_follow,
+    read_limited,
     read_manifest,
     remove,
     sync_directory,
@@ -31,7 +32,7 @@ from recurcli.files import (
 )
 from recurcli.model.config import FORMAT_VERSION, OLDEST_READ, check_format
 from recurcli.older_runs import rename_preset_keys, rename_result_keys
-from recurcli.runs.shapes import METRICS_SHAPE, RESULT_SHAPE, SCORED_SHAPES, find_fault
+from recurcli.runs.shapes import ENSEMBLE_SHAPE, METRICS_SHAPE, RESULT_SHAPE, SCORED_SHAPES, STATE_SHAPE, find_fault
 from recurcli.strict_yaml import dump, read_mapping
 from recurcli.validation import parse_config
 
@@ -242,6 +243,8 @@ class RunDirectory:
             fault = find_fault(result, RESULT_SHAPE)
             if fault is None and (result["command"] == "finetune" or "metric" in result):
                 fault = find_fault(result, SCORED_SHAPES[result["command"]])
+            if fault is None and "ensemble" in result:
+                fault = find_fault(result, ENSEMBLE_SHAPE)
         except (ValueError, RecursionError) as error:
             fault = str(error)
         if fault:
@@ -249,10 +252,24 @@ class RunDirectory:
         return result
 
     def write_result(self, result: Mapping[str, Any], card: str) -> None:
-        """Write the model card, then result.json, which marks the run as finished, and list it in the manifest."""
+        """Write the model card, then result.json, which marks the run as finished.
+
+        The manifest lists it before, so that no finished run has a result that cannot be verified.
+        """
         write_atomically(self.path / MODEL_CARD, card)
-        write_atomically(self.result, to_json(result))
-        extend_manifest(self.path, RESULT)
+        content = to_json(result).encode()
+        extend_manifest(self.path, coming={RESULT: content})
+        write_atomically(self.result, content)
+
+    def read_states(self) -> Iterator[dict[str, Any]]:
+        """Yield the content of state.json of each checkpoint that has a readable one, the newest first."""
+        for checkpoint in checkpoint_folders(self.checkpoints):
+            try:
+                stored = json.loads(read_limited(checkpoint / "state.json", limit=1 << 22))
+            except (OSError, ModelError, ValueError, RecursionError):
+                continue  # a resume takes the one before, too
+            if find_fault(stored, STATE_SHAPE) is None:
+                yield stored
 
     def cut_metrics(self, last_step: int) -> None:
         """Delete the lines of metrics.jsonl after `last_step`, which a resume writes again, and incomplete lines."""

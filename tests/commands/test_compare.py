@@ -111,6 +111,33 @@ def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None
     assert good["cpu_seconds"] == pytest.approx(result["cpu_seconds"]) and result["cpu_seconds"] > 0
 
 
+def test_linear_models_that_differ_within_a_group_are_shown_by_their_mean_without_a_test(
+    recur: Recur, runs: Path
+) -> None:
+    """As those of two versions of recur may."""
+    path = runs / "good-11" / "result.json"
+    result = json.loads(path.read_text())
+    result["parts"]["linear"]["accuracy"] -= 0.5
+    path.write_text(to_json(result))
+    found = compared(recur, runs)
+    differing, other, _ = found["baselines"]
+    assert (differing["name"], differing["interval"]) == ("linear model (learning_rate=0.01)", None)
+    assert differing["mean"] == pytest.approx(other["mean"] - 0.25)
+    assert [test["b"] for test in found["tests"][1:]] == [other["name"]] == ["linear model (learning_rate=0.001)"]
+
+
+def test_predictions_without_those_of_the_linear_model_show_its_stored_score_alone(
+    recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    """The model's own predictions, all but 12 right, are not taken for it."""
+    older = variant(trained, tmp_path / "run", wrong=12, change=lambda line: line.pop("linear_probabilities"))
+    stored = json.loads((older / "result.json").read_text())["parts"]["linear"]["accuracy"]
+    found = compared(recur, older)
+    assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (stored, None)
+    assert stored > found["groups"][0]["mean"] + 0.3
+    assert found["tests"] == []
+
+
 def test_runs_without_an_ensemble_show_the_accuracy_of_the_linear_model_without_a_test(
     recur: Recur, runs: Path
 ) -> None:
@@ -139,7 +166,9 @@ def test_test_scores_are_a_column_where_all_runs_have_them_on_the_same_rows(recu
     assert (code, "test" in out.splitlines()[2], "test scores" in err) == (0, True, False)
     found = compared(recur, runs)
     assert [group["test"]["mean"] for group in found["groups"]] == [0.5625, 0.875]
-    assert [baseline["test"] for baseline in found["baselines"]] == [None, result["baselines"]["majority"]]
+    assert [each["test"] for each in found["baselines"]] == [
+        result["baselines"][name] for name in ("linear", "majority")
+    ]
     result["data"]["test"]["sha256"] = "e" * 64
     path.write_text(to_json(result))
     code, out, err = recur("compare", runs)
@@ -271,6 +300,10 @@ def test_a_damaged_run_is_refused_by_name_and_left_out_of_a_folder(recur: Recur,
     whole = result.read_text()
     for text, reason in (
         (re.sub(r'"accuracy": [0-9.]+', '"accuracy": 0.125', whole), "one of them is another run's"),
+        (
+            re.sub(r'"macro_f1": [0-9.]+', '"macro_f1": 0.99', whole, count=1),
+            "says 0.9900 for the macro F1 of the model",
+        ),
         (whole.replace('"seconds": ', '"second": '), "is damaged: seconds is missing"),
         (whole[:-9], "is damaged"),
     ):
@@ -403,7 +436,8 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
     odd = ['a", "probabilities": {"x": 1}', "line\u2028separator", "\u001b[31m", ""]
     shares = {"y": 0.25, "n": 0.75}
     lines = [{"id": name, "label": "y", "prediction": "n", "probabilities": shares} for name in odd]
-    lines[1]["encoder_probabilities"] = {"y": 0.9, "n": 0.1}
+    for line in lines:
+        line["encoder_probabilities"] = {"y": 0.9, "n": 0.1} if line is lines[1] else shares
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (tmp_path / "predictions.dev.jsonl").write_text(content, encoding="utf-8")
     found = read_dev_predictions(tmp_path, "model")

@@ -157,6 +157,31 @@ def test_an_unfinished_run_is_not_scored_on_other_dev_rows(
     assert (code, f"its dev rows are not those on which {run} was selected; --data" in err) == (3, True), err
 
 
+@pytest.mark.parametrize("known", ["predictions", "checkpoint", "hashes"])
+def test_an_unfinished_run_is_not_scored_on_its_dev_rows_with_other_labels_or_on_a_part_of_them(
+    known: str, recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    """Whatever tells the rows: the predictions, the newest checkpoint, or the hashes of the texts, which know no labels."""
+    run, data = on_copied_data(trained, tiny_tnews, tmp_path)
+    (run / "result.json").unlink()
+    if known == "checkpoint":
+        shutil.copytree(trained / "checkpoints", run / "checkpoints")
+    if known != "predictions":
+        write_manifest(run, (*MODEL_FILES, KNOWN_ROWS))
+        (run / "predictions.dev.jsonl").unlink()
+    assert scored(recur, run)[0]["rows"] == 24
+    whole = [json.loads(line) for line in (data / "dev.json").read_text().splitlines()]
+    first, other = whole[0], next(row for row in whole if row["label"] != whole[0]["label"])
+    swapped = [
+        {**row, **{key: other[key] for key in ("label", "label_desc")}} if row is first else row for row in whole
+    ]
+    for changed in (whole[1:], *([swapped] if known != "hashes" else [])):
+        write_rows(data / "dev.json", changed)
+        code, out, err = recur("eval", run)
+        assert (code, out, err.count("recur: error: ")) == (3, "", 1), err
+        assert "its sha256 is not that" in err if known == "checkpoint" else f"not those on which {run} was" in err
+
+
 def test_dev_rows_that_an_older_recur_drew_by_another_rule_are_not_scored_as_its_own(
     trained: Path, tmp_path: Path
 ) -> None:

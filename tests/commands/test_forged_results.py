@@ -2,17 +2,27 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_evaluate import copy_of
 
+from recurcli.commands.comparison.collect import collect
+from recurcli.commands.comparison.groups import baselines, group_runs
 from recurcli.display.tables import print_training
 from recurcli.errors import ModelError
 from recurcli.files import MANIFEST, extend_manifest, read_manifest
+from recurcli.runs.dev_predictions import read_dev_predictions, read_dev_texts
 from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.shapes import (
+    DEV_ROW_SHAPE,
+    DEV_SHARES_SHAPE,
+    DEV_TEXT_SHAPE,
+    RESULT_SHAPE,
+    SCORED_SHAPES,
+)
 
 Recur = Callable[..., tuple[int, str, str]]
 JUNK: tuple[Any, ...] = (
@@ -29,31 +39,44 @@ JUNK: tuple[Any, ...] = (
     "x" * 99,
     [],
     [[]],
+    [7],
     {},
     {"a": 1},
+    {"a": ["b"]},
 )
+MISSING = object()
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path to every value in nested mappings and lists, a few of a list."""
-    if path:
-        yield path
-    items = value.items() if isinstance(value, dict) else list(enumerate(value))[:2] if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*path, key))
+def places(shape: Any, value: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path to every key of a shape, those that may be missing too; of * the keys that `value` has."""
+    if isinstance(shape, tuple):
+        shape = shape[0]
+    if not isinstance(shape, Mapping):
+        return
+    value = value if isinstance(value, dict) else {}
+    for name, inner in shape.items():
+        known = {key.removesuffix("?") for key in shape}
+        for key in [key for key in value if key not in known] if name == "*" else [name.removesuffix("?")]:
+            yield (*path, key)
+            yield from places(inner, value.get(key), (*path, key))
 
 
-def changed(value: Any, path: tuple[Any, ...], draw: random.Random) -> Any:
-    """A copy of `value` with junk at `path`, or without the key."""
-    copy = json.loads(json.dumps(value))
-    holder = copy
-    for key in path[:-1]:
-        holder = holder[key]
-    if isinstance(holder, dict) and draw.random() < 0.2:
-        del holder[path[-1]]
-    else:
-        holder[path[-1]] = draw.choice(JUNK)
-    return copy
+def forgeries(value: Any, shape: Any) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """The path and the junk, and `value` with that junk at that path, for each path of the shape and each junk."""
+    text = json.dumps(value)
+    for path in places(shape, value):
+        for junk in (MISSING, *JUNK):
+            copy = json.loads(text)
+            holder = copy
+            for key in path[:-1]:
+                if not isinstance(holder.get(key), dict):
+                    holder[key] = {}
+                holder = holder[key]
+            if junk is MISSING:
+                holder.pop(path[-1], None)
+            else:
+                holder[path[-1]] = junk
+            yield path, junk, copy
 
 
 @pytest.fixture
@@ -66,28 +89,84 @@ def forged(trained: Path, tmp_path: Path) -> Path:
     return run
 
 
-def test_what_a_forged_result_holds_is_refused_or_shown(
+def test_what_a_forged_result_holds_is_refused_or_compared(
     forged: Path, recur: Recur, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Each key that a command reads with each wrong value: the shape refuses it, or the comparison can use it."""
     draw = random.Random(29)
     result = RunDirectory(forged).read_result()
-    paths = list(places(result))
-    refused = 0
-    for number in range(160):
-        path = draw.choice(paths) if number >= len(result) else (list(result)[number],)
-        (forged / "result.json").write_text(json.dumps(changed(result, path, draw)))
+    result["test"] = {**result["dev"], "baselines": result["baselines"], "parts": result["parts"]}
+    shape = {**RESULT_SHAPE, **SCORED_SHAPES["finetune"]}
+    refused, used = 0, 0
+    for path, junk, content in forgeries(result, shape):
+        if draw.random() > 0.5 and junk not in ("x" * 99, [7]):
+            continue
+        (forged / "result.json").write_text(json.dumps(content))
         try:
             read = RunDirectory(forged).read_result()
-            if number % 4 == 0:
-                print_training(read, forged)
         except ModelError as error:
             assert str(error).startswith(f"{forged / 'result.json'}: is damaged: "), path
             assert len(str(error)) < 400
             refused += 1
-        if number % 20 == 0:
-            code, _, err = recur("compare", forged)
-            assert code in (0, 2, 4), (path, err)
-    assert 40 < refused < 150
+            continue
+        if draw.random() > 0.25:
+            continue
+        used += 1
+        try:
+            print_training(read, forged)
+            groups = group_runs(collect([forged], "model").runs, "accuracy")[0]
+            assert [group.to_json("accuracy") for group in groups], (path, junk)
+            assert len(baselines(groups, "accuracy")) > 0
+        except ModelError as error:
+            assert str(forged) in str(error), (path, junk)
+    assert refused > 1000
+    assert used > 20
+    (forged / "result.json").write_text(json.dumps({**result, "cpu_seconds": [1]}))
+    code, _, err = recur("compare", forged)
+    assert (code, err) == (4, f"recur: error: {forged / 'result.json'}: is damaged: cpu_seconds is [1]\n")
+
+
+def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path: Path) -> None:
+    """Each key with each wrong value, in the first row and in a later one."""
+    rows = [json.loads(line) for line in (trained / "predictions.dev.jsonl").read_text().splitlines()[:2]]
+    path = tmp_path / "predictions.dev.jsonl"
+    shape = {**DEV_ROW_SHAPE, **DEV_SHARES_SHAPE, **DEV_TEXT_SHAPE}
+    readers: dict[str, Callable[[], Any]] = {
+        "model": lambda: read_dev_predictions(tmp_path, "model"),
+        "encoder": lambda: read_dev_predictions(tmp_path, "encoder"),
+        "linear": lambda: read_dev_predictions(tmp_path, "linear"),
+        "text": lambda: read_dev_texts(tmp_path),
+    }
+    refused = dict.fromkeys(readers, 0)
+    for number in (0, 1):
+        for key, junk, row in forgeries(rows[number], shape):
+            path.write_text("".join(json.dumps(row if place == number else rows[place]) + "\n" for place in (0, 1)))
+            for name, read in readers.items():
+                try:
+                    read()
+                except ModelError as error:
+                    assert str(error).startswith(str(path)), (key, junk)
+                    refused[name] += 1
+    assert min(refused.values()) > 40
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (None, "No such file"),
+        ('{"id2label": ["neg", "pos"]}', "id2label is no mapping"),
+        ('{"id2label": {"0": ["neg"]}}', r"id2label.0 is \['neg'\]"),
+        ("[]", "its content is no mapping"),
+        ("{}", "id2label is missing"),
+    ],
+)
+def test_names_of_many_classes_that_cannot_be_read_are_refused(config: str | None, reason: str, tmp_path: Path) -> None:
+    row = {"id": "1", "label": "a", "prediction": "a", "probabilities": {"a": 1.0}, "other_probabilities": 0.0}
+    (tmp_path / "predictions.dev.jsonl").write_text(json.dumps(row) + "\n")
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ModelError, match=f"config.json: is damaged: .*{reason}"):
+        read_dev_predictions(tmp_path, "model")
 
 
 def test_lines_of_metrics_that_hold_no_numbers_are_refused_and_incomplete_ones_left_out(forged: Path) -> None:
@@ -123,4 +202,6 @@ def test_a_changed_result_is_found_by_the_manifest(recur: Recur, trained: Path, 
         code, out, err = recur(command, run)
         assert (code, out, err.count("\n")) == (4, "", 1), err
     extend_manifest(run, "result.json")
-    assert recur("compare", run)[0] == 0
+    assert recur("eval", run)[0] == 0
+    code, _, err = recur("compare", run)
+    assert (code, "says 0.8750 for the macro F1 of the model, but predictions.dev.jsonl gives" in err) == (4, True), err

@@ -77,6 +77,7 @@ def test_mcnemar_is_below_the_level_exactly_where_its_interval_excludes_0() -> N
         low, high = found.interval
         assert -1 <= low <= (b - c) / max(rows, 1) <= high <= 1, (b, c, rows)
         assert (found.p_value < 0.05) == (not low <= 0 <= high), (b, c, rows)
+        assert found.detectable is None or 0 < found.detectable < 1, (b, c, rows)
 
 
 def test_holm_by_hand() -> None:

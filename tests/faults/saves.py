@@ -6,6 +6,7 @@ import torch
 
 from recurcli.model.config import ModelConfig
 from recurcli.runs.model_files import write_model
+from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.checkpoint import Checkpoint, save_checkpoint
@@ -28,6 +29,12 @@ def checkpoint(arguments: list[str]) -> int:
         ),
         keep=2,
     )
+    return 0
+
+
+def result(arguments: list[str]) -> int:
+    """Finish the run in `folder`, whose model is there: [folder]."""
+    RunDirectory(Path(arguments[0])).write_result({"seed": 1}, "# A model\n")
     return 0
 
 

@@ -13,7 +13,9 @@ from forked import Ended, ForkServer
 from small_runs import COMMANDS, fingerprint, options
 
 from recurcli.errors import ModelError
+from recurcli.files import verify_manifest
 from recurcli.runs.model_files import read_model
+from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.checkpoint import newest_checkpoint
 
 
@@ -82,6 +84,28 @@ def test_a_model_is_the_old_the_new_or_known_to_be_unfinished_wherever_its_publi
             found.append([])
     assert [key for key, _ in itertools.groupby(found)] == [[1.0], [], [2.0]], "in this order, each once"
     assert len(found) > 15
+
+
+def test_the_manifest_of_a_finished_run_lists_its_result_wherever_the_finish_dies(
+    forks: ForkServer, tmp_path: Path
+) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "preset.yaml").write_text("task: tnews\n")
+    saves.model([str(tmp_path / "old"), "1"])
+
+    def prepared() -> Iterator[tuple[Path, list[object]]]:
+        for number in itertools.count():
+            folder = shutil.copytree(tmp_path / "old", tmp_path / str(number))
+            yield folder, [folder]
+
+    finished = []
+    for point, folder in deaths(forks, "saves:result", prepared()):
+        assert read_model(folder).path == folder, "the model is whole, finished or not"
+        finished.append(RunDirectory(folder).is_finished)
+        if finished[-1]:
+            assert "result.json" in verify_manifest(folder, ["result.json"]), f"died at change {point}"
+    assert [key for key, _ in itertools.groupby(finished)] == [False, True]
+    assert len(finished) > 10
 
 
 @pytest.mark.slow

@@ -8,13 +8,17 @@ from typing import Any, NamedTuple
 
 from recurcli.commands.training.request import preset_facts
 from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.evaluation.metrics import classification_report, words_of
 from recurcli.facts import as_stored
-from recurcli.files import is_locked, read_limited, verify_manifest
+from recurcli.files import is_locked, verify_manifest
 from recurcli.runs.dev_predictions import DevPredictions, Part, read_dev_predictions
-from recurcli.runs.run_directory import LOCK, MODEL_FILES, PREDICTIONS, PRESET, RunDirectory, checkpoint_folders
+from recurcli.runs.run_directory import LOCK, MODEL_FILES, PREDICTIONS, PRESET, RunDirectory
+from recurcli.runs.shapes import SCORES
 
 DEPTH = 3
 """Levels of folders in which runs are looked for."""
+ROUNDING = 1e-9
+"""The largest difference between a stored metric and the one that its predictions give."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class ComparedRun:
     result: Mapping[str, Any]
     dev: DevPredictions
     scores: Mapping[str, float]
-    """The dev metrics of the compared part."""
+    """The dev metrics of the compared part, each of METRICS, computed from its predictions."""
     encoder_scores: Mapping[str, float] | None
     """The dev metrics of the encoder alone, if the run has an ensemble."""
     test_scores: Mapping[str, float] | None
@@ -118,16 +122,17 @@ def _read_run(run: RunDirectory, part: Part) -> ComparedRun:
     result, dev = run.read_result(), read_dev_predictions(run.path, part)
     try:
         encoder = result["parts"]["encoder"] if "parts" in result else None
-        scores = encoder if encoder is not None and part == "encoder" else result["dev"]
+        stored = encoder if encoder is not None and part == "encoder" else result["dev"]
         tested = result.get("test")
         if tested is not None and part == "encoder" and "parts" in tested:
             tested = tested["parts"]["encoder"]
-        accuracy = sum(map(str.__eq__, dev.labels, dev.predictions)) / len(dev.labels)
-        if abs(scores["accuracy"] - accuracy) > 1e-9:
-            raise ModelError(
-                f"{run.result}: says {scores['accuracy']:.4f} for the accuracy of the {part}, but {PREDICTIONS} gives "
-                f"{accuracy:.4f}; one of them is another run's"
-            )
+        scores = classification_report(dev.labels, dev.predictions, dev.names).metrics
+        for name in scores:
+            if name in SCORES and abs(stored[name] - scores[name]) > ROUNDING:
+                raise ModelError(
+                    f"{run.result}: says {stored[name]:.4f} for the {words_of(name)} of the {part}, but {PREDICTIONS} gives "
+                    f"{scores[name]:.4f}; one of them is another run's"
+                )
         parameters = result["parameters"]
         numbers = result["seconds"], result["tokens_per_second"], parameters["total"], parameters["embedding"]
         facts = result["data"]["dev"]["sha256"], result["machine"]["precision"]
@@ -147,9 +152,8 @@ def _facts(run: RunDirectory, result: Mapping[str, Any]) -> dict[str, Any]:
     """
     train = result["data"]["train"]
     facts = {**preset_facts(run.read_preset(), "finetuning"), "train rows": f"{train['rows']} ({train['sha256'][:8]})"}
-    facts["runtime.precision"] = result["machine"][
-        "precision"
-    ]  # a resume may change it, so it is no fact of the preset
+    # A resume may change the precision, so it is no fact of the preset.
+    facts["runtime.precision"] = result["machine"]["precision"]
     if result.get("init") is not None:
         try:
             pretrained = RunDirectory(Path(result["init"]))
@@ -171,13 +175,8 @@ def _progress(run: RunDirectory) -> dict[str, Any]:
         step = int(json.loads(lines[-1])["step"])
     except (OSError, IndexError, ValueError, KeyError, TypeError):
         pass  # no step is logged yet
-    for checkpoint in checkpoint_folders(run.checkpoints):
-        try:
-            stored = json.loads(read_limited(checkpoint / "state.json", limit=1 << 22))
-            step, steps = max(step, int(stored["state"]["step"])), int(stored["must_match"]["steps"])
-            break
-        except (OSError, ModelError, ValueError, KeyError, TypeError):
-            continue  # a resume takes the one before, too
+    if (stored := next(run.read_states(), None)) is not None:
+        step, steps = max(step, stored["state"]["step"]), stored["must_match"]["steps"]
     try:
         running = is_locked(run.path / LOCK)
     except OSError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from recurcli.commands.comparison.collect import ComparedRun
+from recurcli.commands.comparison.collect import ROUNDING, ComparedRun
 from recurcli.evaluation.metrics import METRICS
 from recurcli.runs.dev_predictions import read_dev_predictions
 
@@ -68,11 +68,11 @@ class Baseline:
 
     name: str
     score: float
-    """The dev metric."""
+    """The dev metric; the mean over the runs of a group if its linear models differ, as those of two versions of recur may."""
     test: float | None
     """The test metric; None: not known."""
     predictions: Sequence[str] | None
-    """The dev predictions; None: a run without an ensemble stores the accuracy alone."""
+    """The dev predictions; None: the linear models of a group differ, or a run stores their accuracy alone."""
     groups: Sequence[Group]
     """The groups with its training rows."""
 
@@ -85,10 +85,9 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     """Return the linear model of the training rows, one for each set of them, and the majority class of the dev rows."""
     found: dict[tuple[Any, float], Baseline] = {}
     for group in groups:
-        run = group.runs[0]  # all have the same training rows
-        if (linear := _linear_model(run, metric)) is None:
+        if (linear := _linear_model(group, metric)) is None:
             continue
-        key = run.facts["train rows"], round(linear.score, 9)
+        key = group.runs[0].facts["train rows"], round(linear.score, 9)  # all runs have the same training rows
         known = found.get(key, linear)
         best = linear if known.predictions is None else known
         found[key] = replace(best, groups=[*known.groups, group])
@@ -103,17 +102,27 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     return [*made, Baseline(MAJORITY, _score(metric, dev.labels, constant), test, constant, groups)]
 
 
-def _linear_model(run: ComparedRun, metric: str) -> Baseline | None:
-    """Return the linear model of a run: with predictions in an ensemble, else with its accuracy if that is the `metric`."""
-    tested = run.result.get("test") or {}
-    if "parts" in run.result:
-        predictions = read_dev_predictions(run.path, "linear").predictions
-        test = tested["parts"]["linear"][metric] if "parts" in tested else None
-        return Baseline("linear model", _score(metric, run.dev.labels, predictions), test, predictions, ())
-    score = run.result.get("baselines", {}).get("linear") if metric == "accuracy" else None
-    return (
-        None if score is None else Baseline("linear model", score, tested.get("baselines", {}).get("linear"), None, ())
-    )
+def _linear_model(group: Group, metric: str) -> Baseline | None:
+    """Return the linear model of the runs: with predictions in an ensemble, else with its accuracy if that is the `metric`."""
+    stored = [
+        (_linear_score(run.result, metric), _linear_score(run.result.get("test") or {}, metric)) for run in group.runs
+    ]
+    scores, tests = [dev for dev, _ in stored if dev is not None], [test for _, test in stored if test is not None]
+    if not scores:
+        return None
+    predictions = None
+    if len(scores) == len(stored) and max(scores) - min(scores) < ROUNDING and "parts" in group.runs[0].result:
+        dev = read_dev_predictions(group.runs[0].path, "linear")
+        predictions = dev.predictions if dev.part == "linear" else None
+    score = fmean(scores) if predictions is None else _score(metric, group.runs[0].dev.labels, predictions)
+    return Baseline("linear model", score, fmean(tests) if tests else None, predictions, ())
+
+
+def _linear_score(scored: Mapping[str, Any], metric: str) -> float | None:
+    """Return the metric of the linear model in the dev or test scores of a result; None: it is not stored."""
+    if "parts" in scored:
+        return scored["parts"]["linear"].get(metric)
+    return scored.get("baselines", {}).get("linear") if metric == "accuracy" else None
 
 
 def _score(metric: str, labels: Sequence[str], predictions: Sequence[str]) -> float:

@@ -11,7 +11,7 @@ from recurcli.display.report.charts import Curve, Scores, curve_chart, score_cha
 from recurcli.display.report.page import write_page
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
-from recurcli.runs.dev_predictions import DevPredictions, read_dev_predictions, read_dev_texts
+from recurcli.runs.dev_predictions import DevPredictions, DevText, read_dev_predictions, read_dev_texts
 from recurcli.runs.run_directory import RunDirectory
 
 MAX_GROUPS = 7
@@ -116,10 +116,7 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -
                 for row, shares in enumerate(zip(most_right, most_wrong, strict=True))
                 if shares[0] > 0.5 > shares[1]
             ]
-            shown = [
-                _row(texts[row], dev[best["runs"][0]].labels[row], dev[wrong["runs"][0]].predictions[row])
-                for row in rows[:ROWS_OF_DIFFERENCE]
-            ]
+            shown = [_row(texts[row], dev[wrong["runs"][0]].predictions[row]) for row in rows[:ROWS_OF_DIFFERENCE]]
             count = {"count": len(rows), "counted": pluralize(len(rows), "row")}
             found.append({"right": right["name"], "wrong": wrong["name"], **count, "rows": shown})
     return found
@@ -130,5 +127,5 @@ def _shares(runs: Sequence[DevPredictions]) -> list[float]:
     return [fmean(hits) for hits in zip(*(map(str.__eq__, run.labels, run.predictions) for run in runs), strict=True)]
 
 
-def _row(text: tuple[str, str | None], label: str, prediction: str) -> dict[str, Any]:
-    return {"text": text[0], "pair": text[1], "label": label, "prediction": prediction}
+def _row(row: DevText, prediction: str) -> dict[str, Any]:
+    return {**row._asdict(), "prediction": prediction}
