@@ -90,6 +90,8 @@ RED = ["red;blue", "red", "blue", "blue;green", "green;red"]
         (["Yes, definitely", "Yes, probably", "No, definitely", "No, probably"], None),
         (["Clothing, Shoes & Jewelry", "Movies, TV", "Movies", "Books"], None),
         (["news/sport", "news", "sport", "sport/news"], None),
+        (["red", "blue", "green", "red;blue"], (";", "red;blue")),
+        (["a;a", "a"], None),
     ],
 )
 def test_labels_joined_in_one_cell_are_told_from_names_that_hold_a_mark(
