@@ -221,15 +221,16 @@ def _difference(labels: Sequence[str]) -> str:
 def joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
     """Return a mark and a label if the labels seem to be several labels joined by this mark, such as `red;blue`.
 
-    They seem so if all parts of one are labels on their own. They also do if at least three, and half of those that hold the
-    mark, consist of parts that recur in other labels, and a third of these parts are labels on their own or stand at different
-    places: unlike the levels of `news|sport`. The rule is ours.
+    They seem so if all parts of two of them are labels on their own. They also seem so if at least three, and half of those
+    that hold the mark, consist of parts that recur in other labels, and a third of these parts are labels on their own or
+    stand at different places: unlike the levels of `news|sport`. The rule is ours.
     """
     known = list(labels)
     for mark in ";|,":
         parts = {label: [part.strip(" []'\"") for part in label.split(mark)] for label in known}
         several = {label: found for label, found in parts.items() if len(found) > 1 and all(found)}
-        if whole := [label for label, found in several.items() if len(set(found)) > 1 and set(found) <= parts.keys()]:
+        whole = [label for label, found in several.items() if len(set(found)) > 1 and set(found) <= parts.keys()]
+        if len(whole) > 1:
             return mark, whole[0]
         counts = Counter(part for found in parts.values() for part in set(found))
         recurring = [label for label, found in several.items() if all(counts[part] > 1 for part in found)]

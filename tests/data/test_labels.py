@@ -90,7 +90,7 @@ RED = ["red;blue", "red", "blue", "blue;green", "green;red"]
         (["Yes, definitely", "Yes, probably", "No, definitely", "No, probably"], None),
         (["Clothing, Shoes & Jewelry", "Movies, TV", "Movies", "Books"], None),
         (["news/sport", "news", "sport", "sport/news"], None),
-        (["red", "blue", "green", "red;blue"], (";", "red;blue")),
+        (["red", "blue", "green", "red;blue", "green;red"], (";", "red;blue")),
         (["a;a", "a"], None),
     ],
 )
