@@ -133,7 +133,7 @@ def test_texts_may_be_arrays_series_and_tables(fitted: TextClassifier, trained: 
 
 def test_pairs_and_dev_rows_of_ones_own() -> None:
     pairs = [*zip(TEXTS[:60], TEXTS[30:], strict=True)]
-    with pytest.warns(UserWarning, match="dev: 10 of 10 rows have the text of a training row"):
+    with pytest.warns(UserWarning, match="dev: 10 of 10 rows are in the training rows"):
         model = tiny(**{"finetuning.epochs": 1}).fit(pairs, LABELS[:60], dev=(pairs[:10], LABELS[:10]))
     assert model.result_["data"]["dev"]["rows"] == 10
     assert model.result_["data"]["train"]["rows"] == 60
@@ -188,9 +188,7 @@ def test_texts_are_of_one_kind() -> None:
 
 
 def test_training_rows_among_the_dev_rows_are_a_python_warning() -> None:
-    with pytest.warns(
-        UserWarning, match="dev: 9 of 9 rows have the text of a training row, 9 with its label"
-    ) as caught:
+    with pytest.warns(UserWarning, match="dev: 9 of 9 rows are in the training rows, 9 with the same label") as caught:
         tiny(**{"finetuning.max_steps": 1}).fit(
             TEXTS, LABELS, dev=([text.title() + " " for text in TEXTS[:9]], LABELS[:9])
         )

@@ -17,6 +17,7 @@ from recurcli.commands.trained_run import (
     training_rows,
 )
 from recurcli.data.columns import TrainingRows, unread_in_words
+from recurcli.data.dev_split import hashes_of
 from recurcli.data.examples import Split, load_split
 from recurcli.data.formats.separated import escapes_of
 from recurcli.data.tasks import Task, task_named
@@ -196,7 +197,7 @@ def count_known_rows(
     known = stored or (yield from known_rows_of(run, task))
     if known is None:
         return {"training_rows": None, "dev_rows": None}
-    counts, note = known.among(rows.texts)
+    counts, note = known.among(rows.hashes)
     if data is not None or counts["training_rows"]:
         yield note
     return counts
@@ -334,7 +335,7 @@ def _count_known_lines(
     """
     if (known := read_known_rows(run)) is None:
         return {}  # a run of an older recur
-    counts, note = known.among(text.lines, lines=True)
+    counts, note = known.among(hashes_of(text.lines), lines=True)
     if data is not None or note.level == "warning":
         yield note
     return counts

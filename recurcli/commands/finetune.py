@@ -11,7 +11,7 @@ from recurcli.commands.training.resolve import resolve_tokens, resolve_word_drop
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
 from recurcli.data.columns import check_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, count_known_rows, load_split, notes_on_dev_rows, with_labels_of
+from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.sources import has_split, is_local, is_one_file
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import label_doubts
@@ -62,7 +62,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if test is not None:
             splits["test"] = test
             yield from _note_on_known_rows("test", test, train, own)
-        known = KnownRows.of(train.texts, splits["dev"].texts)
+        known = KnownRows.of(train.hashes, splits["dev"].hashes)
         if init is not None:
             known = yield from _add_known_rows(known, init, splits)
         given = None if init is None else init.tokenizer
@@ -174,14 +174,20 @@ def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Ite
 
     `recur check` finds those among the `own` rows of the training file, but not those of `data.extra_rows`.
     """
-    if known := count_known_rows(rows, train):
-        same = count_known_rows(rows, train, with_label=True)
-        what = f"{pluralize(known, 'row', 'have', of=len(rows.examples))} the text of a training row"
+    counts, note = KnownRows.of(train.hashes).among(rows.hashes, name=name)
+    if known := counts["training_rows"]:
+        labelled = set(_labelled_hashes(train))
+        same = sum(digest in labelled for digest in _labelled_hashes(rows))
         files = f"--train {quote(str(train.path))} --{name} {quote(str(rows.path))}"
-        in_file = count_known_rows(rows, own)
+        in_file = KnownRows.of(own.hashes).among(rows.hashes)[0]["training_rows"] or 0
         where = f"; `recur check {escaped(files, 1000)}` shows where" if in_file and train.path and rows.path else ""
         extra = f"; {known - in_file:,} of them only that of an extra row (data.extra_rows)" if in_file < known else ""
-        yield Note(f"{name}: {what}, {same:,} with its label{extra}{where}", "warning")
+        yield Note(f"{note.text}, {same:,} with the same label{extra}{where}", note.level)
+
+
+def _labelled_hashes(rows: Split) -> Iterator[tuple[int, str | None]]:
+    """Return the hash and the label of each row."""
+    return zip(rows.hashes.tolist(), (example.label for example in rows.examples), strict=True)
 
 
 def _add_known_rows(
@@ -194,7 +200,7 @@ def _add_known_rows(
     for name in ("dev", "test"):
         if name not in splits:
             continue
-        counts, note = before.among(splits[name].texts, name=name, of=f" of {init.path}")
+        counts, note = before.among(splits[name].hashes, name=name, of=f" of {init.path}")
         if counts["training_rows"] or (name == "test" and counts["dev_rows"]):
             yield note
     return known.joined(before)

@@ -12,6 +12,7 @@ from recurcli.cache import cache_folder
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_window
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
+from recurcli.data.dev_split import hashes_of
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import find_source, has_split, is_one_file
 from recurcli.data.tasks import task_named
@@ -83,8 +84,10 @@ def _train_causal(
     task = task_named(preset.task)
     splits = {split: load_texts(task, split, preset.data, use_dev_split=True) for split in ("train", "dev")}
     preset = yield from resolve_window(preset)
-    known = KnownRows.of(splits["train"].texts, splits["dev"].texts)
-    counts, note = replace(known, selected=known.selected[:0]).among(splits["dev"].lines, name="dev", lines=True)
+    known = KnownRows.of(splits["train"].hashes, splits["dev"].hashes)
+    counts, note = replace(known, selected=known.selected[:0]).among(
+        hashes_of(splits["dev"].lines), name="dev", lines=True
+    )
     if counts["training_rows"]:
         yield note
     tokenizer, length = yield from resolve_tokens(preset, lambda: splits["train"].texts)

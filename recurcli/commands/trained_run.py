@@ -10,6 +10,7 @@ import numpy as np
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
+from recurcli.data.dev_split import hashes_of
 from recurcli.data.examples import Split, load_split
 from recurcli.data.sources import find_source, is_local, is_one_file, task_with_columns
 from recurcli.data.tasks import Task, task_named
@@ -20,7 +21,7 @@ from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.runs.dev_predictions import read_dev_texts
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
-from recurcli.runs.training_overlap import KnownRows, hashes_of, read_known_rows
+from recurcli.runs.training_overlap import KnownRows, read_known_rows
 from recurcli.tokens.splits import TextSplit
 
 
@@ -132,7 +133,7 @@ def known_rows_of(run: Path, task: Task) -> Generator[Note, None, KnownRows | No
     except (DataError, UsageError) as error:  # a classifier fitted in Python names no data
         yield Note(f"{unknown}: {error}", "warning")
         return None
-    return KnownRows.of(train.with_extra_rows().texts, dev.texts)
+    return KnownRows.of(train.with_extra_rows().hashes, dev.hashes)
 
 
 def check_rows_of_training(run: Path, split: str, rows: Split | TextSplit) -> None:
@@ -147,7 +148,9 @@ def check_rows_of_training(run: Path, split: str, rows: Split | TextSplit) -> No
     elif split == "dev" and not _selected(run, rows, has_init=has_init):
         fault = f"its dev rows are not those on which {run} was selected"
         if sha256 is not None:
-            fault += ", because an older recur took texts of other case or white space as different in their draw"
+            fault += (
+                ", because an older recur took texts of other case, accents or white space as different in their draw"
+            )
     else:
         return
     raise DataError(
@@ -170,11 +173,11 @@ def _selected(run: Path, rows: Split | TextSplit, *, has_init: bool) -> bool:
     """Return whether `rows` are the dev rows that selected the model, as far as the run tells."""
     if stored := read_dev_texts(run) if (run / PREDICTIONS).is_file() else []:
         labels = [str(example.label) for example in rows.examples] if isinstance(rows, Split) else []
-        same_texts = np.array_equal(hashes_of(rows.texts), hashes_of((row.text, row.pair) for row in stored))
+        same_texts = np.array_equal(rows.hashes, hashes_of((row.text, row.pair) for row in stored))
         return same_texts and labels == [row.label for row in stored]
     known = read_known_rows(run)
     if known is None:
         return True
-    own = KnownRows.of(rows.texts).trained
+    own = KnownRows.of(rows.hashes).trained
     # The selected rows of the run that it started from are among those of the run.
     return bool(np.isin(own, known.selected).all()) if has_init else np.array_equal(own, known.selected)

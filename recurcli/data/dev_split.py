@@ -2,7 +2,11 @@
 
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class DevSplitter:
@@ -20,11 +24,10 @@ class DevSplitter:
         self._train: set[int] = set()
         self._dev: set[int] = set()
 
-    def is_dev(self, text: str, pair: str | None, label: str | None) -> bool:
-        """Return whether the next row is a dev row; call it once for each row, in the order of the file."""
+    def is_dev(self, digest: int, label: str | None) -> bool:
+        """Return whether the next row, of the `row_hash` `digest`, is a dev row; call it for each row in the file's order."""
         number = self._counts[label]
         self._counts[label] += 1
-        digest = row_hash(text, pair)
         if digest in self._train or number == 0:
             self._train.add(digest)
             return False
@@ -43,20 +46,46 @@ def rows_per_dev_row(fraction: float) -> int:
     return round(1 / fraction)
 
 
-def text_key(text: str) -> str:
-    """Return `text` in the form in which texts are compared: NFKC, without case, white space as single spaces.
+class _Folds(dict[int, str | None]):
+    """Maps a code point to what `text_key` makes of it; None: nothing. Each is worked out once."""
 
-    Tokenizers read texts in this form, those that keep the case excepted.
+    def __missing__(self, code: int) -> str | None:
+        surrogate = 0xD800 <= code < 0xE000  # `encodable` writes a lone one as a question mark
+        self[code] = "?" if surrogate else _visible(_visible(chr(code)).casefold()) or None
+        return self[code]
+
+
+def _visible(text: str) -> str:
+    """Return `text` as NFKD without accents, white space, U+FFFD and characters that are not shown or not assigned."""
+    return "".join(
+        character
+        for character in unicodedata.normalize("NFKD", text)
+        if not (character.isspace() or character == "\ufffd" or unicodedata.combining(character))
+        and unicodedata.category(character) not in _INVISIBLE
+    )
+
+
+_INVISIBLE = ("Mn", "Cc", "Cf", "Cn", "Co")
+_FOLDS = _Folds()
+
+
+def text_key(text: str) -> str:
+    """Return `text` in the form in which texts are compared: NFKD and case-folded, without accents and white space.
+
+    Control, format, private and unassigned characters are left out too, since the wordpiece tokenizer does not see them. Texts
+    whose tokens are equal, whatever the tokenizer, have equal keys; texts with equal keys may have different tokens.
     """
-    if text.isascii():
-        return " ".join(text.lower().split())
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(unicodedata.normalize("NFKC", folded).split())
+    return text.translate(_FOLDS)
 
 
 def row_hash(text: str, pair: str | None) -> int:
     """Return a 64-bit hash of the `text_key` of a row's texts, without its label, the same on every machine."""
     return hash_of(text_key(text), text_key(pair or ""))
+
+
+def hashes_of(texts: Iterable[tuple[str, str | None]]) -> NDArray[np.uint64]:
+    """Return the `row_hash` of each text or pair, (N,)."""
+    return np.fromiter((row_hash(text, pair) for text, pair in texts), np.uint64)
 
 
 def hash_of(*parts: object) -> int:

@@ -5,12 +5,17 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recurcli.data.columns import Columns, TrainingRows, find_columns
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import DevSplitter, row_hash, rows_per_dev_row
+from recurcli.data.dev_split import DevSplitter, hashes_of, rows_per_dev_row
 from recurcli.data.formats.readers import read_records, recognised_delimiter, recognised_in_words
 from recurcli.data.formats.rows import Format, Record, Records, kind_of
 from recurcli.data.hub import load_hub_split
@@ -83,15 +88,27 @@ class Split:
         """The text and second text of each example."""
         return [(example.text, example.pair) for example in self.examples]
 
+    @cached_property
+    def hashes(self) -> NDArray[np.uint64]:
+        """The `row_hash` of each example, (N,)."""
+        return hashes_of(self.texts)
+
+    def with_examples(self, examples: list[Example], hashes: NDArray[np.uint64], **changes: Any) -> "Split":
+        """Return the split with other `examples`, whose `hashes` are known, and with other `changes`."""
+        split = replace(self, examples=examples, **changes)
+        vars(split)["hashes"] = hashes  # where cached_property keeps them
+        return split
+
     def with_extra_rows(self, dev: "Split | None" = None) -> "Split":
         """Return the split with the extra texts of its examples as examples of their own, after all others.
 
         Texts of `dev` rows are left out.
         """
-        held_back = {row_hash(row.text, row.pair) for row in dev.examples} if dev is not None else set()
-        extra = (Example(row.id, text, None, row.label) for row in self.examples for text in row.extra)
-        kept = [row for row in extra if row_hash(row.text, None) not in held_back]
-        return replace(self, examples=[*self.examples, *kept])
+        extra = [Example(row.id, text, None, row.label) for row in self.examples for text in row.extra]
+        hashes = hashes_of((row.text, None) for row in extra)
+        kept = np.isin(hashes, [] if dev is None else dev.hashes, invert=True)
+        examples = [*self.examples, *compress(extra, kept)]
+        return self.with_examples(examples, np.concatenate([self.hashes, hashes[kept]]))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -163,12 +180,12 @@ def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
 def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see DevSplitter)."""
     splitter = DevSplitter(fraction, seed)
-    sides: tuple[list[Example], list[Example]] = ([], [])
-    for example in everything.examples:
-        sides[splitter.is_dev(example.text, example.pair, example.label)].append(example)
-    dev = replace(everything, examples=sides[True])
-    counted_once = replace(dev, dropped=0, bad=[], notes=(), unlabelled=0)  # with the training rows
-    return replace(everything, examples=sides[False], dev=counted_once if dev.examples else None), dev
+    labels = (example.label for example in everything.examples)
+    drawn = np.array(list(map(splitter.is_dev, everything.hashes.tolist(), labels)), np.bool_)
+    sides = [(list(compress(everything.examples, side)), everything.hashes[side]) for side in (~drawn, drawn)]
+    dev = everything.with_examples(*sides[1])
+    counted_once = dev.with_examples(*sides[1], dropped=0, bad=[], notes=(), unlabelled=0)  # with the training rows
+    return everything.with_examples(*sides[0], dev=counted_once if dev.examples else None), dev
 
 
 def check_dev_rows(dev: Split, everything: Split, name: str, fraction: float) -> Split:
@@ -180,20 +197,6 @@ def check_dev_rows(dev: Split, everything: Split, name: str, fraction: float) ->
             "(data.dev_fraction), never the first, and equal texts stay together; add rows, or a file of dev rows"
         )
     return dev
-
-
-def count_known_rows(rows: Split, others: Split, *, with_label: bool = False) -> int:
-    """Return the number of `rows` that have the text of a row in `others` and, `with_label`, also its label.
-
-    Texts are compared by their `text_key`.
-    """
-
-    def key(example: Example) -> tuple[int, str | None]:
-        return row_hash(example.text, example.pair), example.label if with_label else None
-
-    wanted = set(map(key, rows.examples))
-    known = wanted.intersection(map(key, others.examples))
-    return sum(key(example) in known for example in rows.examples)
 
 
 def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:

@@ -4,7 +4,7 @@ repeats with them."""
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -151,11 +151,11 @@ class SplitRows:
         if len(self.first_bad) < BAD_ROWS_KEPT:
             self.first_bad.append(f"{self.path}:{line}: {reason}")
 
-    def add(self, line: int, example: Example) -> None:
-        """Add a usable row."""
+    def add(self, line: int, example: Example, digest: int) -> None:
+        """Add a usable row and its `row_hash`."""
         text, pair, label = example.text, example.pair, example.label
         self.lines.append(line)
-        self.texts.append(row_hash(text, pair))
+        self.texts.append(digest)
         if self.columns.id is not None:
             self.ids.append(hash_of(example.id))
             if not example.id:
@@ -189,7 +189,7 @@ def read_rows(
     characters = number = 0
     try:
         examples = _examples(file, task, config, splits.values(), trained)
-        for number, (record, example, is_dev) in enumerate(examples, 1):
+        for number, (record, example, digest, is_dev) in enumerate(examples, 1):
             rows = splits["dev" if is_dev and not file.alone else file.splits[0]]
             rows.read += 1
             if number == 1 and all(is_usual(record.fields.get(column)) for column in rows.columns.texts.names):
@@ -202,7 +202,7 @@ def read_rows(
             elif example is None:
                 rows.dropped += 1
             else:
-                rows.add(record.line, example)
+                rows.add(record.line, example, digest)
                 rows.dev_rows += is_dev
                 rows.extra_rows += 0 if is_dev else len(example.extra)
                 if count_tokens is not None:
@@ -229,7 +229,7 @@ def _add_lengths(splits: Mapping[str, SplitRows], count_tokens: TokenCounter | N
 
 def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[str]:
     """Yield the texts that a vocabulary would be trained on: those of the usable training rows of `file`."""
-    for _, example, is_dev in _examples(file, task, config, ()):
+    for _, example, _, is_dev in _examples(file, task, config, ()):
         if isinstance(example, Example) and not is_dev:
             yield example.text
             if example.pair is not None:
@@ -241,10 +241,10 @@ def _examples(
     file: DataFile,
     task: Task,
     config: DataConfig,
-    splits: Iterable[SplitRows],
+    splits: Collection[SplitRows],
     trained: TrainingRows | None = None,
-) -> Iterator[tuple[Record, Example | BadRow | None, bool]]:
-    """Yield each record, its example, and whether training draws it as a dev row.
+) -> Iterator[tuple[Record, Example | BadRow | None, int, bool]]:
+    """Yield each record, its example, its `row_hash` (0 if nothing needs it), and whether training draws it as a dev row.
 
     The example is a BadRow if the row cannot be used, and None if it is dropped. The columns and the format of the file are
     stored in `splits`.
@@ -263,10 +263,11 @@ def _examples(
             rows.recognised = records.delimiter if records.recognised else None
             rows.header = layout.header and records.format in ("tsv", "csv")
         for record, example in examples_of(records, task, columns, layout.label_names):
-            is_dev = False
-            if splitter is not None and isinstance(example, Example):
-                is_dev = splitter.is_dev(example.text, example.pair, example.label)
-            yield record, example, is_dev
+            digest, is_dev = 0, False
+            if isinstance(example, Example) and (splits or splitter is not None):
+                digest = row_hash(example.text, example.pair)
+                is_dev = splitter is not None and splitter.is_dev(digest, example.label)
+            yield record, example, digest, is_dev
         for rows in splits:
             rows.hint, rows.doubt = records.hint, records.doubt
 

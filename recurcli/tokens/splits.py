@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import rows_per_dev_row
+from recurcli.data.dev_split import hashes_of, rows_per_dev_row
 from recurcli.data.examples import Split, load_split
 from recurcli.data.formats.fasttext import is_fasttext
 from recurcli.data.sources import STEMS, has_split, is_label_folder, task_with_columns
@@ -49,6 +50,11 @@ class TextSplit:
     """Text files of the folder that belong to no split."""
     notes: tuple[Note, ...] = ()
     """What a user should know about how its file was read."""
+
+    @cached_property
+    def hashes(self) -> NDArray[np.uint64]:
+        """The `row_hash` of each text, (N,)."""
+        return hashes_of(self.texts)
 
     @property
     def lines(self) -> list[tuple[str, str | None]]:

@@ -1,15 +1,21 @@
 """The one rule by which training rows become dev rows."""
 
 from collections import Counter
+from dataclasses import replace
+from typing import get_args
 
+import numpy as np
 import pytest
 
-from recurcli.data.dev_split import DevSplitter, row_hash, text_key
+from recurcli.data.dev_split import DevSplitter, hashes_of, row_hash, text_key
+from recurcli.data.examples import draw_dev_rows, split_in_memory
+from recurcli.tokens.config import TokenizerConfig, TokenizerKind
+from recurcli.tokens.tokenizer import Tokenizer
 
 
 def split(rows: list[tuple[str, str]], *, every: int = 10, seed: int = 0) -> list[bool]:
     splitter = DevSplitter(1 / every, seed)
-    return [splitter.is_dev(text, None, label) for text, label in rows]
+    return [splitter.is_dev(row_hash(text, None), label) for text, label in rows]
 
 
 def test_one_of_every_ten_rows_of_each_class_is_a_dev_row() -> None:
@@ -44,11 +50,59 @@ def test_texts_that_differ_by_case_width_or_white_space_are_equal(other: str) ->
 
 
 def test_composed_and_decomposed_letters_are_equal_and_other_texts_are_not() -> None:
-    assert text_key("Cafe\u0301 STRASSE") == text_key("caf\xe9 straße") == "caf\xe9 strasse"
+    assert text_key("Cafe\u0301 STRASSE") == text_key("caf\xe9 straße") == "cafestrasse"
     hashes = {
-        row_hash(*row) for row in [("a b", None), ("ab", None), ("a", "b"), ("b", "a"), ("", "a b"), ("a.b", None)]
+        row_hash(*row) for row in [("a b", None), ("a", "b"), ("b", "a"), ("", "a b"), ("a.b", None), ("गा", None)]
     }
     assert len(hashes) == 6
+
+
+def test_rows_are_hashed_once_however_often_they_are_divided_and_lengthened() -> None:
+    everything = split_in_memory([(f"text {number}", None, "a") for number in range(40)])
+    examples = [row._replace(extra=("text 1", f"more {row.id}")) for row in everything.examples]
+    train, dev = draw_dev_rows(replace(everything, examples=examples), 0.1, 0)
+    longer = train.with_extra_rows(dev)
+    for rows in (train, dev, train.dev, longer):
+        assert rows is not None
+        assert "hashes" in vars(rows), "known without a second hashing"
+        np.testing.assert_array_equal(rows.hashes, hashes_of(rows.texts))
+    assert len(dev.examples) == 4
+    assert len(longer.examples) == 36 * 3
+
+
+ALIKE = [
+    ("café", "cafe"),
+    ("good", "go\u200bod"),
+    ("good", "good\u200b"),
+    ("good", "\ufeffgood"),
+    ("good", "go\xadod"),
+    ("good", "go\x01od"),
+    ("good", "good\ue000"),
+    ("good", "good\ufffd"),
+    ("a,b", "a , b"),
+    ("苹果手机", "苹果 手机"),
+    ("\u1fb3", "α"),
+    ("\u0130", "i"),
+    ("ΌΣΟΣ", "όσος"),
+    ("ｇood\x1c\u3000x", "good x"),
+    ("\ud800", "?"),
+    ("한국어", "\u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165"),
+]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("kind", [kind for kind in get_args(TokenizerKind) if kind != "auto"])
+def test_texts_of_equal_tokens_have_equal_keys(kind: TokenizerKind, lowercase: bool) -> None:
+    texts = [text for pair in ALIKE for text in pair]
+    config = TokenizerConfig(kind=kind, lowercase=lowercase, min_frequency=1)
+    tokens = Tokenizer.train(texts, config).encode([(text, None) for text in texts], 100)
+    keys: dict[tuple[int, ...], set[str]] = {}
+    for row, text in enumerate(texts):
+        ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]]
+        keys.setdefault(tuple(ids.tolist()), set()).add(text_key(text))
+    assert [found for found in keys.values() if len(found) > 1] == []
+    if kind == "wordpiece" and lowercase:
+        assert len(keys) <= len(ALIKE), "the table's texts have equal tokens"
 
 
 def test_the_seed_changes_the_draw_and_nothing_else_does() -> None:
