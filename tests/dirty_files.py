@@ -112,7 +112,7 @@ CSV = {
     "commas, quotes and lines in a text": Case(
         CSV_HEAD + b'"go, ""o""\nd\t",a\nfine,b\n', ['go, "o"\nd\t', "fine"], ["", ""]
     ),
-    "CRLF": Case(b'text,label\r\n"go\r\nod",a\r\nfine,b\r\n', ["go\nod", "fine"], ["", ""]),
+    "CRLF": Case(b'text,label\r\n"go\r\nod",a\r\nfine,b\r\n', ["go\r\nod", "fine"], ["", ""]),
     "a BOM at the start": Case(b'\xef\xbb\xbf"text","label"\ngood,a\nfine,b\n', GOOD, ["", ""]),
     "a quote inside a text": Case(CSV_HEAD + b'6" nail,a\nfine,b\n', ['6" nail', "fine"], ["", ""]),
     "a quote that is never closed": Case(CSV_HEAD + b'"good,a\nfine,b\n', "x.csv:2: has a quote", ["has a quote", ""]),
@@ -122,7 +122,7 @@ CSV = {
         [""] * 50,
     ),
     "a quote that a stray one closes": Case(
-        CSV_HEAD + b'"good,a\nfi",a,b\nso,b\n', "x.csv:2: has a quote that is closed 1 line later", ["has a quote", "has 3", ""]
+        CSV_HEAD + b'"good,a\nfi",a,b\nso,b\n', "x.csv:2: has 3 fields, not 2", ["has 3", ""]
     ),
     "text after a quote": Case(CSV_HEAD + b'"go"od,a\nfine,b\n', "x.csv:2: has text after a closing", ["has text after", ""]),
     "a bad byte in the second line of a row": Case(

@@ -69,12 +69,20 @@ def test_another_delimiter_may_be_named(delimiter: str) -> None:
         (b"x,1\ny\0,2\n", [None, "holds a NUL at character 2"]),
         ('x,1\n"y,2\nz,3\nz"z,4\n', [None, "has text after a closing quote: '\"z,4'", None, None]),
         ('x,1\n"y,2\n"z",3\n', [None, "has text after a closing quote: '\"z\",3'", None]),
+        ('x,1\n"y,2\nz"\nw,4\n', [None, "has 1 field, not 2", None]),
+        ('x,1\n"y\nz",2,3\nw,4\n', [None, "has 3 fields, not 2", None]),
         (
-            'x,1\n"y,2\nz"\nw,4\n',
+            'x,1\n"y,2\nz,3\n",4\nw,6\n',
+            [None, None, None],
+        ),
+        (
+            'x,1\n"y,2\nz,3\nw,"\nv,6\n',
             [
                 None,
-                "has a quote that is closed 1 line later, and the number of its fields is then 1, not 2",
-                "has 1 field, not 2",
+                "has a quote that is closed 2 lines later, and the number of its fields is then 1, not 2",
+                None,
+                "has a quote at character 3 that is never closed",
+                None,
             ],
         ),
     ],
@@ -196,8 +204,7 @@ def test_what_python_writes_is_read_back(table: list[list[str]], delimiter: str,
     body = buffer.getvalue().partition(end)[2]
     if body.startswith("\ufeff") or strictly_read(body, delimiter) != table:
         return  # a byte order mark, or a carriage return that Python left without quotes
-    expected = [[value.replace("\r\n", "\n") for value in row] for row in table]
-    assert values(body, delimiter=delimiter) == expected
+    assert values(body, delimiter=delimiter) == table
 
 
 def strictly_read(text: str, delimiter: str) -> list[list[str]] | None:
@@ -206,6 +213,25 @@ def strictly_read(text: str, delimiter: str) -> list[list[str]] | None:
         return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     except csv.Error:
         return None
+
+
+ragged = st.lists(st.lists(st.text("a\n,", min_size=1, max_size=4), min_size=1, max_size=4), min_size=1, max_size=8)
+
+
+@given(ragged)
+def test_rows_of_other_widths_are_one_record_each_unless_their_lines_are_rows(table: list[list[str]]) -> None:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([["a", "b"], *table])
+    found = records(buffer.getvalue(), header=True)
+    for row in table:
+        written = io.StringIO(newline="")
+        csv.writer(written, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(row)
+        lines = written.getvalue().splitlines()
+        if len(row) != 2 and len(lines) > 1 and {line.count(",") for line in lines} == {1}:
+            return  # each line has two fields: stray quotes around whole rows look the same
+        if len(row) > 2 and any("\n" in value for value in row[2:]):
+            return  # a field beyond the header's takes no more lines
+    assert [record.fault is None for record in found] == [len(row) == 2 for row in table]
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters='"\n\0'), max_size=12), max_size=12))

@@ -41,6 +41,8 @@ class Row(NamedTuple):
     whole: bool
     decoder: TextDecoder
     """The decoder of its file."""
+    end: str = "\n"
+    """Its line end, LF or CR LF. A quoted field of a CSV that goes on in the next line keeps it."""
 
 
 class Record(NamedTuple):
@@ -199,7 +201,8 @@ def rows_of(stream: BinaryIO, name: str, decoder: TextDecoder | None = None) -> 
 
 def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
     whole = size <= MAX_ROW
-    return Row(b"".join(pieces if whole else pieces[:-1]).removesuffix(b"\r"), whole, decoder)
+    content = b"".join(pieces if whole else pieces[:-1])
+    return Row(content.removesuffix(b"\r"), whole, decoder, "\r\n" if content.endswith(b"\r") else "\n")
 
 
 def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:

@@ -43,21 +43,22 @@ def tab_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
 
 
 class Line(NamedTuple):
-    """A line of a CSV file: its number from 1, its text, and the reason why it cannot be used."""
+    """A line of a CSV file: its number from 1, its text without its end, why it cannot be used, and its end."""
 
     number: int
     text: str
     fault: str | None
+    end: str
 
 
 def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts) -> Iterator[Fields]:
     """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
 
-    If a quote is never closed, text follows the closing quote, or a row of several lines has another number of fields than
-    the first row, the first line is a row with a fault and the lines after it are read as rows. Rows of lines that look like
-    rows are counted in `doubts`.
+    If a quote is never closed, or text follows the closing quote, the first line is a row with a fault and the lines after it
+    are read as rows. So they are if a row of several lines has another number of fields than the first row, but each of its
+    lines has that number: two stray quotes then enclose whole rows. Rows of lines that look like rows are counted in `doubts`.
     """
-    lines = (Line(number, *decoded(row)) for number, row in enumerate(rows, 1))
+    lines = (Line(number, *decoded(row), row.end) for number, row in enumerate(rows, 1))
     waiting: deque[Line] = deque()
     """Lines that were read to find a closing quote and belong to no row yet."""
     width = None
@@ -65,17 +66,17 @@ def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts) -> Iter
         values, fault = line.text.split(delimiter), line.fault
         if '"' in line.text:
             taken = [line]
-            found, broken = _quoted(line.text, delimiter, _following(taken, waiting, lines), width)
+            found, broken = _quoted(line, delimiter, _following(taken, waiting, lines), width)
             later = len(taken) - 1
-            if broken is None and later and width not in (None, len(found)):
+            widths = {each.text.count(delimiter) + 1 for each in taken} if later and broken is None else set()
+            if later and broken is None and width != len(found) and widths == {width}:
                 closed = f"has a quote that is closed {later} {'line' if later == 1 else 'lines'} later"
                 broken = f"{closed}, and the number of its fields is then {len(found)}, not {width}"
             if broken is None:
                 values = found
-                faults = ((at, bad) for at, _, bad in taken[1:] if bad)
+                faults = ((at, bad) for at, _, bad, _ in taken[1:] if bad)
                 fault = fault or next((f"continues in line {at}, which {bad}" for at, bad in faults), None)
-                look_like_rows = {text.count(delimiter) + 1 for _, text, _ in taken} == {len(values)} != {1}
-                if later > LINES_LIKE_ROWS and look_like_rows:
+                if later > LINES_LIKE_ROWS and widths == {len(values)} != {1}:
                     doubts.add(line.number, len(taken))
             else:
                 fault = fault or broken
@@ -84,8 +85,8 @@ def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts) -> Iter
         yield Fields(line.number, values, fault)
 
 
-def _following(taken: list[Line], waiting: deque[Line], lines: Iterator[Line]) -> Iterator[str]:
-    """Yield the text of each line after those in `taken` that may belong to the same row, and append it to `taken`."""
+def _following(taken: list[Line], waiting: deque[Line], lines: Iterator[Line]) -> Iterator[Line]:
+    """Yield each line after those in `taken` that may belong to the same row, and append it to `taken`."""
     size = 0
     while size <= MAX_QUOTED:
         line = waiting.popleft() if waiting else next(lines, None)
@@ -93,16 +94,16 @@ def _following(taken: list[Line], waiting: deque[Line], lines: Iterator[Line]) -
             return
         taken.append(line)
         size += len(line.text) + COST_OF_LINE
-        yield line.text
+        yield line
 
 
-def _quoted(text: str, delimiter: str, following: Iterator[str], width: int | None) -> tuple[list[str], str | None]:
-    """Return the fields of a row that begins with the line `text`, and its fault; takes more lines if a field needs them.
+def _quoted(line: Line, delimiter: str, following: Iterator[Line], width: int | None) -> tuple[list[str], str | None]:
+    """Return the fields of a row that begins with `line`, and its fault; takes more lines if a field needs them.
 
     A field beyond the first `width` takes no more lines, so that the work grows with the lines wherever they open quotes.
     """
     values: list[str] = []
-    start = 0
+    text, start = line.text, 0
     while True:
         if not text.startswith('"', start):
             end = text.find(delimiter, start)
@@ -116,13 +117,13 @@ def _quoted(text: str, delimiter: str, following: Iterator[str], width: int | No
         while True:
             end = text.find('"', start)
             if end < 0:  # the field goes on in the next line
-                pieces.append(text[start:] + "\n")
+                pieces.append(text[start:] + line.end)
                 if width is not None and len(values) >= width:
                     return values, f"has a quote that opens field {len(values) + 1}, but rows have {width}"
                 more = next(following, None)
                 if more is None:
                     return values, f"has a quote at character {opened + 1} that is never closed"
-                text, start = more, 0
+                line, text, start = more, more.text, 0
             elif text.startswith('""', end):
                 pieces.append(text[start : end + 1])
                 start = end + 2
