@@ -10,6 +10,7 @@ from rich.text import Text
 from recurcli.commands.tuning.ranges import short_names
 from recurcli.commands.tuning.report import shown_value
 from recurcli.display.tables import NARROW, cell, console, heading, show, table, width_of
+from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS
 
 
@@ -20,8 +21,8 @@ def print_study(result: Mapping[str, Any]) -> None:
     if NARROW <= screen.width < width_of(made, screen):
         made = _trials(result, metric, narrow=True)
     closing = (
-        f"{metric} {best['dev_metric']:.4f} chose trial {best['trial']} among {len(result['trials'])}, so it is too high; "
-        "it is no test score, and is that of the encoder alone."
+        f"{metric} {best['dev_metric']:.4f} is that of the best of {pluralize(len(result['trials']), 'trial')}, the encoder "
+        "alone. It is optimistic, because it selected the trial; it is no test score."
     )
     used = Text("The preset is used by  ") + cell(result["command"], style="bold")
     show(

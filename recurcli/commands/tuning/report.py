@@ -76,7 +76,7 @@ def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], be
         f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of "
         f"{pluralize(len(results), 'trial')} of `recur tune` ({counts}), trial {best['trial']}"
         f"{', the preset itself' if best['trial'] == 1 else ''}.",
-        "This score chose the preset, so it is too high; it is no test score.",
+        "This score is optimistic, because it selected the trial; it is no test score.",
         "It is that of the encoder alone, without ensemble.",
     ]
     return "".join(f"# {line}\n" for line in comment) + dump(values)
