@@ -172,6 +172,7 @@ def test_a_signal_leaves_no_half_file(
 ) -> None:
     reading, writing = os.pipe()
     written: list[Path] = []
+    ended = threading.Event()
 
     def feed_and_stop() -> None:
         os.write(writing, b"a\n" * 4096 + b"b\n")
@@ -181,14 +182,16 @@ def test_a_signal_leaves_no_half_file(
             written.extend(path for path in tmp_path.glob(".out.partial") if path.stat().st_size)
         time.sleep(0.1)  # until it has taken note of what it wrote
         os.kill(os.getpid(), number)
+        ended.wait(30)  # a signal between the last look and the read that waits is seen by no one: the input ends then
+        os.close(writing)
 
     thread = threading.Thread(target=feed_and_stop)
     with open(reading) as stream:  # noqa: PTH123 - a descriptor
         monkeypatch.setattr(sys, "stdin", stream)
         thread.start()
         found, _, err = recur("predict", trained, "--output", tmp_path / "out", "--quiet")
+        ended.set()
         thread.join()
-    os.close(writing)
     assert written, "it waits for more rows, with the first window written"
     way_out = "4,096 rows are done; continue with the same command and --resume"
     assert (found, err) == (code, f"recur: stopped by {number.name}; {way_out}\n")
