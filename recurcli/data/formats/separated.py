@@ -1,9 +1,9 @@
 """Splits rows of a TSV or CSV file into fields.
 
 TSV: TABs separate fields; quotes have no meaning. CSV: RFC 4180; a field that begins with a quote ends at the next single
-quote, and may hold delimiters and line ends. What a strict reader reads as one row is one row, with a doubt if its lines look
-like rows. What it cannot read, such as a quote that is never closed, makes its line a fault; the lines after it are read as
-rows, where usual readers put them into one field (ours).
+quote, and may hold delimiters and line ends. What a strict reader reads as one row of the header's width is one row, with a
+doubt if its lines look like rows. What it cannot read, such as a quote that is never closed, makes its line a fault; the
+lines after it are read as rows, where usual readers put them into one field (ours).
 """
 
 from collections import deque
