@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if TYPE_CHECKING:
     from recurcli.encoders import build_encoder
     from recurcli.estimator import TextClassifier
-    from recurcli.evaluation.predictor import Prediction, Predictor
+    from recurcli.evaluation.inference import Prediction, Predictor
 
     load = Predictor.load
 

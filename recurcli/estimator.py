@@ -26,8 +26,7 @@ from recurcli.data.examples import Split, check_dev_rows, draw_dev_rows, split_i
 from recurcli.data.tasks import Task
 from recurcli.display.progress import follow
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped
-from recurcli.evaluation.inference import probabilities
-from recurcli.evaluation.predictor import Predictor, as_pair, text_rows
+from recurcli.evaluation.inference import Predictor, as_pair, probabilities, text_rows
 from recurcli.events import Finished, Note
 from recurcli.files import write_atomically
 from recurcli.model.config import LabelType

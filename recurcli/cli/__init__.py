@@ -8,8 +8,7 @@ if sys.platform == "win32":
 
 # The order of the imports is that of the commands in the help.
 from recurcli.cli import training, tune, evaluate, compare, predict, export, check, bench, presets  # isort: skip
-from recurcli.cli.app import app
-from recurcli.cli.process import main, run
+from recurcli.cli.app import app, main, run
 
 __all__ = [
     "app",

@@ -1,15 +1,28 @@
-"""The Typer application that the commands belong to.
+"""The Typer application, and how a command runs in this process: every error becomes an exit code and one line on stderr.
 
 torch and datasets are imported only inside functions, here and in the commands, so that help comes at once.
 """
 
+import contextlib
+import errno
+import io
+import math
+import os
+import signal
 import sys
-from typing import Annotated
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Annotated, TextIO
 
 import typer
 from typer.core import TyperArgument
 
+from recurcli.allocator import disable_gc, skip_final_gc
+from recurcli.cli.usage import usage_line
 from recurcli.distributed import group
+from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
 
 app = typer.Typer(
     name="recur",
@@ -64,3 +77,166 @@ def _app(
         print(context.get_help())
     elif context.invoked_subcommand not in SHARED and not group.current().is_main:
         raise typer.Exit  # one process does it alone
+
+
+IMPATIENCE = 1.0
+"""Seconds after the first signal during which more signals are ignored, so that clean-up can finish."""
+CLOSED_PIPE = 128 + signal.SIGPIPE
+_SMALLER = (
+    "use a smaller --batch-size or, in training, a smaller data.max_length or more "
+    "finetuning.gradient_accumulation_steps (or pretraining.…)"
+)
+_FAILED_COMPILERS = ("BackendCompilerFailed", "CppCompileError")
+"""Names of torch's errors of `torch.compile`, which only `runtime.compile` asks for; their modules are not imported here."""
+_ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
+
+
+def main() -> None:
+    """Run the command line of this process and exit with its code."""
+    disable_gc()
+    code = run(sys.argv[1:])
+    if code > 128:  # a library may still be at work in a thread, on which a normal exit could wait or fail
+        drop_output()
+        os._exit(code)
+    skip_final_gc()
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr."""
+    with signals_as_errors() as received:
+        try:
+            open_streams()
+            group.join()
+            code = app(arguments, prog_name="recur", standalone_mode=False)
+            flush_output()
+            if code == 130:
+                raise KeyboardInterrupt  # as which it began: Typer has made a number of it
+            if received:
+                raise received[0]  # which a library on the way has swallowed
+            group.finish()
+            return code if isinstance(code, int) else 0
+        except BaseException as caught:
+            if is_closed_pipe(caught):
+                group.report_failure(caught, CLOSED_PIPE, "")
+                die_of_closed_pipe()
+            error = received[0] if received else caught
+            code, line = group.report_failure(error, *explained(error, arguments))
+            drop_output()
+            with contextlib.suppress(OSError):
+                if line and "--debug" in arguments:
+                    traceback.print_exc()
+                if line:
+                    print(last_line(code, line), file=sys.stderr)
+            group.exit_group(code)
+            return code
+
+
+@contextlib.contextmanager
+def signals_as_errors() -> Iterator[list[Interrupted]]:
+    """Let SIGTERM, SIGHUP and SIGINT raise Interrupted within the block. An ignored signal, as under nohup, stays ignored.
+
+    SIGUSR1 asks a training for a checkpoint; where there is no training, or none yet, it must not kill, as it would by
+    default. The value is a list that holds the Interrupted once it is raised: a library on the way may have swallowed it.
+    """
+    received: list[Interrupted] = []
+
+    last = -math.inf
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        if time.monotonic() - last < IMPATIENCE:
+            return
+        last = time.monotonic()
+        received.append(Interrupted(number, f"stopped by {signal.Signals(number).name}"))
+        raise received[-1]
+
+    before = {}
+    for number in (getattr(signal, name) for name in _ENDING):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, stop)
+    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def explained(error: BaseException, arguments: Sequence[str] = ()) -> tuple[int, str]:
+    """Return the exit code of an error of the command `arguments` and its message on one line, with the notes added to it."""
+    code, message = _explained(error, arguments)
+    return code, "; ".join([message, *(escaped(note, limit=1000) for note in getattr(error, "__notes__", []))])
+
+
+def _explained(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
+    if isinstance(error, RecurError):
+        return error.exit_code, escaped(error, limit=4000)
+    if isinstance(error, OSError):
+        name = f"{escaped(error.filename)}: " if error.filename else ""
+        return 5, f"{name}{escaped(error.strerror or error)}"
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
+        return 2, usage_line(error, arguments)
+    if is_lack_of_memory(error):
+        whose = "the GPU's" if "CU" in str(error) else "the"  # CUDA, CUBLAS, CUDNN
+        return StorageError.exit_code, f"{whose} memory is full; {_SMALLER}"
+    if any(kind.__name__ in _FAILED_COMPILERS for kind in type(error).__mro__):
+        first = escaped(str(error).partition("\n")[0], limit=300)
+        return UsageError.exit_code, f"torch cannot compile the encoder here: {first}; set runtime.compile=false"
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+        return 130, "interrupted"
+    return 1, f"a bug in recur: {type(error).__name__}: {escaped(error, limit=500)}; --debug shows where"
+
+
+def is_closed_pipe(error: BaseException | None) -> bool:
+    """Whether a command ended because nobody reads its output any more (Typer turns that into SystemExit)."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def die_of_closed_pipe() -> None:
+    """Exit silently by SIGPIPE, as other filters do when their output is closed."""
+    drop_output()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+
+
+def open_streams() -> None:
+    """Let stdout and stderr replace characters that their encoding lacks, instead of raising an error.
+
+    A closed stderr becomes one that nobody reads, as a print to it would go to stdout. Raises StorageError for a closed
+    stdout: there is nowhere for a result to go.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the life of the process
+    if sys.stdout is None:
+        raise StorageError("standard output is closed; send it to /dev/null to do without it")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def flush_output() -> None:
+    """Flush stdout. Raises StorageError if the disk behind it is full."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"standard output: cannot be written: {error.strerror}") from None
+
+
+def drop_output() -> None:
+    """Discard what stdout still buffers if it cannot be flushed. Python's flush at exit would fail again."""
+    stream: TextIO | None = sys.stdout
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        stream.flush()  # type: ignore[union-attr]
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+        os.close(nowhere)

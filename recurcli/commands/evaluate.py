@@ -23,12 +23,9 @@ from recurcli.data.formats.separated import escapes_of
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError, pluralize
-from recurcli.evaluation.evaluated import EvaluatedRows
-from recurcli.evaluation.inference import InferenceConfig, probabilities
+from recurcli.evaluation.inference import InferenceConfig, Predictor, iter_score, probabilities
 from recurcli.evaluation.metrics import METRICS
-from recurcli.evaluation.perplexity import iter_score
-from recurcli.evaluation.predictor import Predictor
-from recurcli.evaluation.report import report_with_parts
+from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import intervals
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import OutputKind, finite, write_atomically

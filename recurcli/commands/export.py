@@ -7,11 +7,11 @@ from pathlib import Path
 
 from recurcli.commands.trained_run import data_config, task_of
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.predictor import Predictor
+from recurcli.evaluation.inference import Predictor
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
-from recurcli.export.onnx_export import export_onnx
+from recurcli.export.onnx import export_onnx
 from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
 from recurcli.model.device import Precision
 from recurcli.runs.run_directory import RunDirectory, contents_of

@@ -17,8 +17,8 @@ from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.evaluation.dev import DevEvaluation, ScoredRows
 from recurcli.evaluation.inference import InferenceConfig
+from recurcli.evaluation.report import DevEvaluation, ScoredRows
 from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.linear.model import fit_linear_model

@@ -49,7 +49,7 @@ from recurcli.data.formats.rows import Format, Record, Records
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, escaped, pluralize
-from recurcli.evaluation.predictor import WINDOW, Predictor
+from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
 from recurcli.files import MANIFEST, sha256_of

@@ -18,8 +18,8 @@ from recurcli.data.sources import find_source, has_split, is_one_file
 from recurcli.data.tasks import task_named
 from recurcli.distributed.group import current
 from recurcli.errors import pluralize
-from recurcli.evaluation.dev import DevPerplexity
 from recurcli.evaluation.inference import InferenceConfig
+from recurcli.evaluation.report import DevPerplexity
 from recurcli.events import Note
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset

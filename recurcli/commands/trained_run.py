@@ -16,7 +16,7 @@ from recurcli.data.sources import find_source, is_local, is_one_file, task_with_
 from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
-from recurcli.evaluation.predictor import Predictor
+from recurcli.evaluation.inference import Predictor
 from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.runs.dev_predictions import read_dev_texts

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest, preset_facts
-from recurcli.commands.tuning.ranges import Range, ranges_around, ranges_of
 from recurcli.commands.tuning.report import BEST, best_of, best_preset, line_of, result_of
-from recurcli.commands.tuning.request import TuningRequest
+from recurcli.commands.tuning.request import Range, TuningRequest, ranges_around, ranges_of
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, pluralize
 from recurcli.events import Finished, Note, TrialProgress

@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from recurcli.commands.tuning.ranges import short_names
 from recurcli.commands.tuning.report import shown_value
+from recurcli.commands.tuning.request import short_names
 from recurcli.display.tables import NARROW, cell, console, heading, show, table, width_of
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS

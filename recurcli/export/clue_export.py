@@ -12,8 +12,7 @@ from recurcli.data.sources import find_source
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note, RowsDone
-from recurcli.export.clue import validate, write_submission
-from recurcli.export.clue_file import Target
+from recurcli.export.clue import Target, validate, write_submission
 from recurcli.export.format import TrainedRun
 
 

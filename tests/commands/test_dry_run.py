@@ -14,7 +14,7 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.training import estimate
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.display.tables import print_plan
-from recurcli.evaluation import dev, inference
+from recurcli.evaluation import report
 from recurcli.events import Finished, Progress
 from recurcli.preset import compose
 from recurcli.training import fit
@@ -61,13 +61,13 @@ def test_the_timed_steps_leave_no_trace(tiny_tnews: Path, tmp_path: Path, monkey
 
 def test_a_slow_start_is_counted_once(tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = [1.0]
-    original = inference.report_of
+    original = report.report_of
 
     def slow_at_first(*arguments: Any) -> Any:
         time.sleep(pauses.pop() if pauses else 0)
         return original(*arguments)
 
-    monkeypatch.setattr(dev, "report_of", slow_at_first)
+    monkeypatch.setattr(report, "report_of", slow_at_first)
     settings = [part for part in tiny("finetuning.evaluate_every=1") if part != "--set"]
     resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=settings)
     events = finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_task import tiny
 
-from recurcli.evaluation.predictor import Predictor
+from recurcli.evaluation.inference import Predictor
 from recurcli.training.objectives import multiclass_hinge
 
 Recur = Callable[..., tuple[int, str, str]]

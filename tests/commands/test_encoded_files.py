@@ -69,7 +69,7 @@ def test_a_resume_needs_the_same_encoding(recur: Recur, encoded: Path, monkeypat
     def stopped(self: object, texts: object, **options: object) -> object:
         raise KeyboardInterrupt
 
-    from recurcli.evaluation.predictor import Predictor
+    from recurcli.evaluation.inference import Predictor
 
     iter_logits, calls = Predictor.iter_logits, []
 

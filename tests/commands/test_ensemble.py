@@ -12,8 +12,8 @@ from predicting import Recur, texts
 from ranks import run_ranks
 from small_runs import options
 
-from recurcli.evaluation import predictor
-from recurcli.evaluation.predictor import Predictor
+from recurcli.evaluation import inference
+from recurcli.evaluation.inference import Predictor
 from recurcli.files import sha256_of
 from recurcli.runs.model_files import read_ensemble, write_ensemble
 
@@ -84,7 +84,7 @@ def test_the_linear_model_alone_runs_no_encoder_and_says_so(
 ) -> None:
     run = weighted(trained, tmp_path / "run", 0, 2)
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(50)))
-    monkeypatch.setattr(predictor, "iter_logits", None)
+    monkeypatch.setattr(inference, "iter_logits", None)
     code, out, err = recur("predict", run, tmp_path / "x.txt", "--no-header")
     assert code == 0, err
     assert out.count("\n") == 50

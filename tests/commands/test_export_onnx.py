@@ -21,7 +21,7 @@ from tiny_task import tiny
 from recurcli.cli import run
 from recurcli.encoders import ENCODERS
 from recurcli.errors import ModelError, UsageError
-from recurcli.export import onnx_export, onnx_model
+from recurcli.export import onnx
 from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import read_ensemble, write_ensemble
@@ -117,7 +117,7 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exports in the test take the graph of `exported`, which is of the same run."""
     content = (exported / "model.onnx").read_bytes()
-    monkeypatch.setattr(onnx_model, "trace", lambda logits, example, max_length: content)
+    monkeypatch.setattr(onnx, "trace", lambda logits, example, max_length: content)
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_pairs_are_tokenised_as_in_recur(max_length: int, trained: Path, exporte
 def test_the_linear_model_alone_needs_numpy_only(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)
+    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
     source, folder = weighted(trained, tmp_path / "run", 0, 2), tmp_path / "folder"
     code, out, err = recur("export", source, "--format", "onnx", "--output", folder, "--json")
     assert code == 0, err
@@ -218,7 +218,7 @@ def test_the_linear_model_alone_needs_numpy_only(
 def test_without_the_packages_it_says_what_to_install(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)
+    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
     code, out, err = recur("export", trained, "--format", "onnx", "--output", tmp_path / "x")
     assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
     needed = "onnx and onnxscript and onnxruntime"
@@ -229,14 +229,14 @@ def test_without_the_packages_it_says_what_to_install(
 def test_a_graph_that_differs_is_refused_and_leaves_no_folder(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model_of = onnx_model.onnx_model
+    model_of = onnx.onnx_model
 
     def changed(model: Classifier) -> tuple[bytes, float]:
         with torch.no_grad():
             model.head.output.bias[3] += 2e-4
         return model_of(model)
 
-    monkeypatch.setattr(onnx_export, "onnx_model", changed)
+    monkeypatch.setattr(onnx, "onnx_model", changed)
     code, out, err = recur("export", trained, "--format", "onnx", "--output", tmp_path / "x")
     assert (code, out, list(tmp_path.iterdir())) == (4, "", [])
     assert "the ONNX model of the encoder starsaber is not written: a logit differs by 2.0e-04" in err
@@ -359,14 +359,14 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "keys"), VARIANTS)
 def test_every_encoder_is_exported_for_pairs_of_all_lengths(name: str, keys: dict[str, Any]) -> None:
     pytest.importorskip("onnxscript")
-    assert onnx_model.onnx_model(classifier(name, **keys))[1] < 1e-5
+    assert onnx.onnx_model(classifier(name, **keys))[1] < 1e-5
 
 
 @pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm"])
 def test_an_encoder_that_cannot_be_exported_is_named_with_the_reason(name: str) -> None:
-    onnx_model.check_exportable(classifier(name))
+    onnx.check_exportable(classifier(name))
     with pytest.raises(UsageError, match=f"the encoder {name} cannot be exported to ONNX: with window null"):
-        onnx_model.check_exportable(classifier(name, window=None))
+        onnx.check_exportable(classifier(name, window=None))
 
 
 def test_an_encoder_that_torch_cannot_trace_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +374,7 @@ def test_an_encoder_that_torch_cannot_trace_is_a_model_error(monkeypatch: pytest
     forward = model.encoder.forward
     monkeypatch.setattr(model.encoder, "forward", lambda x, mask: forward(x, mask) * float(x.sum()))
     with pytest.raises(ModelError, match="the encoder starsaber cannot be exported to ONNX: "):
-        onnx_model.onnx_model(model)
+        onnx.onnx_model(model)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from recurcli.data.columns import InputColumns
 from recurcli.data.formats.rows import Record
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
-from recurcli.evaluation.predictor import Prediction
+from recurcli.evaluation.inference import Prediction
 
 ROWS = [["1", "鼠,\n牛"], ["2", 'a "虎"\t兔'], ["3", ""], ["4", "NA"]]
 

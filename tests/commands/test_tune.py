@@ -13,9 +13,8 @@ from forked import ForkServer
 from tiny_task import TINY, rows, write_rows
 
 from recurcli.commands.tune import facts_of
-from recurcli.commands.tuning.ranges import Range, parse_range, ranges_around, ranges_of
 from recurcli.commands.tuning.report import command_of
-from recurcli.commands.tuning.request import TuningRequest
+from recurcli.commands.tuning.request import Range, TuningRequest, parse_range, ranges_around, ranges_of
 from recurcli.display import progress
 from recurcli.events import Progress, TrialProgress
 from recurcli.runs.run_directory import RunDirectory

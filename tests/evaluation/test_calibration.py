@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from recurcli.evaluation.inference import cross_entropy, probabilities
-from recurcli.evaluation.report import BINS, calibration_of, fit_temperature
+from recurcli.evaluation.inference import probabilities
+from recurcli.evaluation.report import BINS, calibration_of, cross_entropy, fit_temperature
 
 
 def drawn_rows(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from recurcli.evaluation.evaluated import EvaluatedRows
+from recurcli.evaluation.report import EvaluatedRows
 
 
 def test_mistakes_are_the_wrong_rows_the_surest_first() -> None:

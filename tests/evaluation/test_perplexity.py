@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from recurcli.errors import NumericError
-from recurcli.evaluation.inference import InferenceConfig
-from recurcli.evaluation.perplexity import TextScore, score_text
+from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.config import TokenizerConfig

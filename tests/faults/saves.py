@@ -9,8 +9,8 @@ from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
-from recurcli.training.checkpoint import Checkpoint, save_checkpoint
 from recurcli.training.fit import TrainingState
+from recurcli.training.session import Checkpoint, save_checkpoint
 
 
 def checkpoint(arguments: list[str]) -> int:

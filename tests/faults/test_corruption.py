@@ -14,7 +14,7 @@ from small_runs import options
 
 from recurcli.errors import ModelError
 from recurcli.runs.model_files import read_model
-from recurcli.training.checkpoint import newest_checkpoint
+from recurcli.training.session import newest_checkpoint
 
 Recur = Callable[..., tuple[int, str, str]]
 MODEL = (

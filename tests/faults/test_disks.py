@@ -14,7 +14,7 @@ from forked import Ended, ForkServer
 from small_runs import fingerprint
 from small_runs import options as small_options
 
-from recurcli.training.checkpoint import newest_checkpoint
+from recurcli.training.session import newest_checkpoint
 
 WAY_OUT = "; then continue with the same command and --resume"
 

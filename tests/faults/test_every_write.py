@@ -16,7 +16,7 @@ from recurcli.errors import ModelError
 from recurcli.files import verify_manifest
 from recurcli.runs.model_files import read_model
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.training.checkpoint import newest_checkpoint
+from recurcli.training.session import newest_checkpoint
 
 
 def deaths(forks: ForkServer, call: str, folders: Iterator[tuple[Path, list[object]]]) -> Iterator[tuple[int, Path]]:

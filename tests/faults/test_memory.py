@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recurcli.cli.process import explained
+from recurcli.cli.app import explained
 
 
 def of_the_cpu() -> None:

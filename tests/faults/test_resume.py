@@ -14,7 +14,7 @@ from small_runs import AWKWARD, fingerprint
 from tiny_task import tiny
 from torchrun import command, has_checkpoint, started, workers
 
-from recurcli.cli.process import explained
+from recurcli.cli.app import explained
 from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest

@@ -16,7 +16,7 @@ from recurcli.model.embedding import TokenEmbedding
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.runs.model_files import build_trained_classifier, read_model
 from recurcli.training.config import FinetuningConfig
-from recurcli.training.optimizer import build_optimizer
+from recurcli.training.fit import build_optimizer
 
 Recur = Callable[..., tuple[int, str, str]]
 

@@ -14,7 +14,7 @@ from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier
 from recurcli.model.ngrams import NgramEmbedding, ngram_buckets
 from recurcli.training.config import FinetuningConfig
-from recurcli.training.optimizer import build_optimizer
+from recurcli.training.fit import build_optimizer
 
 Recur = Callable[..., tuple[int, str, str]]
 IDS = torch.tensor([[3, 7, 7, 19, 3, 7], [7, 3, 3, 7, 7, 0]])

@@ -10,9 +10,9 @@ from loops import LABELS, WINDOW_OF_ONE, training_loop, weights
 
 from recurcli.distributed.group import Ranks
 from recurcli.errors import NumericError
-from recurcli.evaluation.dev import DevScore
+from recurcli.evaluation.report import DevScore
 from recurcli.training.fit import TrainingLoop, TrainingState, fit
-from recurcli.training.optimizer import optimizer_tensors
+from recurcli.training.session import optimizer_tensors
 
 WITHOUT_DROPOUT = {"name": "starsaber", "dropout": 0.0}
 ENCODERS = [WITHOUT_DROPOUT, {"name": "transject", "dropout": 0.0}, WINDOW_OF_ONE]

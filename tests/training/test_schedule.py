@@ -7,7 +7,7 @@ import pytest
 from recurcli.commands.training.resolve import resolve_schedule
 from recurcli.encoders import build_encoder
 from recurcli.training.config import FinetuningConfig, OptimizationConfig
-from recurcli.training.optimizer import learning_rate
+from recurcli.training.fit import learning_rate
 
 
 @pytest.mark.parametrize(("decay", "last"), [("linear", 0.1 / 9), ("cosine", 0.0030153689607045814), ("constant", 0.1)])

@@ -11,7 +11,7 @@ from loops import training_loop, weights
 from torch import Tensor
 
 from recurcli.errors import Interrupted, UsageError
-from recurcli.evaluation.dev import DevScore
+from recurcli.evaluation.report import DevScore
 from recurcli.events import Note
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.session import Session, StopRequest

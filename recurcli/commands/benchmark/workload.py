@@ -12,7 +12,7 @@ from recurcli.commands.benchmark.request import Setting
 from recurcli.layers.cached import computed_once
 from recurcli.model.device import autocast
 from recurcli.training.config import FinetuningConfig
-from recurcli.training.optimizer import AdamWWithSparseRows
+from recurcli.training.fit import AdamWWithSparseRows
 
 LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01
 INCLUDED = {

@@ -23,7 +23,7 @@ from recurcli.data.formats.readers import read_records
 from recurcli.data.formats.rows import Record, Records
 from recurcli.data.formats.separated import escapes_of
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.evaluation.predictor import WINDOW, Prediction
+from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
 
 InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from recurcli.errors import NumericError
-from recurcli.evaluation.dev import Evaluation
+from recurcli.evaluation.report import Evaluation
 from recurcli.training.fit import TrainingLoop, TrainingState, take_step
 
 UNTIMED_STEPS, TIMED_STEPS, LONGEST = 2, 20, 5.0

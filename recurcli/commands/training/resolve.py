@@ -24,9 +24,9 @@ from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.splits import WINDOW
 from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
-from recurcli.training.checkpoint import stored_facts
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import TrainingLoop, compute_gradients, seed_step
+from recurcli.training.session import stored_facts
 
 ROWS_COUNTED = 10_000
 """Training rows whose lengths decide what `data.max_length: auto` stands for."""

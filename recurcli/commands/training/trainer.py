@@ -39,8 +39,8 @@ from recurcli.commands.training.resolve import resolve_precision, resolve_schedu
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError
-from recurcli.evaluation.dev import Evaluation
 from recurcli.evaluation.metrics import PERPLEXITY
+from recurcli.evaluation.report import Evaluation
 from recurcli.events import Finished, Note
 from recurcli.facts import check_same, first_difference
 from recurcli.linear.model import LinearModel
@@ -54,9 +54,8 @@ from recurcli.runs.training_overlap import KnownRows
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
-from recurcli.training.fit import TrainingLoop, seed_weights
+from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
-from recurcli.training.optimizer import build_optimizer
 from recurcli.training.session import Session, StopRequest, StopTraining
 from recurcli.validation import InvalidConfig, parse_config
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recurcli.commands.tuning.ranges import short_names
-from recurcli.commands.tuning.request import TuningRequest
+from recurcli.commands.tuning.request import TuningRequest, short_names
 from recurcli.errors import NumericError, pluralize
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset.compose import is_file_name

@@ -13,7 +13,7 @@ import optuna
 from optuna.trial import TrialState
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from recurcli.commands.tuning.ranges import Range
+from recurcli.commands.tuning.request import Range
 from recurcli.errors import ModelError, StorageError, escaped
 from recurcli.facts import as_stored
 from recurcli.training.fit import derived_seed

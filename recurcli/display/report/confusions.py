@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from recurcli.errors import pluralize
-from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.metrics import cells_of
+from recurcli.evaluation.report import EvaluatedRows
 
 MAX_CLASSES = 40
 """The largest number of classes for which the page has the whole confusion table."""

@@ -11,9 +11,8 @@ from recurcli.display.report.confusions import confusion_values, row_values
 from recurcli.display.report.encoder import encoder_values
 from recurcli.display.report.page import write_page
 from recurcli.errors import ModelError, pluralize
-from recurcli.evaluation.evaluated import EvaluatedRows
 from recurcli.evaluation.metrics import METRICS, words_of
-from recurcli.evaluation.report import BINS
+from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
 from recurcli.facts import parameters_in_words
 from recurcli.runs.run_directory import RunDirectory
