@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import Event, TrainingRequest
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, check_dev_rows, draw_dev_rows, split_in_memory
+from recurcli.data.splits import Split, check_dev_rows, draw_dev_rows, split_in_memory
 from recurcli.data.tasks import Task
 from recurcli.display.progress import follow
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped

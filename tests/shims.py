@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MOMENTS = {
-    "the reading of the data": ("recurcli.data.examples:load_split",),
+    "the reading of the data": ("recurcli.data.splits:load_split",),
     "the reading of a model": ("recurcli.runs.model_files:read_model",),
     "a step": ("recurcli.training.fit:take_step",),
     "a micro-batch": (

@@ -24,16 +24,12 @@ LAYERS = [
 ]
 EVERYWHERE = {
     "allocator",
-    "cache",
     "distributed",
     "errors",
     "events",
     "facts",
     "files",
-    "findings",
     "interruptible",
-    "older_runs",
-    "strict_yaml",
     "validation",
     "version",
 }

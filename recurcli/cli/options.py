@@ -130,7 +130,7 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
     `given` maps the name of an option to its value; None means that it was not given. The options --device, --precision and
     --batch-size override --set. Raises UsageError if --set sets the key of any other option.
     """
-    from recurcli.strict_yaml import parse_value
+    from recurcli.validation import parse_value
 
     keys = {
         **dict.fromkeys(("seed", "device", "precision"), "runtime"),

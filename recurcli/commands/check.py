@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recurcli.data.columns import TrainingRows
-from recurcli.data.config import DataConfig, with_options
-from recurcli.data.sources import files_in_words, is_one_file, task_with_columns
-from recurcli.data.tasks import CUSTOM, TASKS, Task, task_named
+from recurcli.data.config import DataConfig, TokenizerConfig, with_options
+from recurcli.data.tasks import CUSTOM, TASKS, Task, files_in_words, is_one_file, task_named, task_with_columns
 from recurcli.errors import DataError, StorageError, UsageError, escaped
-from recurcli.events import Finished, Note, RowsDone
+from recurcli.events import Finding, Finished, Note, RowsDone, sort_by_severity
 from recurcli.export.clue import is_submission, validate
-from recurcli.findings import Finding, sort_by_severity
 from recurcli.inspection.rows import (
     LISTED,
     Numbers,
@@ -32,7 +30,6 @@ from recurcli.inspection.rows import (
 )
 from recurcli.inspection.rules import find_split_issues, find_task_issues
 from recurcli.preset import Preset, compose
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.corpus import is_text_file
 from recurcli.tokens.tokenizer import choose_max_length
 

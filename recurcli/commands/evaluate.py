@@ -17,9 +17,8 @@ from recurcli.commands.trained_run import (
     training_rows,
 )
 from recurcli.data.columns import TrainingRows, unread_in_words
-from recurcli.data.dev_split import hashes_of
-from recurcli.data.examples import Split, load_split
-from recurcli.data.formats.separated import escapes_of
+from recurcli.data.readers import escapes_of
+from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, task_named
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError, pluralize
@@ -30,9 +29,8 @@ from recurcli.evaluation.significance import intervals
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import OutputKind, finite, write_atomically
 from recurcli.model.device import Precision, choose_device
-from recurcli.runs.model_files import build_trained_language_model, read_linear_model, read_model
+from recurcli.runs.model_files import build_trained_language_model, read_known_rows, read_linear_model, read_model
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.runs.training_overlap import read_known_rows
 from recurcli.tokens.batching import collate
 from recurcli.tokens.splits import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens

@@ -11,9 +11,8 @@ from recurcli.commands.training.resolve import resolve_tokens, resolve_word_drop
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
 from recurcli.data.columns import check_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, load_split, notes_on_dev_rows, with_labels_of
-from recurcli.data.sources import has_split, is_local, is_one_file
-from recurcli.data.tasks import Task, task_named
+from recurcli.data.splits import Split, load_split, notes_on_dev_rows, with_labels_of
+from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
 from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, UsageError, escaped, pluralize
@@ -23,8 +22,7 @@ from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.linear.model import fit_linear_model
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import TrainedFiles
-from recurcli.runs.training_overlap import KnownRows
+from recurcli.runs.model_files import KnownRows, TrainedFiles
 from recurcli.tokens.splits import encode_splits
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest

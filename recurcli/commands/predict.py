@@ -43,9 +43,8 @@ from recurcli.data.columns import (
     find_input_columns,
     trained_delimiter,
 )
-from recurcli.data.formats.encodings import UTF8, canonical_encoding
-from recurcli.data.formats.readers import format_of, recognised_delimiter, recognised_in_words
-from recurcli.data.formats.rows import Format, Record, Records
+from recurcli.data.readers import format_of, recognised_delimiter, recognised_in_words
+from recurcli.data.rows import UTF8, Format, Record, Records, canonical_encoding
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, escaped, pluralize

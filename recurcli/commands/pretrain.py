@@ -8,23 +8,21 @@ from typing import Any
 
 import torch
 
-from recurcli.cache import cache_folder
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_window
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
-from recurcli.data.dev_split import hashes_of
-from recurcli.data.examples import Split, load_split
-from recurcli.data.sources import find_source, has_split, is_one_file
-from recurcli.data.tasks import task_named
+from recurcli.data.splits import Split, hashes_of, load_split
+from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
 from recurcli.distributed.group import current
 from recurcli.errors import pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevPerplexity
 from recurcli.events import Note
+from recurcli.files import cache_folder
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
+from recurcli.runs.model_files import KnownRows
 from recurcli.runs.run_directory import RunStatus
-from recurcli.runs.training_overlap import KnownRows
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens
 from recurcli.tokens.splits import (

@@ -10,18 +10,16 @@ import numpy as np
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
-from recurcli.data.dev_split import hashes_of
-from recurcli.data.examples import Split, load_split
-from recurcli.data.sources import find_source, is_local, is_one_file, task_with_columns
-from recurcli.data.tasks import Task, task_named
+from recurcli.data.splits import Split, hashes_of, load_split
+from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_named, task_with_columns
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
 from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.runs.dev_predictions import read_dev_texts
+from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
-from recurcli.runs.training_overlap import KnownRows, read_known_rows
 from recurcli.tokens.splits import TextSplit
 
 

@@ -18,7 +18,7 @@ from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.run_directory import LOCK, RunDirectory
-from recurcli.strict_yaml import flatten
+from recurcli.validation import flatten
 
 if TYPE_CHECKING:
     from recurcli.commands.tuning.study import RunningTrial, Study

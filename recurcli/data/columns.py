@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.formats.readers import DELIMITERS, USUAL_DELIMITERS, in_words
-from recurcli.data.formats.rows import Record, Records
+from recurcli.data.readers import DELIMITERS, USUAL_DELIMITERS, in_words
+from recurcli.data.rows import Record, Records
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, did_you_mean, escaped

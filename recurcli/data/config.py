@@ -1,11 +1,11 @@
-"""The keys `data.*` of a preset; importable without torch."""
+"""The keys `data.*` and `tokenizer.*` of a preset; importable without torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from recurcli.data.formats.encodings import UTF8, canonical_encoding
+from recurcli.data.rows import UTF8, canonical_encoding
 from recurcli.errors import UsageError, did_you_mean
 from recurcli.validation import STRICT
 
@@ -114,3 +114,35 @@ def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) 
         return replace(config, path=str(path), files=files, **given)  # type: ignore[arg-type]
     except ValueError as error:
         raise UsageError(f"--{error}") from None
+
+
+TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How texts are tokenised."""
+
+    __pydantic_config__ = STRICT
+
+    kind: TokenizerKind = "char"
+    """What a token is: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace. auto: wordpiece, or
+    char where the script of the training texts has no spaces between words."""
+    vocab_size: int = 8000
+    """Largest size of the trained vocabulary, special tokens included; byte always has 259."""
+    min_frequency: int = 2
+    """Least number of times that a token of the vocabulary occurs in the training texts."""
+    lowercase: bool = True
+    """Convert texts to lower case; byte and whitespace tokens keep their case."""
+    vocabulary: str | None = None
+    """A text file with one token a line, such as BERT's vocab.txt; null: the vocabulary is trained."""
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < 8:
+            raise ValueError(f"vocab_size must be at least 8, not {self.vocab_size}")
+        if self.min_frequency < 1:
+            raise ValueError(f"min_frequency must be at least 1, not {self.min_frequency}")
+        if self.vocabulary is not None and self.kind not in ("auto", "char", "wordpiece", "whitespace"):
+            raise ValueError(f"vocabulary is for kind char, wordpiece or whitespace, not {self.kind}")
+        if self.vocabulary == "":
+            raise ValueError("vocabulary must not be empty; leave it out, or write null")

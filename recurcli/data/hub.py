@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from recurcli.data.formats.parquet import with_class_names
-from recurcli.data.formats.rows import Record, Records
+from recurcli.data.readers import with_class_names
+from recurcli.data.rows import Record, Records
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, escaped
 

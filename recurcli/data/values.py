@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from recurcli.data.formats.rows import Record, kind_of
+from recurcli.data.rows import Record, kind_of
 from recurcli.data.tasks import Task
 from recurcli.errors import DataError, did_you_mean, escaped
 

@@ -19,7 +19,7 @@ from recurcli.diagnostics.measures import (
     scaled_entropies,
 )
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention
+from recurcli.layers import SelfAttention
 from recurcli.model.models import Backbone
 
 Stat = float | list[float]

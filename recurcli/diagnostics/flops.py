@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from recurcli.encoders import build_encoder
-from recurcli.layers.initial import normal_
+from recurcli.layers import normal_
 from recurcli.model.config import ModelConfig
-from recurcli.model.sizing import encoder_parameters
+from recurcli.model.saved import encoder_parameters
 
 QUICK = 1e9
 """Parameters times tokens up to which a forward pass is done on the CPU; ours. The meta device needs none, but it imports

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from recurcli.encoders.config import BiLSTMConfig
 from recurcli.encoders.encoder import Encoder
-from recurcli.layers.dropout import dropout
+from recurcli.layers import dropout
 
 States = TypeVar("States", Tensor, PackedSequence)
 

@@ -17,10 +17,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import BlockConfig, NormConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
-from recurcli.layers.attention import SelfAttention
-from recurcli.layers.dropout import Dropout
-from recurcli.layers.feed_forward import FeedForward
-from recurcli.layers.positions import sinusoidal_positions
+from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions
 
 
 class BlockLayer(nn.Module):

@@ -20,11 +20,9 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import Gate, GatedStarSaberConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
-from recurcli.layers.dropout import Dropout
-from recurcli.layers.initial import normal_
-from recurcli.ops.attention import directional_attention
+from recurcli.layers import Dropout, normal_
+from recurcli.ops.attention import attention_weights, directional_attention
 from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
-from recurcli.ops.softmax import attention_weights
 
 GATES: dict[Gate, int] = {"gru_light": 2, "gru": 2, "lstm": 3}
 """Number of gates g of each form."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import LinearTransformerConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention
+from recurcli.layers import SelfAttention
 from recurcli.ops.linear_attention import linear_attention, linear_attention_weights
 
 

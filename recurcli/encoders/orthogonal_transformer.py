@@ -12,9 +12,7 @@ from torch.func import functional_call
 from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import OrthogonalTransformerConfig
 from recurcli.encoders.transformer import transformer_layer
-from recurcli.layers.initial import normal_
-from recurcli.layers.orthogonal import orthogonal_matrices
-from recurcli.layers.positions import sinusoidal_positions
+from recurcli.layers import normal_, orthogonal_matrices, sinusoidal_positions
 
 
 class OrthogonalTransformer(BlockEncoder):

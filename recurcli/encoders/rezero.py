@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import ReZeroConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import MultiheadAttention
-from recurcli.layers.dropout import Dropout
-from recurcli.layers.feed_forward import FeedForward
+from recurcli.layers import Dropout, FeedForward, MultiheadAttention
 
 
 class ReZeroLayer(nn.Module):

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import RSAConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention, softmax_attention, trains_short_texts, weighted
+from recurcli.layers import SelfAttention, softmax_attention, trains_short_texts, weighted
+from recurcli.ops.attention import attention_weights
 from recurcli.ops.recurrence import Kind, recurrence_matrix, recurrence_product, recurrence_product_dense
-from recurcli.ops.softmax import attention_weights
 
 
 class Head(NamedTuple):

@@ -19,13 +19,9 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import StarSaberConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
-from recurcli.layers.cached import compute_dtype
-from recurcli.layers.dropout import Dropout
-from recurcli.layers.initial import normal_
-from recurcli.layers.positions import sinusoidal_positions
-from recurcli.ops.attention import directional_attention_, past_attention_, past_weights
+from recurcli.layers import Dropout, compute_dtype, normal_, sinusoidal_positions
+from recurcli.ops.attention import attention_weights, directional_attention_, past_attention_, past_weights
 from recurcli.ops.precision import without_autocast
-from recurcli.ops.softmax import attention_weights
 
 
 class StarSaberLayer(nn.Module):

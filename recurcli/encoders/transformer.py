@@ -6,7 +6,7 @@ attention(h) = concat_heads( softmax(Q K^T / sqrt(K)) V ) W_O
 
 from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import TransformerConfig
-from recurcli.layers.attention import MultiheadAttention
+from recurcli.layers import MultiheadAttention
 
 
 class Transformer(BlockEncoder):

@@ -26,10 +26,7 @@ from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import TransformerXLConfig
 from recurcli.encoders.encoder import LayerStats
 from recurcli.encoders.rsa import Recurrence
-from recurcli.layers.attention import SelfAttention, weighted
-from recurcli.layers.dropout import dropout
-from recurcli.layers.initial import normal_
-from recurcli.layers.positions import sinusoids
+from recurcli.layers import SelfAttention, dropout, normal_, sinusoids, weighted
 from recurcli.ops.chunks import before_pieces, joined, split, split_rows
 from recurcli.ops.relative import relative_attention_weights
 

@@ -23,12 +23,10 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import RandomTransJectConfig, TransJectConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
-from recurcli.layers.dropout import Dropout
-from recurcli.layers.initial import normal_
-from recurcli.layers.orthogonal import orthogonal_matrices
+from recurcli.layers import Dropout, normal_, orthogonal_matrices
+from recurcli.ops.attention import mask_or_full
 from recurcli.ops.orthogonal import orthogonal
 from recurcli.ops.precision import without_autocast
-from recurcli.ops.softmax import mask_or_full
 
 CACHED = 2**20  # largest number of expert outputs that fit into the CPU cache
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
 from recurcli.encoders.encoder import Encoder, LayerStats
-from recurcli.layers.dropout import Dropout
+from recurcli.layers import Dropout
 from recurcli.ops.stable import clip_singular_values, lstm_contraction, project_lstm, truncation_factor
 from recurcli.ops.windowed import Cell, State, full_recurrence, reversed_sequences, windowed_recurrence
 

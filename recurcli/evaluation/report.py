@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from recurcli.data.examples import Split
+from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, score_text
 from recurcli.evaluation.metrics import PERPLEXITY, Report, accuracy_baselines, classification_report

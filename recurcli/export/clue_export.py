@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, load_split, open_source
-from recurcli.data.sources import find_source
+from recurcli.data.splits import Split, load_split, open_source
+from recurcli.data.tasks import find_source
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note, RowsDone

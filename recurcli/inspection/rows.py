@@ -14,16 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.columns import Columns, TrainingRows, find_columns, is_usual
-from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import DevSplitter, hash_of, row_hash
-from recurcli.data.examples import Example, examples_of, open_source
-from recurcli.data.formats.rows import Record
-from recurcli.data.sources import Source, find_source, is_one_file, split_named, splits_of, task_with_columns
-from recurcli.data.tasks import Task
+from recurcli.data.config import DataConfig, TokenizerConfig
+from recurcli.data.rows import Record
+from recurcli.data.splits import DevSplitter, Example, examples_of, hash_of, open_source, row_hash
+from recurcli.data.tasks import Source, Task, find_source, is_one_file, split_named, splits_of, task_with_columns
 from recurcli.data.values import BadRow, TextColumns, Unlabelled
 from recurcli.errors import DataError
 from recurcli.events import Note
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, encodable, resolved_tokenizer
 
 UNNAMED = "rows"

@@ -5,12 +5,12 @@ from typing import Any
 
 from recurcli.data.columns import MAX_NAME, is_usual, unread_in_words
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import BAD_ROWS_ALLOWED, way_out_of_unlabelled
-from recurcli.data.formats.readers import recognised_in_words
+from recurcli.data.readers import recognised_in_words
+from recurcli.data.splits import BAD_ROWS_ALLOWED, way_out_of_unlabelled
 from recurcli.data.tasks import Task
 from recurcli.data.values import check_labels, label_doubts, ordered_labels
 from recurcli.errors import DataError, escaped, pluralize
-from recurcli.findings import Finding, Level
+from recurcli.events import Finding, Level
 from recurcli.inspection.rows import LISTED, UNNAMED, SplitRows, has_invisible
 
 _ISSUES = {

@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from recurcli.cache import cached
 from recurcli.data.values import separates_words
 from recurcli.errors import DataError, ModelError, StorageError, escaped, pluralize
 from recurcli.events import Note
+from recurcli.files import cached
 from recurcli.interruptible import interruptible
 
 Texts = Sequence[tuple[str, str | None]]

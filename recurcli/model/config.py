@@ -16,7 +16,7 @@ Label = str | float
 FORMAT_VERSION = 3
 """Format version of preset.yaml, config.json and checkpoints."""
 OLDEST_READ = 2
-"""The oldest format version of a finished run that is read. Its keys have other names (see recurcli/older_runs.py)."""
+"""The oldest format version of a finished run that is read. Its keys have other names (see recurcli/facts.py)."""
 
 
 def check_format(version: object, path: Path, oldest: int = FORMAT_VERSION) -> None:

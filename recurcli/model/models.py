@@ -1,7 +1,11 @@
-"""The two models: a classifier, and a language model for pre-training.
+"""The two models, a classifier and a language model for pre-training, and their parts: token embedding, pooling, head.
 
-Shapes: B batch, T positions, D hidden, C classes, V vocabulary, N chosen positions.
+Shapes: B batch, T positions, D hidden, C classes, V vocabulary, W columns of the token embedding, N chosen positions, L lengths
+of n-grams.
 """
+
+import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -9,10 +13,198 @@ from torch import Tensor, nn
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.encoder import Encoder
-from recurcli.layers.cached import computed_once
-from recurcli.model.config import ModelConfig
-from recurcli.model.embedding import TokenEmbedding
-from recurcli.model.head import ClassificationHead
+from recurcli.layers import CachedMap, Dropout, computed_once, normal_, sinusoidal_positions
+from recurcli.model.config import ModelConfig, NgramEmbeddingConfig, PairPooling, Pooling
+from recurcli.ops.orthogonal import orthonormal
+
+_PRIME = (1 << 31) - 1
+_FACTOR, _SPREAD = 950706376, 742938285
+"""Multipliers modulo 2^31 - 1 (Fishman & Moore, SIAM J. Sci. Stat. Comput., 1986)."""
+
+
+def ngram_buckets(ids: Tensor, lengths: Sequence[int], buckets: int) -> Tensor:
+    """Return the buckets (B, T, L) of the n-grams that end at each token of `ids` (B, T), one for each of `lengths`.
+
+    A bucket is a polynomial in the ids modulo 2^31 - 1, then modulo `buckets`; different n-grams may share one. Tokens
+    before the first are one symbol that stands nowhere else. No product exceeds 2^62, so any device gives the same.
+    """
+    found = []
+    for length in lengths:
+        hashes = torch.full_like(ids, length)
+        for back in range(length - 1, -1, -1):
+            token = F.pad(ids, (back, 0), value=-1)[:, : ids.shape[1]]
+            hashes = (hashes * _FACTOR + token + 2) % _PRIME
+        found.append(hashes * _SPREAD % _PRIME % buckets)
+    return torch.stack(found, dim=2)
+
+
+class NgramEmbedding(nn.Module):
+    """Sums the vectors of the n-grams that end at a token, and applies dropout.
+
+    Bags of hashed n-grams are fastText's (Joulin et al., EACL 2017, section 2.2); one for each token is ours.
+    The table (H, D) is zero at first, and its gradient is sparse.
+    """
+
+    def __init__(self, hidden_size: int, lengths: Sequence[int], buckets: int, dropout: float) -> None:
+        super().__init__()
+        self.lengths = tuple(lengths)
+        self.table = nn.Parameter(torch.zeros(buckets, hidden_size))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the sums: ids (B, T) -> (B, T, D)."""
+        buckets = ngram_buckets(ids, self.lengths, len(self.table))
+        return self.dropout(F.embedding(buckets, self.table, sparse=True).sum(dim=2))
+
+
+def _orthonormal_table(parameters: Sequence[Tensor]) -> list[Tensor]:
+    (weight,) = parameters
+    return [orthonormal(weight) * math.sqrt(max(weight.shape) / 2)]
+
+
+def in_both_texts(ids: Tensor, second: Tensor, vocab_size: int) -> Tensor:
+    """Return a bool mask (B, T): True at each token of `ids` (B, T) that also occurs in the other text of its pair.
+
+    `second` (B, T) is True in the second text.
+    """
+    # The last column takes the tokens of the other side; it is never read.
+    seen = torch.zeros(ids.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device)
+    sides = (torch.where(side, ids, vocab_size) for side in (second, ~second))
+    in_second, in_first = (seen.scatter(1, side, True).gather(1, ids) for side in sides)
+    return (second & in_first) | (~second & in_second)
+
+
+class TokenEmbedding(nn.Module):
+    """Looks up one row of `table()` (V, W) per token and applies dropout.
+
+    - W is D. With `concatenate_positions` W is D/2, and sinusoidal positions are the other half (TransJect, section 3).
+    - `weight` (V, W) is initialised as N(0, 1/W) [ours]. A row then has a norm near 1, and a head that predicts tokens with the
+      rows as output weights has small initial logits.
+    - With `scaled` or `concatenate_positions`, rows are scaled by sqrt(W/2), the norm of a position vector. Otherwise the
+      positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.) Encoders without positions
+      learn faster from it too [ours].
+    - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens after the first `separator_id`, and to
+      those of a pair that stand in both texts (not to `unknown_id`, which stands for different words).
+    - `ngrams` adds the embeddings of the n-grams that end at each token.
+    - With `orthonormal`, the table has orthonormal columns, computed from `weight` and scaled by sqrt(V/2) (TransJect), so
+      that a row also has the norm sqrt(W/2). If V < W, the rows are orthonormal instead, scaled to that norm [ours].
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        dropout: float = 0.0,
+        concatenate_positions: bool = False,
+        scaled: bool = False,
+        orthonormal: bool = False,
+        separator_id: int = -1,
+        unknown_id: int = -1,
+        segments: bool = False,
+        matches: bool = False,
+        ngrams: NgramEmbeddingConfig | None = None,
+    ) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.concatenate_positions = concatenate_positions
+        width = hidden_size // 2 if concatenate_positions else hidden_size
+        self.weight = nn.Parameter(normal_(torch.empty(vocab_size, width), std=width**-0.5))
+        self.scale = math.sqrt(width / 2) if concatenate_positions or scaled else 1.0
+        self.frozen = False
+        """Whether some rows of `weight` are never trained. Weight decay must leave `weight` alone then."""
+        self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None
+        self.separator_id = separator_id
+        self.unknown_id = unknown_id
+        self.second_text = nn.Parameter(torch.zeros(hidden_size)) if segments else None
+        self.match = nn.Parameter(torch.zeros(hidden_size)) if matches else None
+        self.ngrams = (
+            None if ngrams is None else NgramEmbedding(hidden_size, ngrams.lengths, ngrams.buckets, ngrams.dropout)
+        )
+        self.dropout = Dropout(dropout)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the embeddings: ids (B, T) -> (B, T, D)."""
+        plain = self.orthonormal_table is None
+        x = F.embedding(ids, self.weight) * self.scale if plain else F.embedding(ids, self.table())
+        if self.concatenate_positions:
+            positions = sinusoidal_positions(x.new_empty(1, ids.shape[1], self.hidden_size - x.shape[-1]))
+            x = torch.cat([x, positions.expand(ids.shape[0], -1, -1)], dim=-1)  # (B, T, D)
+        if self.second_text is not None or self.match is not None:
+            x = self._mark_pairs(x, ids)
+        x = self.dropout(x)
+        return x if self.ngrams is None else x + self.ngrams(ids)
+
+    def _mark_pairs(self, x: Tensor, ids: Tensor) -> Tensor:
+        """Return `x` (B, T, D) plus the learned vectors of second texts and of matches; ids (B, T)."""
+        second = (ids == self.separator_id).cumsum(dim=1) > 0
+        if self.second_text is not None:
+            x = x + second.unsqueeze(2) * self.second_text
+        if self.match is not None:
+            matches = in_both_texts(ids, second, len(self.weight)) & (ids != self.unknown_id)
+            x = x + matches.unsqueeze(2) * self.match
+        return x
+
+    def table(self) -> Tensor:
+        """Return the vectors (V, W) of all tokens."""
+        return self.weight * self.scale if self.orthonormal_table is None else self.orthonormal_table([self.weight])[0]
+
+    def output_weight(self) -> Tensor:
+        """Return the output weights (V, W) of a head that predicts tokens: the table with rows of norm near 1 [ours]."""
+        return self.weight if self.orthonormal_table is None else self.table() * (self.weight.shape[1] / 2) ** -0.5
+
+    def use_vectors(self, vectors: Tensor, known: Tensor, *, freeze: bool = False) -> None:
+        """Copy pre-trained `vectors` (V, W) where `known` (V,) is True, scaled to the mean norm of the initial rows.
+
+        With `freeze` these rows have a gradient of 0 from then on. The others, which are random, are trained.
+        """
+        with torch.no_grad():
+            scale = self.weight.norm(dim=1).mean() / vectors[known].norm(dim=1).mean().clamp_min(1e-12)
+            self.weight[known] = vectors[known].to(self.weight) * scale
+        if freeze:
+            self.frozen = True
+            self.weight.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient: gradient.masked_fill(known.to(gradient.device)[:, None], 0.0)
+            )
+
+
+def pool(states: Tensor, mask: Tensor, how: Pooling) -> Tensor:
+    """Pool states (B, T, D) to (B, D). mask (B, T) is True at real tokens; a row without real tokens gives zeros."""
+    real = mask.unsqueeze(-1)  # (B, T, 1)
+    if how == "mean":
+        return (states * real).sum(dim=1) / real.sum(dim=1).clamp_min(1)
+    if how == "max":
+        lowest = torch.finfo(states.dtype).min
+        return states.masked_fill(~real, lowest).amax(dim=1) * mask.any(dim=1, keepdim=True)
+    first = how == "first"
+    position = mask.int().argmax(dim=1) if first else mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
+    chosen = states[torch.arange(states.shape[0], device=states.device), position]
+    return chosen * mask.any(dim=1, keepdim=True)
+
+
+class ClassificationHead(nn.Module):
+    """Pooling, then one linear map. Mean pooling is ours; the StarSaber paper's is not available.
+
+    With the pair pooling `sides` the map reads [u; v; |u - v|; u * v]; u and v are the pooled states of the two texts
+    (Conneau et al., EMNLP 2017, section 3). A row of one text has v = 0.
+    """
+
+    def __init__(
+        self, hidden_size: int, classes: int, pooling: Pooling = "mean", pair_pooling: PairPooling = "joint"
+    ) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.pair_pooling = pair_pooling
+        self.output = nn.Linear(hidden_size * (4 if pair_pooling == "sides" else 1), classes)
+
+    def forward(self, states: Tensor, mask: Tensor, separators: Tensor) -> Tensor:
+        """Return the logits (B, C): states (B, T, D), mask (B, T), and (B, T) True at the separators of pairs."""
+        if self.pair_pooling == "joint":
+            return self.output(pool(states, mask, self.pooling))
+        after = separators.cumsum(dim=1) > 0
+        u = pool(states, mask & ~after, self.pooling)
+        v = pool(states, mask & after & ~separators, self.pooling)
+        return self.output(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
 
 
 class Backbone(nn.Module):

@@ -1,6 +1,6 @@
 """Pure functions on tensors, a slow loop beside each fast form: the loop is the definition."""
 
-from recurcli.ops.attention import directional_attention, directional_attention_loop
+from recurcli.ops.attention import attention_weights, directional_attention, directional_attention_loop
 from recurcli.ops.linear_attention import linear_attention, linear_attention_loop, linear_attention_step
 from recurcli.ops.orthogonal import orthogonal, orthogonal_loop, orthonormal
 from recurcli.ops.recurrence import (
@@ -10,7 +10,6 @@ from recurcli.ops.recurrence import (
     recurrence_product_dense,
     recurrence_product_loop,
 )
-from recurcli.ops.softmax import attention_weights
 from recurcli.ops.stable import clip_singular_values, project_lstm, scale_rows
 from recurcli.ops.windowed import full_recurrence, windowed_recurrence, windowed_recurrence_loop
 

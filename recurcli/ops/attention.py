@@ -1,14 +1,135 @@
-"""Directional attention: one softmax over all positions, other values for the past than for the future.
+"""Attention: its weights, its product with values in O(T) memory, and StarSaber's directional attention.
 
-Source: Xu, Hu & Tang, StarSaber, 2021, eq. 5. Shapes: B batch, T positions, D hidden size. `mask` (B, T) is bool,
-True at real tokens.
+Blockwise, the weights of C queries are a tensor (B, C, T), so the memory is linear in T. The backward pass computes them again
+from queries and keys (Dao et al., FlashAttention, 2022, section 3.1). Directional attention has one softmax over all positions,
+and other values for the past than for the future (Xu, Hu & Tang, StarSaber, 2021, eq. 5).
+
+Shapes: B batch, T positions, D query or hidden size, E value size, C queries of a block. `mask` (B, T) is bool, True at real
+tokens.
 """
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from recurcli.ops.softmax import attention_weights, blockwise_attention
+from recurcli.ops.precision import without_autocast
+
+MIN_QUERIES, MAX_QUERIES, MAX_WEIGHTS = 64, 256, 2**23
+"""Queries of a block: MAX_QUERIES, or as few as MAX_WEIGHTS allows, but not below MIN_QUERIES. Measured on a CPU with 2 MB
+of L2 cache."""
+
+
+def mask_or_full(mask: Tensor) -> Tensor:
+    """Return `mask` (B, T), with all tokens of a row without a real one, so that its attention stays finite."""
+    return mask | ~mask.any(dim=-1, keepdim=True)
+
+
+def text_lengths(mask: Tensor | None, like: Tensor) -> Tensor:
+    """Return the number of real tokens of each text (B,), for x `like` (B, …, T, K); T without a mask."""
+    if mask is None:
+        return torch.full((len(like),), like.shape[-2], device=like.device)
+    return mask.sum(dim=-1)
+
+
+def lowest_score(dtype: torch.dtype) -> float:
+    """Return the score that excludes a key. It is half the lowest number, so that a score added to it does not overflow."""
+    return torch.finfo(dtype).min / 2
+
+
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None = None, *, causal: bool = False, diagonal: int = 1
+) -> Tensor:
+    """G = softmax over i of query_n · key_i / sqrt(D): (B, …, N, D), (B, …, T, D) -> (B, …, N, T); padded keys weigh exactly 0.
+
+    Causal: i < n + `diagonal` only, so i <= n. A row with no real token, or without any i, spreads its weights over the
+    excluded positions: finite, and of no use. Scores have the dtype of the keys; bf16 rounds a score near 100 by up to 0.25.
+    """
+    queries, keys = query.reshape(-1, *query.shape[-2:]), key.reshape(-1, *key.shape[-2:])
+    excluded = None
+    if mask is not None:
+        excluded = ~mask[:, None].repeat_interleave(keys.shape[0] // mask.shape[0], dim=0)  # (…, 1, T)
+    if causal:
+        future = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=key.device).triu(diagonal)
+        excluded = future if excluded is None else excluded | future
+    bias = key.new_zeros(())
+    if excluded is not None:
+        bias = torch.zeros_like(excluded, dtype=key.dtype).masked_fill(excluded, lowest_score(key.dtype))
+    scores = torch.baddbmm(bias, queries, keys.mT, alpha=query.shape[-1] ** -0.5)
+    return scores.softmax(dim=-1).view(*query.shape[:-1], -1)
+
+
+def blockwise_attention(query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None) -> Tensor:
+    """As `recurcli.ops.directional_attention`, without a (T, T) tensor: (B, T, D) x 2 and (B, T, E) x 2 -> (B, T, E).
+
+    All four have one dtype. Plain attention has one tensor of values as both `past` and `future`. There are first derivatives
+    only.
+    """
+    with without_autocast(query):
+        return _Blockwise.apply(query, key, past, future, mask)  # type: ignore[no-untyped-call]
+
+
+class _Blockwise(torch.autograd.Function):
+    """Computes a block of queries at a time, and adds the gradients of the blocks in float32 or a wider dtype."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None) -> Tensor:
+        ctx.save_for_backward(query, key, past, future, mask)
+        out = torch.empty_like(future)
+        for block in _blocks(query):
+            weights = attention_weights(query[:, block], key, mask)
+            out[:, block] = torch.bmm(weights, _values(past, future, block))
+            if past is not future:
+                lower = weights[:, :, block].tril(-1)  # these positions are before the query, in its own block
+                out[:, block].baddbmm_(lower, past[:, block] - future[:, block])
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, past, future, mask = ctx.saved_tensors
+        same, scale = past is future, query.shape[-1] ** -0.5
+        wide = torch.promote_types(key.dtype, torch.float32)
+        of_query = torch.empty_like(query)
+        of_key, of_past, of_future = (torch.zeros_like(x, dtype=wide) for x in (key, past, future))
+        for block in _blocks(query):
+            queries, gradients = query[:, block], gradient[:, block]
+            weights = attention_weights(queries, key, mask)
+            of_values = torch.bmm(weights.mT, gradients)  # (B, T, E)
+            of_weights = torch.bmm(gradients, _values(past, future, block).mT)
+            if same:
+                of_future += of_values
+            else:
+                lower = weights[:, :, block].tril(-1)
+                of_past[:, : block.start] += of_values[:, : block.start]
+                of_future[:, block.start :] += of_values[:, block.start :]
+                moved = torch.bmm(lower.mT, gradients)
+                of_past[:, block] += moved
+                of_future[:, block] -= moved
+                difference = past[:, block] - future[:, block]
+                of_weights[:, :, block] += torch.bmm(gradients, difference.mT).tril(-1)
+            # Private: torch has no public name for this fused backward pass. A change of its arguments breaks this line.
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            of_query[:, block] = torch.bmm(of_scores, key).mul_(scale)
+            of_key += torch.bmm(of_scores.mT, queries)
+        of_key = of_key.mul_(scale).to(key.dtype)
+        return of_query, of_key, None if same else of_past.to(past.dtype), of_future.to(future.dtype), None
+
+
+def _blocks(query: Tensor) -> list[slice]:
+    """Return the positions of each block of queries."""
+    batch, length, _ = query.shape
+    size = min(MAX_QUERIES, max(MIN_QUERIES, MAX_WEIGHTS // max(1, batch * length)))
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+def _values(past: Tensor, future: Tensor, block: slice) -> Tensor:
+    """Return the values (B, T, E) that a block sees: those of the past before it, else those of the future."""
+    if past is future:
+        return future
+    return torch.cat([past[:, : block.start], future[:, block.start :]], dim=1)
 
 
 def directional_attention(

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recurcli.ops.attention import mask_or_full
 from recurcli.ops.chunks import joined, split, split_rows
 from recurcli.ops.seeded import hash_indices
-from recurcli.ops.softmax import mask_or_full
 
 
 def random_blocks(lengths: Tensor, seeds: Tensor, total: int, number: int, block_size: int) -> Tensor:

@@ -6,7 +6,7 @@ Shapes: B batch, T positions, K head size, M landmarks. `mask` (B, T) is bool, T
 import torch
 from torch import Tensor
 
-from recurcli.ops.softmax import mask_or_full
+from recurcli.ops.attention import mask_or_full
 
 
 def segments(mask: Tensor | None, like: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recurcli.ops.attention import lowest_score
 from recurcli.ops.chunks import joined, split, split_rows
-from recurcli.ops.softmax import lowest_score
 
 SELF = -1e5
 """The number added to the score of a token for itself. The token attends to itself only if it has no other key (section 2)."""

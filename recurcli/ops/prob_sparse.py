@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recurcli.ops.attention import mask_or_full
 from recurcli.ops.seeded import hash_indices
-from recurcli.ops.softmax import mask_or_full
 
 POWERS = [math.floor(math.exp(power)) for power in range(40)]
 """⌊e^k⌋; ⌈ln n⌉ of an integer n is the number of those below n."""

@@ -11,8 +11,7 @@ from typing import Any
 from recurcli.errors import UsageError, escaped
 from recurcli.facts import as_stored
 from recurcli.preset.compose import Origin, ResolvedPreset, compose
-from recurcli.strict_yaml import KeyPath
-from recurcli.validation import InvalidConfig
+from recurcli.validation import InvalidConfig, KeyPath
 
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([kmb]?)", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
@@ -38,7 +37,7 @@ def match_parameters(
     if stored is not None and stored.get("question") == question and isinstance(stored.get("keys"), dict):
         facts = dict(stored)
     else:
-        from recurcli.model.sizing import solve_size
+        from recurcli.model.saved import solve_size
 
         target = number if other is None else parameters_of(other)
         try:
@@ -77,7 +76,7 @@ def parameters_of(resolved: ResolvedPreset) -> int:
 
     Raises UsageError with the place of a value that the encoder rejects.
     """
-    from recurcli.model.sizing import encoder_parameters
+    from recurcli.model.saved import encoder_parameters
 
     try:
         return encoder_parameters(resolved.preset.encoder)

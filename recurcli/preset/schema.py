@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from recurcli.data.config import DataConfig
+from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.encoders import ENCODERS
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
 from recurcli.validation import STRICT, section_of
 

@@ -7,8 +7,14 @@ from typing import Any, Literal, NamedTuple
 
 from recurcli.errors import ModelError, escaped
 from recurcli.files import read_limited
-from recurcli.runs.run_directory import PREDICTIONS
-from recurcli.runs.shapes import CLASSES_SHAPE, DEV_ROW_SHAPE, DEV_SHARES_SHAPE, DEV_TEXT_SHAPE, find_fault
+from recurcli.runs.run_directory import (
+    CLASSES_SHAPE,
+    DEV_ROW_SHAPE,
+    DEV_SHARES_SHAPE,
+    DEV_TEXT_SHAPE,
+    PREDICTIONS,
+    find_fault,
+)
 
 Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""

@@ -13,13 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.cache import cached
-from recurcli.data.examples import BAD_ROWS_SHOWN, check_bad_rows
-from recurcli.data.formats.encodings import UTF8, TextDecoder, canonical_encoding
-from recurcli.data.formats.rows import open_file, rows_of_file
+from recurcli.data.config import TokenizerConfig
+from recurcli.data.rows import UTF8, TextDecoder, canonical_encoding, open_file, rows_of_file
+from recurcli.data.splits import BAD_ROWS_SHOWN, check_bad_rows
 from recurcli.errors import DataError
-from recurcli.files import sha256_of
-from recurcli.tokens.config import TokenizerConfig
+from recurcli.files import cached, sha256_of
 from recurcli.tokens.tokenizer import ROWS_AT_ONCE, Tokenizer, Tokens, offsets_of
 
 

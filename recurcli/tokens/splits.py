@@ -17,11 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import hashes_of, rows_per_dev_row
-from recurcli.data.examples import Split, load_split
-from recurcli.data.formats.fasttext import is_fasttext
-from recurcli.data.sources import STEMS, has_split, is_label_folder, task_with_columns
-from recurcli.data.tasks import Task
+from recurcli.data.readers import is_fasttext
+from recurcli.data.splits import Split, hashes_of, load_split, rows_per_dev_row
+from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
 from recurcli.errors import DataError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.tokens.corpus import is_text_file, read_corpus, text_files

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.formats.rows import rows_of_file
+from recurcli.data.rows import rows_of_file
 from recurcli.errors import DataError, escaped
 
 _DIGITS = re.compile(rb"[0-9]{1,12}")

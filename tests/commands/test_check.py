@@ -13,7 +13,7 @@ import pytest
 from test_command_line import CHECKOUT, process
 
 from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import DevSplitter, row_hash
+from recurcli.data.splits import DevSplitter, row_hash
 
 Recur = Callable[..., tuple[int, str, str]]
 

@@ -12,7 +12,7 @@ from predicting import Recur, jsonl
 from tiny_task import tiny
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 
 ZIPPED = {

@@ -12,8 +12,8 @@ from test_evaluate import copy_of
 from tiny_task import tiny
 
 from recurcli.cli import run
+from recurcli.data.config import TokenizerConfig
 from recurcli.files import write_manifest
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 
 Recur = Callable[..., tuple[int, str, str]]

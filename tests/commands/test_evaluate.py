@@ -13,14 +13,14 @@ from tiny_task import LABELS, rows, tiny, write_rows
 
 from recurcli.commands.trained_run import check_rows_of_training
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.errors import DataError
 from recurcli.evaluation.metrics import classification_report
 from recurcli.files import write_manifest
+from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, RunDirectory
-from recurcli.runs.training_overlap import KnownRows, read_known_rows
 
 Recur = Callable[..., tuple[int, str, str]]
 

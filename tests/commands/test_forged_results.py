@@ -15,13 +15,13 @@ from recurcli.display.tables import print_training
 from recurcli.errors import ModelError
 from recurcli.files import MANIFEST, extend_manifest, read_manifest
 from recurcli.runs.dev_predictions import read_dev_predictions, read_dev_texts
-from recurcli.runs.run_directory import RunDirectory
-from recurcli.runs.shapes import (
+from recurcli.runs.run_directory import (
     DEV_ROW_SHAPE,
     DEV_SHARES_SHAPE,
     DEV_TEXT_SHAPE,
     RESULT_SHAPE,
     SCORED_SHAPES,
+    RunDirectory,
 )
 
 Recur = Callable[..., tuple[int, str, str]]

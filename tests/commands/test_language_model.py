@@ -12,14 +12,13 @@ from torchrun import command, completed
 
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
-from recurcli.data.config import DataConfig
+from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.tasks import task_named
 from recurcli.encoders import ENCODERS, build_encoder, causal_key
 from recurcli.errors import DataError
 from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.splits import encode_stream, load_texts
 from recurcli.tokens.tokenizer import Tokenizer
 

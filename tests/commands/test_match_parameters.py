@@ -12,7 +12,7 @@ from tiny_task import tiny
 
 from recurcli.encoders import build_encoder
 from recurcli.preset import compose
-from recurcli.strict_yaml import read_mapping
+from recurcli.validation import read_mapping
 
 Recur = Callable[..., tuple[int, str, str]]
 WIDTH = "encoder.hidden_size=16"

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from recurcli.commands.prediction.rows import RowWriter
 from recurcli.data.columns import InputColumns
-from recurcli.data.formats.rows import Record
+from recurcli.data.rows import Record
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
 from recurcli.evaluation.inference import Prediction

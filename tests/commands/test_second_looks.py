@@ -9,7 +9,7 @@ from predicting import Recur
 from tiny_task import tiny
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.files import remove
 from recurcli.runs import run_directory

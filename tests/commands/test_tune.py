@@ -18,7 +18,7 @@ from recurcli.commands.tuning.request import Range, TuningRequest, parse_range, 
 from recurcli.display import progress
 from recurcli.events import Progress, TrialProgress
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.strict_yaml import read_mapping
+from recurcli.validation import read_mapping
 
 pytest.importorskip("optuna")
 from recurcli.commands.tuning.study import Study

@@ -18,9 +18,9 @@ from recurcli.data.columns import (
     find_input_columns,
 )
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
-from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.rows import Record
+from recurcli.data.readers import read_records
+from recurcli.data.rows import Record
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.data.values import BadRow, TextColumns, marked
 from recurcli.errors import DataError
@@ -29,7 +29,7 @@ CUSTOM = TASKS["custom"]
 
 
 def found(header: str, **told: object) -> Columns:
-    from recurcli.data.sources import task_with_columns
+    from recurcli.data.tasks import task_with_columns
 
     config = DataConfig(**told)  # type: ignore[arg-type]
     source = io.BytesIO(f"{header}\n".encode())
@@ -133,7 +133,7 @@ SINGLES_BESIDE_PAIRS = "holds pairs of texts ('sentence1' and 'sentence2'), but 
 
 def found_by_eval_and_predict(header: str, trained: TrainingRows, text: str | None = None) -> list[object]:
     """The names of the columns, or the message, of `find_columns` and of `find_input_columns`."""
-    from recurcli.data.sources import task_with_columns
+    from recurcli.data.tasks import task_with_columns
 
     answers: list[object] = []
     content = f"{header}\n{header.replace('e', 'i')}\n".encode()

@@ -11,9 +11,8 @@ from cases import slow_but
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.rows import Record
-from recurcli.data.formats.separated import COST_OF_LINE, MAX_QUOTED
+from recurcli.data.readers import COST_OF_LINE, MAX_QUOTED, read_records
+from recurcli.data.rows import Record
 
 Read = tuple[list[list[str]], list[str | None]]
 

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from recurcli.data.config import DataConfig
-from recurcli.tokens.config import TokenizerConfig
+from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.validation import InvalidConfig, parse_config
 
 
@@ -43,7 +42,7 @@ def test_a_tokenizer_that_cannot_be_is_refused(values: dict[str, object], reason
 
 def test_reading_data_needs_neither_torch_nor_datasets() -> None:
     code = (
-        "import sys, recurcli.data.config, recurcli.data.tasks, recurcli.data.examples, recurcli.tokens.tokenizer\n"
+        "import sys, recurcli.data.config, recurcli.data.tasks, recurcli.data.splits, recurcli.tokens.tokenizer\n"
         "sys.exit('torch' in sys.modules or 'datasets' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,9 +7,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from recurcli.data.dev_split import DevSplitter, hashes_of, row_hash, text_key
-from recurcli.data.examples import draw_dev_rows, split_in_memory
-from recurcli.tokens.config import TokenizerConfig, TokenizerKind
+from recurcli.data.config import TokenizerConfig, TokenizerKind
+from recurcli.data.splits import DevSplitter, draw_dev_rows, hashes_of, row_hash, split_in_memory, text_key
 from recurcli.tokens.tokenizer import Tokenizer
 
 

@@ -11,7 +11,7 @@ from dirty_files import CASES, HEAD, TWO, write
 from tiny_task import tiny
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split, with_labels_of
+from recurcli.data.splits import load_split, with_labels_of
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 

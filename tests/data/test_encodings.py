@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
-from recurcli.data.formats.encodings import TextDecoder, canonical_encoding, likely_encoding
-from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.rows import rows_of
+from recurcli.data.readers import read_records
+from recurcli.data.rows import TextDecoder, canonical_encoding, likely_encoding, rows_of
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 from recurcli.tokens.corpus import read_corpus

@@ -6,8 +6,8 @@ import pytest
 
 from recurcli.commands.pretrain import _is_corpus
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
-from recurcli.data.formats.readers import read_records
+from recurcli.data.readers import read_records
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 from recurcli.preset import compose

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
 from recurcli.data.hub import load_hub_split, records_of
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 
@@ -20,7 +20,7 @@ TNEWS = TASKS["tnews"]
 LOAD = """
 import json, os, socket
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split, with_labels_of
+from recurcli.data.splits import load_split, with_labels_of
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
 

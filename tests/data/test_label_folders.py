@@ -8,9 +8,8 @@ import pytest
 
 from recurcli.commands.check import find_datasets
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
-from recurcli.data.sources import is_one_file
-from recurcli.data.tasks import TASKS
+from recurcli.data.splits import load_split
+from recurcli.data.tasks import TASKS, is_one_file
 from recurcli.errors import DataError
 
 
@@ -71,7 +70,7 @@ def test_names_that_are_no_utf8_are_lived_with(archive: Path) -> None:
 
 
 def test_a_label_that_training_has_not_is_not_lost_in_silence(archive: Path) -> None:
-    from recurcli.data.examples import with_labels_of
+    from recurcli.data.splits import with_labels_of
 
     put(archive / "dev" / "neg" / "1.txt", b"bad")
     put(archive / "dev" / "soso" / "1.txt", b"soso")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, load_split, with_labels_of
+from recurcli.data.splits import Split, load_split, with_labels_of
 from recurcli.data.tasks import TASKS, Task
 from recurcli.data.values import joined_labels, labels_that_look_alike, ordered_labels
 from recurcli.errors import DataError

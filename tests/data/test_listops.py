@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
 from recurcli.data.listops import OPERATORS, Expression, generate, listops_rows, value_of
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 
 

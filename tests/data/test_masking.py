@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from recurcli.data.config import TokenizerConfig
 from recurcli.tokens.batching import MaskingScheme, collate, drop_words, mask_tokens
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 
 WORDS = np.arange(4, 104)

@@ -8,8 +8,8 @@ import pytest
 from pyarrow import parquet
 
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import load_split
-from recurcli.data.formats.parquet import parquet_records
+from recurcli.data.readers import parquet_records
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.formats.readers import read_records, recognised_delimiter
-from recurcli.data.formats.rows import Format, Record
+from recurcli.data.readers import read_records, recognised_delimiter
+from recurcli.data.rows import Format, Record
 from recurcli.errors import DataError
 
 

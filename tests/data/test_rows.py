@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.formats import rows
-from recurcli.data.formats.rows import open_file, rows_of
+from recurcli.data import rows
+from recurcli.data.rows import open_file, rows_of
 from recurcli.errors import DataError
 
 

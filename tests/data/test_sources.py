@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from recurcli.data import examples
+from recurcli.data import splits
 from recurcli.data.config import DataConfig
-from recurcli.data.examples import Split, load_split, notes_on_dev_rows
-from recurcli.data.formats.readers import read_records
-from recurcli.data.sources import has_split
-from recurcli.data.tasks import TASKS
+from recurcli.data.readers import read_records
+from recurcli.data.splits import Split, load_split, notes_on_dev_rows
+from recurcli.data.tasks import TASKS, has_split
 from recurcli.errors import DataError, UsageError
 
 ENDINGS = {".tsv": "text\tlabel\n{}\ta\n", ".csv": 'text,label\n"{}",a\n', ".jsonl": '{{"text": "{}", "label": "a"}}\n'}
@@ -120,7 +119,7 @@ def test_a_file_of_train_and_dev_rows_is_read_once(tmp_path: Path, monkeypatch: 
         opened.append(given)
         return read_records(*given, **told)
 
-    monkeypatch.setattr(examples, "read_records", count)
+    monkeypatch.setattr(splits, "read_records", count)
     train = load(path, "train")
     assert len(opened) == 1
     assert train.dev == load(path, "dev")

@@ -15,10 +15,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recurcli.data.config import TokenizerConfig, TokenizerKind
 from recurcli.errors import DataError, ModelError, UsageError
-from recurcli.tokens.config import TokenizerConfig, TokenizerKind
-from recurcli.tokens.tokenizer import Tokenizer, Tokens
-from recurcli.tokens.vocabulary import SPECIAL_TOKENS
+from recurcli.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer, Tokens
 from recurcli.validation import parse_config
 
 KINDS: tuple[TokenizerKind, ...] = tuple(kind for kind in get_args(TokenizerKind) if kind != "auto")

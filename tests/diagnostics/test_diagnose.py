@@ -9,8 +9,7 @@ from cases import slow_but
 from recurcli.diagnostics.diagnose import diagnose
 from recurcli.diagnostics.measures import differential_entropy
 from recurcli.encoders import ENCODERS
-from recurcli.layers.attention import SelfAttention
-from recurcli.layers.positions import sinusoidal_positions
+from recurcli.layers import SelfAttention, sinusoidal_positions
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Backbone
 

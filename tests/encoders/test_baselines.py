@@ -12,7 +12,7 @@ from recurcli.encoders.block import BlockLayer
 from recurcli.encoders.rezero import ReZero, ReZeroLayer
 from recurcli.encoders.transformer import Transformer
 from recurcli.errors import UsageError
-from recurcli.layers.positions import sinusoidal_positions
+from recurcli.layers import sinusoidal_positions
 
 SIZE = 12
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from recurcli import layers
 from recurcli.encoders import ENCODERS, build_encoder, causal_key
 from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
-from recurcli.layers import attention as multi_head
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 from recurcli.ops import attention
@@ -78,7 +78,7 @@ def test_no_position_sees_its_future_in_the_forms_for_long_texts(
     training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "is_long", lambda *_: True)
-    monkeypatch.setattr(multi_head, "trains_short_texts", lambda *_: False)
+    monkeypatch.setattr(layers, "trains_short_texts", lambda *_: False)
     for name in ("starsaber", "transformer"):
         with torch.set_grad_enabled(training):
             check_causal(language_model(name, {}).train(training), 70, 1, 33, 66)

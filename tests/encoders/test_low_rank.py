@@ -13,6 +13,7 @@ from torch import Tensor
 
 from recurcli.encoders import Encoder, build_encoder
 from recurcli.errors import UsageError
+from recurcli.ops.attention import attention_weights
 from recurcli.ops.gaussian_attention import DRAWS, attention_kernel, skyformer_attention, skyformer_attention_loop
 from recurcli.ops.landmarks import pseudo_inverse, segments
 from recurcli.ops.nystrom import nystrom_attention, nystrom_attention_loop
@@ -22,7 +23,6 @@ from recurcli.ops.random_features import (
     random_feature_attention,
     random_feature_attention_loop,
 )
-from recurcli.ops.softmax import attention_weights
 
 SIZE, HEADS, LENGTH = 8, 2, 9
 LENGTHS = torch.tensor([LENGTH, 5])

@@ -11,7 +11,7 @@ from torch import Tensor
 from recurcli.encoders import build_encoder, rsa
 from recurcli.encoders.rsa import RSA, RecurrentAttention
 from recurcli.errors import UsageError
-from recurcli.layers.attention import MultiheadAttention, trains_short_texts
+from recurcli.layers import MultiheadAttention, trains_short_texts
 from recurcli.ops import recurrence_matrix_loop
 
 SIZE, HEADS, K = 24, 8, 3

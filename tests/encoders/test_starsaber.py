@@ -9,7 +9,7 @@ from torch import Tensor
 from recurcli.encoders import build_encoder
 from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
 from recurcli.errors import UsageError
-from recurcli.layers.positions import sinusoidal_positions
+from recurcli.layers import sinusoidal_positions
 
 SIZE = 6
 LENGTHS = [5, 3, 1]

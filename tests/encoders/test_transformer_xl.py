@@ -10,7 +10,7 @@ from torch import Tensor
 from recurcli.encoders import build_encoder
 from recurcli.encoders.transformer_xl import SegmentAttention, TransformerXL
 from recurcli.errors import UsageError
-from recurcli.layers.positions import sinusoids
+from recurcli.layers import sinusoids
 from recurcli.ops.recurrence import recurrence_matrix_loop
 from recurcli.ops.relative import relative_attention_weights_loop
 

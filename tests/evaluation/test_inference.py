@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from recurcli.data.config import TokenizerConfig
 from recurcli.evaluation.inference import InferenceConfig, iter_logits, logits_by_batch, predict_logits
-from recurcli.layers.cached import CachedMap
+from recurcli.layers import CachedMap
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from recurcli.data.config import TokenizerConfig
 from recurcli.errors import NumericError
 from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.splits import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.objectives import NextTokenObjective

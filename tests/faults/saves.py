@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
+from recurcli.data.config import TokenizerConfig
 from recurcli.model.config import ModelConfig
 from recurcli.runs.model_files import write_model
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingState
 from recurcli.training.session import Checkpoint, save_checkpoint

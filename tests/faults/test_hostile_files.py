@@ -15,7 +15,7 @@ from tiny_task import write_rows
 from recurcli.errors import UsageError
 from recurcli.preset import compose
 from recurcli.runs.run_directory import CONTENTS
-from recurcli.strict_yaml import MAX_BYTES
+from recurcli.validation import MAX_BYTES
 
 Recur = Callable[..., tuple[int, str, str]]
 FILES = [name for name in CONTENTS if name != "checkpoints"]

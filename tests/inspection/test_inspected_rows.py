@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from recurcli.commands.check import find_datasets
-from recurcli.data.config import DataConfig
-from recurcli.data.dev_split import row_hash
-from recurcli.data.examples import load_split
-from recurcli.data.sources import task_with_columns
-from recurcli.data.tasks import CUSTOM, TASKS
+from recurcli.data.config import DataConfig, TokenizerConfig
+from recurcli.data.splits import load_split, row_hash
+from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.errors import DataError
 from recurcli.export.clue import is_submission
 from recurcli.inspection.rows import (
@@ -30,7 +28,6 @@ from recurcli.inspection.rows import (
     token_counter,
     training_texts,
 )
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from recurcli.encoders import Encoder, build_encoder
-from recurcli.layers.orthogonal import orthogonal_matrices
+from recurcli.layers import orthogonal_matrices
 from recurcli.ops import orthogonal
 
 NAMES = pytest.mark.parametrize("name", ["transject", "random-transject", "orthogonal-transformer"])

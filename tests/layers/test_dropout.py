@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recurcli.layers.dropout import STEPS, Dropout, dropout
+from recurcli.layers import STEPS, Dropout, dropout
 
 TYPES = (torch.float32, torch.bfloat16, torch.float64)
 

@@ -12,8 +12,7 @@ from tiny_task import tiny
 from torch import Tensor
 
 from recurcli.model.config import ModelConfig
-from recurcli.model.embedding import TokenEmbedding
-from recurcli.model.models import Backbone, LanguageModel
+from recurcli.model.models import Backbone, LanguageModel, TokenEmbedding
 from recurcli.runs.model_files import build_trained_classifier, read_model
 from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from recurcli.encoders import build_encoder
-from recurcli.layers.cached import CachedMap, computed_once
+from recurcli.layers import CachedMap, computed_once
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 

@@ -11,8 +11,7 @@ import torch
 from tiny_task import tiny
 
 from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
-from recurcli.model.models import Classifier
-from recurcli.model.ngrams import NgramEmbedding, ngram_buckets
+from recurcli.model.models import Classifier, NgramEmbedding, ngram_buckets
 from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer
 

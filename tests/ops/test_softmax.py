@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from cases import slow_but
 from torch import Tensor
 
-from recurcli.layers.attention import softmax_attention
-from recurcli.ops import directional_attention, directional_attention_loop, softmax
-from recurcli.ops.softmax import blockwise_attention
+from recurcli.layers import softmax_attention
+from recurcli.ops import attention, directional_attention, directional_attention_loop
+from recurcli.ops.attention import blockwise_attention
 
 
 def inputs(length: int, masked: bool) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
@@ -32,7 +32,7 @@ FEW = [(1, 256), (7, 256), (17, 8), (5, 1)]
 def test_equals_the_loop_and_its_gradients(
     length: int, block: int, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(softmax, "MAX_QUERIES", block)
+    monkeypatch.setattr(attention, "MAX_QUERIES", block)
     tensors, mask = inputs(length, masked)
     weights = (
         torch.randn(3, length, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(9)) * mask[..., None]
@@ -50,7 +50,7 @@ def test_equals_the_loop_and_its_gradients(
 
 
 def test_plain_attention_is_torchs_with_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "MAX_QUERIES", 8)
+    monkeypatch.setattr(attention, "MAX_QUERIES", 8)
     (query, key, value, _), mask = inputs(33, masked=True)
     gradient = torch.randn(value.shape, generator=torch.Generator().manual_seed(9)).double() * mask[..., None]
     found = blockwise_attention(query, key, value, value, mask)

@@ -10,7 +10,7 @@ from recurcli.encoders import causal_key, encoder_class
 from recurcli.errors import UsageError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset import compose, paper_presets, preset_folder, preset_names
-from recurcli.strict_yaml import MAX_BYTES, dump, read_mapping
+from recurcli.validation import MAX_BYTES, dump, read_mapping
 
 
 def write(path: Path, text: str) -> str:
@@ -76,7 +76,7 @@ def test_set_changes_the_encoder_and_its_own_file_is_read() -> None:
 
 
 def test_a_resolved_preset_repeats_itself(tmp_path: Path) -> None:
-    from recurcli.strict_yaml import dump
+    from recurcli.validation import dump
 
     first = compose("starsaber-afqmc", settings=["finetuning.learning_rate=1e-4", "tokenizer.vocab_size=77"])
     path = write(tmp_path / "preset.yaml", dump(first.preset.to_dict()))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from recurcli.data.config import TokenizerConfig
 from recurcli.errors import UsageError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 from recurcli.training.objectives import (

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from recurcli.commands.benchmark.candidates import Candidate, Shape
 from recurcli.commands.benchmark.request import BenchRequest
 from recurcli.encoders.encoder import Encoder
-from recurcli.layers.positions import sinusoidal_positions
+from recurcli.layers import sinusoidal_positions
 from recurcli.model.saved import build_shapes
 from recurcli.preset import compose
 from recurcli.preset.matching import match_parameters

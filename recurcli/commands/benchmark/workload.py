@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from recurcli.commands.benchmark.candidates import Candidate
 from recurcli.commands.benchmark.request import Setting
-from recurcli.layers.cached import computed_once
+from recurcli.layers import computed_once
 from recurcli.model.device import autocast
 from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import AdamWWithSparseRows

@@ -12,8 +12,7 @@ from recurcli.evaluation.metrics import classification_report, words_of
 from recurcli.facts import as_stored
 from recurcli.files import is_locked, verify_manifest
 from recurcli.runs.dev_predictions import DevPredictions, Part, read_dev_predictions
-from recurcli.runs.run_directory import LOCK, MODEL_FILES, PREDICTIONS, PRESET, RunDirectory
-from recurcli.runs.shapes import SCORES
+from recurcli.runs.run_directory import LOCK, MODEL_FILES, PREDICTIONS, PRESET, SCORES, RunDirectory
 
 DEPTH = 3
 """Levels of folders in which runs are looked for."""

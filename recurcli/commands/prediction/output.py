@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from recurcli.data.formats.rows import Record
+from recurcli.data.rows import Record
 from recurcli.errors import (
     DataError,
     ModelError,

@@ -18,10 +18,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
 from recurcli.data.columns import InputColumns
-from recurcli.data.formats.encodings import UTF8, canonical_encoding
-from recurcli.data.formats.readers import read_records
-from recurcli.data.formats.rows import Record, Records
-from recurcli.data.formats.separated import escapes_of
+from recurcli.data.readers import escapes_of, read_records
+from recurcli.data.rows import UTF8, Record, Records, canonical_encoding
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind

@@ -14,10 +14,9 @@ from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
 from recurcli.preset.schema import with_defaults
-from recurcli.runs.model_files import TrainedFiles, read_model
+from recurcli.runs.model_files import KnownRows, TrainedFiles, read_model
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.runs.training_overlap import KnownRows
-from recurcli.strict_yaml import flatten
+from recurcli.validation import flatten
 
 _NGRAMS = "embedding.ngrams"
 

@@ -22,8 +22,8 @@ from recurcli.facts import parameters_in_words
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.strict_yaml import flatten
 from recurcli.training.fit import TrainingLoop, TrainingState, learning_rate, ngram_table
+from recurcli.validation import flatten
 from recurcli.version import __version__
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from recurcli.data.config import DataConfig
-from recurcli.data.formats.encodings import canonical_encoding
+from recurcli.data.rows import canonical_encoding
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, check_not_both
 from recurcli.events import Finished, Note, Progress
@@ -16,10 +16,10 @@ from recurcli.files import sha256_of
 from recurcli.model.config import LabelType
 from recurcli.preset.schema import with_defaults
 from recurcli.runs.run_directory import RunDirectory
-from recurcli.strict_yaml import flatten
+from recurcli.validation import flatten
 
 if TYPE_CHECKING:
-    from recurcli.data.examples import Split
+    from recurcli.data.splits import Split
     from recurcli.preset import ResolvedPreset
 
 Event = Note | Progress | Finished
@@ -167,7 +167,7 @@ def _sha256_of_folder(
     run: RunDirectory, split: str, folder: Path, result: Mapping[str, Any], config: DataConfig
 ) -> str:
     """Return the hash of the rows of a `split` in label folders, or of its files of plain text, as the training computed it."""
-    from recurcli.data.examples import load_split
+    from recurcli.data.splits import load_split
     from recurcli.data.tasks import task_named
     from recurcli.tokens.corpus import read_corpus
     from recurcli.tokens.splits import is_plain_text, load_texts

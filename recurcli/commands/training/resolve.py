@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from recurcli.commands.training.request import TrainingRequest
+from recurcli.data.config import TokenizerConfig
 from recurcli.distributed.group import SINGLE_PROCESS
 from recurcli.encoders.encoder import Encoder
 from recurcli.events import Note
@@ -21,7 +22,6 @@ from recurcli.model.device import SettledPrecision
 from recurcli.preset import Preset
 from recurcli.preset.schema import check_encoder_length
 from recurcli.runs.run_directory import RunDirectory, RunStatus
-from recurcli.tokens.config import TokenizerConfig
 from recurcli.tokens.splits import WINDOW
 from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
 from recurcli.training.config import OptimizationConfig

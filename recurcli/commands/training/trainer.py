@@ -48,9 +48,8 @@ from recurcli.model.config import LabelType, ModelConfig
 from recurcli.model.device import choose_device, choose_precision
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.preset import Preset, ResolvedPreset
-from recurcli.runs.model_files import write_model
+from recurcli.runs.model_files import KnownRows, write_model
 from recurcli.runs.run_directory import KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
-from recurcli.runs.training_overlap import KnownRows
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig

@@ -9,7 +9,7 @@ from recurcli.commands.tuning.request import TuningRequest, short_names
 from recurcli.errors import NumericError, pluralize
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset.compose import is_file_name
-from recurcli.strict_yaml import dump
+from recurcli.validation import dump
 
 BEST = "best.yaml"
 

@@ -11,8 +11,7 @@ from recurcli.commands.training.trainer import check_encoder
 from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError, check_not_both, escaped
 from recurcli.preset import Preset, ResolvedPreset, compose
-from recurcli.strict_yaml import parse_value
-from recurcli.validation import section_of
+from recurcli.validation import parse_value, section_of
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import BigBirdConfig
-from recurcli.layers.attention import SelfAttention, softmax_attention
+from recurcli.layers import SelfAttention, softmax_attention
+from recurcli.ops.attention import text_lengths
 from recurcli.ops.block_sparse import block_sparse_attention, random_blocks
 from recurcli.ops.seeded import draw_seeds
-from recurcli.ops.softmax import text_lengths
 
 
 class BlockSparseAttention(SelfAttention):

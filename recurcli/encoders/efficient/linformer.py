@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import LinformerConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention
-from recurcli.layers.initial import normal_
-from recurcli.ops.softmax import attention_weights, mask_or_full
+from recurcli.layers import SelfAttention, normal_
+from recurcli.ops.attention import attention_weights, mask_or_full
 
 
 class LinformerAttention(SelfAttention):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import NystromformerConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention
+from recurcli.layers import SelfAttention
+from recurcli.ops.attention import attention_weights
 from recurcli.ops.nystrom import nystrom_attention
-from recurcli.ops.softmax import attention_weights
 
 
 class NystromAttention(SelfAttention):

@@ -11,7 +11,7 @@ from torch import Tensor
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import PerformerConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention
+from recurcli.layers import SelfAttention
 from recurcli.ops.random_features import draw_features, random_feature_attention, random_features
 
 

@@ -18,11 +18,10 @@ from torch import Tensor
 
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import ReformerConfig
-from recurcli.layers.attention import SelfAttention
-from recurcli.layers.initial import normal_
+from recurcli.layers import SelfAttention, normal_
+from recurcli.ops.attention import text_lengths
 from recurcli.ops.lsh_attention import angular_buckets, bucket_counts, lsh_attention, shared_attention
 from recurcli.ops.precision import without_autocast
-from recurcli.ops.softmax import text_lengths
 
 
 class LSHAttention(SelfAttention):

@@ -12,7 +12,7 @@ from torch import Tensor
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import SkyformerConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention
+from recurcli.layers import SelfAttention
 from recurcli.ops.gaussian_attention import DRAWS, attention_kernel, skyformer_attention
 
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import SynthesizerConfig
 from recurcli.encoders.encoder import LayerStats
-from recurcli.layers.attention import SelfAttention, key_mask
-from recurcli.layers.initial import normal_
+from recurcli.layers import SelfAttention, key_mask, normal_
 
 
 class SynthesizedAttention(SelfAttention):

@@ -1,0 +1,549 @@
+"""Reads a data file – TSV, CSV, JSON lines, fastText, Parquet, or a folder of texts – as one record for each row.
+
+No types are guessed and no word means "missing": a text is a string. An unreadable row is a record with a `fault`, so that
+`recur predict` can answer it. First come the readers of each format, then the choice among them (`read_records`).
+
+TSV: TABs separate fields; quotes have no meaning. CSV: RFC 4180; a field that begins with a quote ends at the next single
+quote, and may hold delimiters and line ends. What a strict reader reads as one row of the header's width is one row, with a
+doubt if its lines look like rows. What it cannot read, such as a quote that is never closed, makes its line a fault; the
+lines after it are read as rows, where usual readers put them into one field (ours).
+"""
+
+import contextlib
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice, starmap
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, NamedTuple
+
+from recurcli.data.rows import (
+    BOM,
+    NUL,
+    UTF8,
+    Doubts,
+    Format,
+    Record,
+    Records,
+    Row,
+    TextDecoder,
+    chunks_of,
+    decoded,
+    kind_of,
+    open_file,
+    rows_of,
+)
+from recurcli.errors import DataError, escaped
+
+MAX_QUOTED = 16 << 20
+"""Most characters of the lines of one row; a quoted field that is longer counts as never closed."""
+COST_OF_LINE = 64
+"""Characters that a line counts in addition to its own, since each line that waits takes memory."""
+LINES_LIKE_ROWS = 4
+"""Most lines after the first of a row that may look like rows without a doubt."""
+
+
+def escapes_of(delimiter: str) -> dict[int, str]:
+    """Return a table for `str.translate` that escapes line ends and the delimiter: \\n, \\r, \\t, or \\x3b for a semicolon."""
+    return str.maketrans(
+        {"\n": "\\n", "\r": "\\r", delimiter: "\\t" if delimiter == "\t" else f"\\x{ord(delimiter):02x}"}
+    )
+
+
+class Fields(NamedTuple):
+    """One row: the number of its first line, the fields that could be read, and the reason why it cannot be used."""
+
+    line: int
+    values: list[str]
+    fault: str | None = None
+
+
+def tab_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
+    """Yield the fields of each row; quotes have no meaning."""
+    for line, row in enumerate(rows, 1):
+        text, fault = decoded(row)
+        yield Fields(line, text.split(delimiter), fault)
+
+
+class Line(NamedTuple):
+    """A line of a CSV file: its number from 1, its text without its end, why it cannot be used, and its end."""
+
+    number: int
+    text: str
+    fault: str | None
+    end: str
+
+
+def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts) -> Iterator[Fields]:
+    """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
+
+    If a quote is never closed, or text follows the closing quote, the first line is a row with a fault and the lines after it
+    are read as rows. So they are if a row of several lines has another number of fields than the first row, but each of its
+    lines has that number: two stray quotes then enclose whole rows. Rows of lines that look like rows are counted in `doubts`.
+    """
+    lines = (Line(number, *decoded(row), row.end) for number, row in enumerate(rows, 1))
+    waiting: deque[Line] = deque()
+    """Lines that were read to find a closing quote and belong to no row yet."""
+    width = None
+    while (line := waiting.popleft() if waiting else next(lines, None)) is not None:
+        values, fault = line.text.split(delimiter), line.fault
+        if '"' in line.text:
+            taken = [line]
+            found, broken = _quoted(line, delimiter, _following(taken, waiting, lines), width)
+            later = len(taken) - 1
+            widths = {each.text.count(delimiter) + 1 for each in taken} if later and broken is None else set()
+            if later and broken is None and width != len(found) and widths == {width}:
+                closed = f"has a quote that is closed {later} {'line' if later == 1 else 'lines'} later"
+                broken = f"{closed}, and the number of its fields is then {len(found)}, not {width}"
+            if broken is None:
+                values = found
+                faults = ((at, bad) for at, _, bad, _ in taken[1:] if bad)
+                fault = fault or next((f"continues in line {at}, which {bad}" for at, bad in faults), None)
+                if later > LINES_LIKE_ROWS and widths == {len(values)} != {1}:
+                    doubts.add(line.number, len(taken))
+            else:
+                fault = fault or broken
+                waiting.extendleft(reversed(taken[1:]))
+        width = width or len(values)
+        yield Fields(line.number, values, fault)
+
+
+def _following(taken: list[Line], waiting: deque[Line], lines: Iterator[Line]) -> Iterator[Line]:
+    """Yield each line after those in `taken` that may belong to the same row, and append it to `taken`."""
+    size = 0
+    while size <= MAX_QUOTED:
+        line = waiting.popleft() if waiting else next(lines, None)
+        if line is None:
+            return
+        taken.append(line)
+        size += len(line.text) + COST_OF_LINE
+        yield line
+
+
+def _quoted(line: Line, delimiter: str, following: Iterator[Line], width: int | None) -> tuple[list[str], str | None]:
+    """Return the fields of a row that begins with `line`, and its fault; takes more lines if a field needs them.
+
+    A field beyond the first `width` takes no more lines, so that the work grows with the lines wherever they open quotes.
+    """
+    values: list[str] = []
+    text, start = line.text, 0
+    while True:
+        if not text.startswith('"', start):
+            end = text.find(delimiter, start)
+            values.append(text[start:] if end < 0 else text[start:end])
+            if end < 0:
+                return values, None
+            start = end + 1
+            continue
+        pieces: list[str] = []
+        opened, start = start, start + 1
+        while True:
+            end = text.find('"', start)
+            if end < 0:  # the field goes on in the next line
+                pieces.append(text[start:] + line.end)
+                if width is not None and len(values) >= width:
+                    return values, f"has a quote that opens field {len(values) + 1}, but rows have {width}"
+                more = next(following, None)
+                if more is None:
+                    return values, f"has a quote at character {opened + 1} that is never closed"
+                line, text, start = more, more.text, 0
+            elif text.startswith('""', end):
+                pieces.append(text[start : end + 1])
+                start = end + 2
+            else:
+                pieces.append(text[start:end])
+                break
+        values.append("".join(pieces))
+        if end + 1 == len(text):
+            return values, None
+        if not text.startswith(delimiter, end + 1):
+            return values, f"has text after a closing quote: {text[end : end + 12]!r}"
+        start = end + 2
+
+
+class BadJson(Exception):
+    """The reason why a line is not one JSON object."""
+
+
+def json_record(line: int, row: Row) -> Record:
+    """Return the object in `row`; without an object, a record with a fault and no fields."""
+    text, fault = decoded(row)
+    if fault is None and not text.strip():
+        fault = "is blank"
+    if fault is not None:
+        return Record(line, {}, fault)
+    try:
+        return Record(line, json_object(text))
+    except BadJson as reason:
+        return Record(line, {}, str(reason))
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object in `text`; raises BadJson if the text is anything else."""
+    try:
+        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            raise BadJson("holds more than one JSON value") from None
+        cut = " (it seems to be cut)" if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg else ""
+        way_out = "; write it with json.dumps, not str" if text.startswith("{'") else ""
+        raise BadJson(f"is not JSON: {error.msg} at character {error.pos + 1}{cut}{way_out}") from None
+    except RecursionError:
+        raise BadJson("is nested too deeply") from None
+    except ValueError:
+        raise BadJson("holds a number with too many digits") from None
+    if not isinstance(value, dict):
+        raise BadJson(f"holds {kind_of(value)}, not an object")
+    if "\\u" in text:
+        _check_strings(value)
+    return value
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise BadJson(f"has the key '{escaped(next(key for key in keys if keys.count(key) > 1))}' twice")
+    return fields
+
+
+def _no_number(word: str) -> float:
+    raise BadJson(f"holds {word}, which is not a JSON number")
+
+
+def _check_strings(value: Any) -> None:
+    """Raise BadJson for escaped NULs and lone surrogates in strings."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_strings(key)
+            _check_strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_strings(inner)
+    elif isinstance(value, str):
+        if NUL in value:
+            raise BadJson("holds an escaped NUL")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise BadJson("holds a lone surrogate, half of a character")
+
+
+PREFIX = "__label__"
+"""fastText's default prefix of a label."""
+FASTTEXT_COLUMNS = ("text", "label")
+_LABEL = re.compile(rf"(?:^|(?<=[ \t])){PREFIX}([^ \t]*)[ \t]*")
+
+
+def fasttext_record(line: int, row: Row) -> Record:
+    """Return a record with `text` and, if the row has one, `label`. Several labels in a row are a fault."""
+    content, fault = decoded(row)
+    labels = _LABEL.findall(content)
+    fields: dict[str, Any] = {"text": _LABEL.sub("", content).strip(" \t")}
+    if labels:
+        fields["label"] = labels[0]
+    if len(labels) > 1:
+        shown = ", ".join(escaped(f"{PREFIX}{label}", 40) for label in labels[:5])
+        fault = fault or f"has {len(labels)} labels ({shown}); a row has one"
+    return Record(line, fields, fault or ("is blank" if not content.strip() else None))
+
+
+def is_fasttext(path: Path) -> bool:
+    """Return whether a file begins with a labelled line; False if it cannot be read. A .gz file is unpacked."""
+    try:
+        with open_file(path) as file:
+            return file.read(len(PREFIX) + 3).removeprefix(b"\xef\xbb\xbf").startswith(PREFIX.encode())
+    except (DataError, OSError, EOFError):
+        return False
+
+
+MAX_TEXT = 64 << 20
+
+
+def label_folder_records(path: Path, labels: Sequence[str], decoder: TextDecoder) -> Records:
+    """Return the texts in `path`/<label>/ as records with `text`, `label` and `id` (the file's name, without .txt).
+
+    Labels come in the order of `labels`; if it is empty, all folders come in the order of their names. The files of a label
+    are sorted by name. Files and folders whose names begin with a dot are skipped. Raises DataError if there is no file.
+    """
+    if foreign := [label for label in labels if label.startswith(".") or Path(label).name != label or "\0" in label]:
+        raise DataError(
+            f"{path}: the label '{escaped(foreign[0])}' is not the name of a folder in it; change data.labels"
+        )
+    try:
+        names = labels or sorted(folder.name for folder in path.iterdir() if folder.is_dir() and not _is_hidden(folder))
+        files = [(label, file) for label in names for file in _files_in(path / label)]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if not files:
+        raise DataError(f"{path}: has no folders named by label that hold files of text")
+    return Records(str(path), "folders", ("text", "label", "id"), _read(path, files, decoder), decoder=decoder)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    files = sorted(file for file in folder.iterdir() if not _is_hidden(file)) if folder.is_dir() else []
+    for file in files:
+        if file.is_dir():
+            raise DataError(f"{file}: is a folder, not a file with a text; move its files up, or the folder away")
+    return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return path.name.startswith(".")
+
+
+def _read(folder: Path, files: Sequence[tuple[str, Path]], decoder: TextDecoder) -> Iterator[Record]:
+    for line, (label, path) in enumerate(files, 1):
+        content = b""
+        with open_file(path) as file:
+            for chunk in chunks_of(file, str(path)):
+                content += chunk
+                if len(content) > MAX_TEXT:
+                    break
+        whole = b"".join(decoder.to_utf8([content])).removeprefix(BOM)
+        text, fault = decoded(Row(whole, len(content) <= MAX_TEXT, decoder))
+        name = path.stem if path.suffix == ".txt" else path.name
+        fields = {"text": text, "label": _printable(label), "id": _printable(name)}
+        yield Record(line, fields, fault and f"{escaped(path.relative_to(folder))} {fault}")
+
+
+def _printable(name: str) -> str:
+    """Return a file's name with bytes that are not UTF-8 replaced."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+ROWS_AT_ONCE = 1024
+
+
+def parquet_records(path: Path) -> Records:
+    """Return the rows of a Parquet file, their `line` counted from 1.
+
+    Class numbers of a file that `datasets` wrote become the names in its metadata. Raises DataError if the file is not
+    Parquet or is damaged.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    @contextlib.contextmanager
+    def naming_damage() -> Iterator[None]:
+        try:
+            yield
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: is not a Parquet file, or is damaged: {escaped(error, limit=200)}") from None
+
+    with naming_damage():
+        file = parquet.ParquetFile(path)
+        columns = tuple(file.schema_arrow.names)
+        class_names = _class_names(file.schema_arrow.metadata)
+    if twice := next((name for name in columns if columns.count(name) > 1), None):
+        file.close()
+        raise DataError(f"{path}: has the column '{escaped(twice)}' twice")
+
+    def read() -> Iterator[Record]:
+        with naming_damage():
+            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(ROWS_AT_ONCE))
+            for line, fields in enumerate(rows, 1):
+                yield Record(line, with_class_names(fields, class_names))
+
+    return Records(str(path), "parquet", columns, read(), file.close)
+
+
+def with_class_names(fields: dict[str, Any], class_names: dict[str, list[str]]) -> dict[str, Any]:
+    """Replace class numbers by their names (column to names); by None for -1, a hidden label."""
+    for column in class_names.keys() & fields.keys():
+        value, names = fields[column], class_names[column]
+        if type(value) is int and value < len(names):
+            fields[column] = names[value] if value >= 0 else None
+    return fields
+
+
+def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+    """Return column to class names from the metadata that `datasets` writes into a schema."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        return {name: feature["names"] for name, feature in features.items() if feature.get("_type") == "ClassLabel"}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+FORMATS: dict[str, Format] = {
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".ft": "fasttext",
+    ".parquet": "parquet",
+}
+"""Format by the ending of a file's name; .gz may follow all but .parquet."""
+USUAL_DELIMITERS = {"tsv": "\t", "csv": ","}
+DELIMITERS = "\t,;|"
+"""Marks that may separate the fields of a TSV or CSV, if they stand in the name of its only column."""
+ROWS_FOR_KEYS = 100
+"""JSON rows among which the first readable one gives the columns."""
+_NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
+
+
+def format_of(name: str) -> Format | None:
+    """Return the format by the ending of `name`, None if unknown; raises DataError for formats that are not read."""
+    suffixes = [suffix.lower() for suffix in PurePath(name).suffixes if suffix.lower() != ".gz"]
+    if suffixes and suffixes[-1] in _NOT_READ:
+        raise DataError(f"{name}: {suffixes[-1]} files are not read; write TSV, CSV, JSON lines or Parquet")
+    return FORMATS.get(suffixes[-1]) if suffixes else None
+
+
+def read_records(
+    source: str | Path | BinaryIO,
+    format: Format | None = None,
+    *,
+    header: bool = True,
+    name: str = "standard input",
+    delimiter: str | Callable[[str], str | None] | None = None,
+    labels: Sequence[str] = (),
+    encoding: str = UTF8,
+) -> Records:
+    """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
+
+    `format` None means the format of the file's name, else that of its first row. `header` (whether the first row names the
+    columns) and `delimiter` (or a function of the first row that returns it; None: TAB or a comma) are for TSV and CSV.
+    `labels` is for folders, and `encoding` for all formats but Parquet. A stream stays open. Raises DataError for a missing
+    file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header. The records raise DataError if a
+    file cannot be read to its end.
+    """
+    if not isinstance(source, str | Path):
+        return _text_records(source, name, format, TextDecoder(encoding), header=header, delimiter=delimiter)
+    path = Path(source)
+    if format == "folders":
+        return label_folder_records(path, labels, TextDecoder(encoding))
+    stream = open_file(path)
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(stream.close)
+        if (format or format_of(str(path))) == "parquet":
+            return parquet_records(path)
+        decoder = TextDecoder(encoding)
+        records = _text_records(stream, str(path), format, decoder, header=header, delimiter=delimiter)
+        records.close = on_error.pop_all().close
+        return records
+
+
+def recognised_delimiter(path: Path, encoding: str, format: Format | None = None) -> str | None:
+    """Return the mark that separates the fields of a TSV or CSV file if it is not the usual one; None if it cannot be told.
+
+    It is the only mark in the first row, which has one field by the usual delimiter, that splits every row into equally many
+    fields, two or more. A TSV whose fields are in quotes has none, since it seems to be a CSV; neither has a file that cannot
+    be read.
+    """
+
+    def marks_in_first_row() -> Iterator[str]:
+        with read_records(path, format, header=False, encoding=encoding) as records:
+            if records.format in ("tsv", "csv") and len(records.columns) == 1:
+                first = next(records)
+                usual = USUAL_DELIMITERS[records.format]
+                yield from (mark for mark in DELIMITERS if mark in first.fields["1"] and mark != usual)
+
+    def splits_alike(mark: str) -> bool:
+        with read_records(path, format, header=False, encoding=encoding, delimiter=mark) as records:
+            sound = (
+                record.fault is None
+                and not (records.format == "tsv" and any(value.startswith('"') for value in record.fields.values()))
+                for record in records
+            )
+            return len(records.columns) > 1 and all(sound)
+
+    try:
+        marks = [mark for mark in marks_in_first_row() if splits_alike(mark)] if path.is_file() else []
+    except (DataError, ValueError):  # reading the file says what is wrong with it
+        return None
+    return marks[0] if len(marks) == 1 else None
+
+
+def recognised_in_words(mark: str) -> str:
+    """Return a note that `mark` was recognised."""
+    return f"its fields are separated by {in_words(mark)}, which splits every row alike"
+
+
+def in_words(mark: str) -> str:
+    """Return a delimiter as messages name it."""
+    return {"\t": "TAB", ",": "a comma", ";": "a semicolon", "|": "a vertical bar"}.get(mark, f"'{escaped(mark)}'")
+
+
+def _text_records(
+    stream: BinaryIO,
+    name: str,
+    format: Format | None,
+    decoder: TextDecoder,
+    *,
+    header: bool,
+    delimiter: str | Callable[[str], str | None] | None,
+) -> Records:
+    """Return the records of an open file of text."""
+    rows = rows_of(stream, name, decoder)
+    first = next(rows, None)
+    start = b"" if first is None else first.content.strip()
+    format = format or format_of(name) or _format_by_content(start)
+    rows = rows if first is None else chain([first], rows)
+    if format == "jsonl":
+        _check_json_lines(start, name)
+        keys, records = _keys(json_record(line, row) for line, row in enumerate(rows, 1))
+        return Records(name, format, keys, records, decoder=decoder)
+    if format == "fasttext":
+        return Records(name, format, FASTTEXT_COLUMNS, starmap(fasttext_record, enumerate(rows, 1)), decoder=decoder)
+    if format not in ("tsv", "csv"):
+        raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
+    if callable(delimiter):
+        delimiter = None if first is None else delimiter(decoded(first)[0])
+    doubts = Doubts()
+    mark = delimiter or USUAL_DELIMITERS[format]
+    fields = comma_separated(rows, mark, doubts) if format == "csv" else tab_separated(rows, mark)
+    columns, fields = _columns(fields, name, header=header)
+    found = (_record(row, columns) for row in fields)
+    return Records(name, format, columns, found, decoder=decoder, doubts=doubts, delimiter=delimiter)
+
+
+def _format_by_content(start: bytes) -> Format:
+    """Return the format of a file whose name does not tell it, by its first row."""
+    if start.startswith((b"{", b"[{")):
+        return "jsonl"
+    return "fasttext" if start.startswith(PREFIX.encode()) else "tsv"
+
+
+def _columns(fields: Iterator[Fields], name: str, *, header: bool) -> tuple[tuple[str, ...], Iterator[Fields]]:
+    """Return the names of the columns and the rows after the header."""
+    first = next(fields, None)
+    if not header:
+        if first is None:
+            return (), fields
+        return tuple(str(number + 1) for number in range(len(first.values))), chain([first], fields)
+    if first is None:
+        raise DataError(f"{name}: is empty; expected a header")
+    if first.fault or not any(value.strip() for value in first.values):
+        raise DataError(f"{name}:1: {first.fault or 'is blank; expected a header'}")
+    if twice := next((value for value in first.values if first.values.count(value) > 1), None):
+        raise DataError(f"{name}:1: has the column '{escaped(twice)}' twice")
+    return tuple(first.values), fields
+
+
+def _record(row: Fields, columns: Sequence[str]) -> Record:
+    line, values, fault = row
+    if fault is None and len(values) != len(columns):
+        fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
+        fault = "is blank" if values == [""] else f"has {fields}, not {len(columns)}"
+    values = values + [""] * (len(columns) - len(values))
+    return Record(line, dict(zip(columns, values, strict=False)), fault)
+
+
+def _check_json_lines(start: bytes, name: str) -> None:
+    """Raise DataError if the first row shows that the file holds a single JSON value."""
+    if start.startswith(b"["):
+        raise DataError(f"{name}: holds one JSON array; expected one object a line: jq -c '.[]'")
+    if start == b"{":
+        raise DataError(f"{name}: holds JSON spread over lines; expected one object a line: jq -c .")
+
+
+def _keys(records: Iterator[Record]) -> tuple[tuple[str, ...], Iterator[Record]]:
+    """Return the keys of the first readable JSON row, and all rows."""
+    seen: list[Record] = []
+    for record in islice(records, ROWS_FOR_KEYS):
+        seen.append(record)
+        if record.fault is None:
+            return tuple(record.fields), chain(seen, records)
+    return (), chain(seen, records)
