@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     load = Predictor.load
 
 _MODULES = {
-    "Prediction": "evaluation.predictor",
-    "Predictor": "evaluation.predictor",
+    "Prediction": "evaluation.inference",
+    "Predictor": "evaluation.inference",
     "TextClassifier": "estimator",
     "build_encoder": "encoders",
 }
