@@ -30,7 +30,7 @@ from recurcli.inspection.rows import (
 )
 from recurcli.inspection.rules import find_split_issues, find_task_issues
 from recurcli.preset import Preset, compose
-from recurcli.tokens.corpus import is_text_file
+from recurcli.tokens.texts import is_text_file
 from recurcli.tokens.tokenizer import choose_max_length
 
 _COMMON_NAME = re.compile(r"(train|dev|validation|test)(\.[a-z]+)?")

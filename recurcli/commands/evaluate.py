@@ -32,7 +32,7 @@ from recurcli.model.device import Precision, choose_device
 from recurcli.runs.model_files import build_trained_language_model, read_known_rows, read_linear_model, read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
-from recurcli.tokens.splits import TextSplit, load_texts, windows_of_splits
+from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
 
 ERRORS = OutputKind("a file of mistakes", (".tsv",))

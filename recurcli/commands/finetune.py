@@ -23,7 +23,7 @@ from recurcli.files import sha256_of
 from recurcli.linear.model import fit_linear_model
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import KnownRows, TrainedFiles
-from recurcli.tokens.splits import encode_splits
+from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
 

@@ -24,17 +24,15 @@ from recurcli.preset import Preset
 from recurcli.runs.model_files import KnownRows
 from recurcli.runs.run_directory import RunStatus
 from recurcli.tokens.batching import TokenRows
-from recurcli.tokens.corpus import corpus_tokenizer, read_corpus, stored_tokens
-from recurcli.tokens.splits import (
-    encode_splits,
-    facts_of,
+from recurcli.tokens.texts import (
+    corpus_tokenizer,
     is_plain_text,
     load_texts,
-    note_on_bad_rows,
-    note_on_cuts,
+    read_corpus,
+    stored_tokens,
     windows_of_splits,
 )
-from recurcli.tokens.tokenizer import Tokenizer, joined
+from recurcli.tokens.tokenizer import Tokenizer, encode_splits, facts_of, joined, note_on_bad_rows, note_on_cuts
 from recurcli.training.objectives import MaskedTokenObjective, NextTokenObjective
 from recurcli.training.session import StopRequest
 

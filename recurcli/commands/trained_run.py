@@ -20,7 +20,7 @@ from recurcli.files import sha256_of
 from recurcli.runs.dev_predictions import read_dev_texts
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
-from recurcli.tokens.splits import TextSplit
+from recurcli.tokens.texts import TextSplit
 
 
 def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:

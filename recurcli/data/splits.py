@@ -13,7 +13,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ from recurcli.data.values import (
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.files import sha256_of
+
+Line = TypeVar("Line")
 
 
 class DevSplitter:
@@ -74,6 +76,16 @@ class DevSplitter:
 def rows_per_dev_row(fraction: float) -> int:
     """Return the number of rows of a class of which one becomes a dev row, if `fraction` of them do."""
     return round(1 / fraction)
+
+
+def divide_lines(lines: Sequence[Line], fraction: float, name: str) -> tuple[Sequence[Line], Sequence[Line]]:
+    """Return the training lines and the dev lines of a text: the last `fraction`, since each line goes on from the one before
+    (ours). Raises DataError, which begins with `name`, for a text of one line.
+    """
+    if len(lines) < 2:
+        raise DataError(f"{name}: has one line; a dev text takes a second one, or a file of its own")
+    last = max(1, len(lines) // rows_per_dev_row(fraction))
+    return lines[:-last], lines[-last:]
 
 
 class _Folds(dict[int, str | None]):

@@ -25,7 +25,7 @@ from recurcli.model.device import Precision, autocast, choose_device
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained_classifier, read_ensemble, read_model, read_temperature
 from recurcli.tokens.batching import collate, sorted_batches
-from recurcli.tokens.splits import Windows
+from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 
 

@@ -23,7 +23,7 @@ from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature
-from recurcli.tokens.splits import Windows
+from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
 
 

@@ -9,7 +9,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -21,8 +21,10 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, p
 
 from recurcli.data.config import TokenizerConfig, TokenizerKind
 from recurcli.data.rows import rows_of_file
+from recurcli.data.splits import Split
 from recurcli.data.values import separates_words
-from recurcli.errors import DataError, ModelError, escaped
+from recurcli.errors import DataError, ModelError, escaped, pluralize
+from recurcli.events import Note
 from recurcli.files import read_limited
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
@@ -255,6 +257,8 @@ COVERED = 0.99
 """Fraction of the training rows that `data.max_length: auto` does not cut."""
 MAX_AUTO = 512
 """Largest `max_length` that auto chooses; time and memory of attention grow with it."""
+MANY_UNKNOWN = 0.2
+"""Fraction of unknown tokens in a split above which a warning says so."""
 
 
 @dataclass(frozen=True)
@@ -448,3 +452,51 @@ def choose_max_length(lengths: NDArray[np.int64]) -> int:
     """Return the length in tokens that covers 99 % of the rows, a multiple of 8 and at most MAX_AUTO [ours]."""
     covered = int(np.ceil(np.quantile(lengths, COVERED))) if len(lengths) else 1
     return min(MAX_AUTO, -(-max(covered, 3) // 8) * 8)
+
+
+def encode_splits(
+    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int
+) -> Generator[Note, None, tuple[dict[str, Tokens], dict[str, dict[str, Any]]]]:
+    """Return the tokens of each split and the facts about it for result.json.
+
+    Yields notes on the rows that were skipped, dropped or truncated.
+    """
+    tokens, data = {}, {}
+    for name, split in splits.items():
+        tokens[name] = tokenizer.encode(split.texts, max_length)
+        counts = {
+            "dropped": split.dropped,
+            "unlabelled": split.unlabelled,
+            "bad": len(split.bad),
+            "truncated": tokens[name].truncated,
+        }
+        data[name] = {**facts_of(split.path, len(split.examples), split.sha256), **counts}
+        yield from split.notes
+        yield from note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]))
+        if split.dropped:
+            kept = f"{len(split.examples):,} kept"
+            yield Note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
+        yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
+        unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
+        if unknown > MANY_UNKNOWN:
+            yield Note(
+                f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]", "warning"
+            )
+    return tokens, data
+
+
+def facts_of(path: Path | None, rows: int, sha256: str) -> dict[str, Any]:
+    """Return path, number of rows and sha256 of the data of a split, for result.json."""
+    return {"path": None if path is None else str(path), "rows": rows, "sha256": sha256}
+
+
+def note_on_bad_rows(name: str, number: int, first: str) -> Iterator[Note]:
+    """Yield a warning about the `number` of skipped rows, if there are any. `first` describes the first one."""
+    if number:
+        yield Note(f"{name}: {pluralize(number, 'bad row')} skipped, the first: {first}", "warning")
+
+
+def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
+    """Yield a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
+    if cut:
+        yield Note(f"{name}: {pluralize(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")

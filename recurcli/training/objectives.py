@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.tokens.batching import TokenRows, collate, drop_words, mask_tokens
-from recurcli.tokens.splits import Windows
+from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.training.config import FinetuningConfig, PretrainingConfig
 

@@ -19,7 +19,7 @@ from recurcli.errors import DataError
 from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose
-from recurcli.tokens.splits import encode_stream, load_texts
+from recurcli.tokens.texts import encode_stream, load_texts
 from recurcli.tokens.tokenizer import Tokenizer
 
 CAUSAL = ["pretraining.objective=causal", "tokenizer.kind=whitespace", "pretraining.learning_rate=1e-2"]

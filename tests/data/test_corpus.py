@@ -10,7 +10,7 @@ import pytest
 from recurcli.data.config import TokenizerConfig
 from recurcli.errors import DataError, StorageError
 from recurcli.tokens.batching import collate, epoch_batches
-from recurcli.tokens.corpus import corpus_tokenizer, is_text_file, read_corpus, stored_tokens, text_files
+from recurcli.tokens.texts import corpus_tokenizer, is_text_file, read_corpus, stored_tokens, text_files
 from recurcli.tokens.tokenizer import Tokenizer
 
 CHARACTERS = TokenizerConfig(kind="char", min_frequency=1)

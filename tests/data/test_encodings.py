@@ -14,7 +14,7 @@ from recurcli.data.rows import TextDecoder, canonical_encoding, likely_encoding,
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS
 from recurcli.errors import DataError
-from recurcli.tokens.corpus import read_corpus
+from recurcli.tokens.texts import read_corpus
 
 FRENCH = [("très déçu", "neg"), ("naïf, mais élégant", "pos"), ("ça va", "pos"), ("où ?", "neg")] * 5
 CHINESE = [("今天天气很好", "新闻"), ("股市大涨", "财经")] * 10

@@ -11,7 +11,7 @@ from recurcli.errors import NumericError
 from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
-from recurcli.tokens.splits import cut_windows, encode_stream
+from recurcli.tokens.texts import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.objectives import NextTokenObjective
 

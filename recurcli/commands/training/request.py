@@ -169,8 +169,7 @@ def _sha256_of_folder(
     """Return the hash of the rows of a `split` in label folders, or of its files of plain text, as the training computed it."""
     from recurcli.data.splits import load_split
     from recurcli.data.tasks import task_named
-    from recurcli.tokens.corpus import read_corpus
-    from recurcli.tokens.splits import is_plain_text, load_texts
+    from recurcli.tokens.texts import is_plain_text, load_texts, read_corpus
 
     task, pretrained = task_named(result["task"]), run.read_command() == "pretrain"
     if pretrained and split == "text" and is_plain_text(task, config):

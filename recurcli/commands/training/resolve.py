@@ -22,7 +22,7 @@ from recurcli.model.device import SettledPrecision
 from recurcli.preset import Preset
 from recurcli.preset.schema import check_encoder_length
 from recurcli.runs.run_directory import RunDirectory, RunStatus
-from recurcli.tokens.splits import WINDOW
+from recurcli.tokens.texts import WINDOW
 from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
 from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import TrainingLoop, compute_gradients, seed_step

@@ -1,32 +1,207 @@
-"""The splits of a training as tokens, and the texts of a language model: files of plain text, or the texts of a task's rows.
+"""The texts of a language model: files of plain text, which may be larger than memory, or the texts of a task's rows.
 
-For causal language modelling a text is one stream of tokens, cut into windows. Each text ends with <eos>, for which [SEP]
-stands. Every token of the stream, <eos> included, is predicted once; the first from an <eos> that stands before the stream
-(as in Mikolov's RNNLM toolkit, whose counts of the Penn Treebank are the usual ones).
+Masked tokens: the files of one text a line are tokenised once into Arrow. `datasets` maps the tokens of a file in the cache
+into memory, so that a training reads only the rows of its batches.
+
+Causal language modelling: a text is one stream of tokens, cut into windows. Each text ends with <eos>, for which [SEP] stands.
+Every token of the stream, <eos> included, is predicted once; the first from an <eos> that stands before the stream (as in
+Mikolov's RNNLM toolkit, whose counts of the Penn Treebank are the usual ones).
 """
 
+import dataclasses
+import hashlib
 import re
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.config import DataConfig
+from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.readers import is_fasttext
-from recurcli.data.splits import Split, hashes_of, load_split, rows_per_dev_row
+from recurcli.data.rows import UTF8, TextDecoder, canonical_encoding, open_file, rows_of_file
+from recurcli.data.splits import BAD_ROWS_SHOWN, check_bad_rows, divide_lines, hashes_of, load_split
 from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
 from recurcli.errors import DataError, escaped, pluralize
 from recurcli.events import Note
-from recurcli.tokens.corpus import is_text_file, read_corpus, text_files
-from recurcli.tokens.tokenizer import Tokenizer, Tokens
+from recurcli.files import cached, sha256_of
+from recurcli.tokens.tokenizer import (
+    MANY_UNKNOWN,
+    ROWS_AT_ONCE,
+    Tokenizer,
+    Tokens,
+    facts_of,
+    note_on_bad_rows,
+    offsets_of,
+)
 
-MANY_UNKNOWN = 0.2
-"""Fraction of unknown tokens in a split above which a warning says so."""
+
+@dataclass
+class Corpus:
+    """Text files, and the counts of the last reading."""
+
+    path: Path
+    files: list[Path]
+    sha256: str
+    """Hash of the file's bytes, or of the names and bytes of several files."""
+    skip_bad_rows: bool = False
+    encoding: str = UTF8
+    rows: int = 0
+    """Number of lines, blank ones included."""
+    bad: list[str] = field(default_factory=list)
+    """`file:line: reason` of the first lines that could not be read."""
+    bad_rows: int = 0
+
+    @property
+    def size(self) -> int:
+        """Size of all files in bytes."""
+        return sum(file.stat().st_size for file in self.files)
+
+    def texts(self, *, blank: bool = False) -> Iterator[str]:
+        """Yield the lines that hold text, and with `blank` the blank lines too.
+
+        Raises DataError at the end if lines could not be read, or if no line holds text; `skip_bad_rows` allows 1 % of
+        unreadable lines. Raises DataError at once if the file is not text in its encoding.
+        """
+        self.rows, self.bad, self.bad_rows = 0, [], 0
+        has_text, hint = False, ""
+        for path in self.files:
+            decoder = TextDecoder(self.encoding)
+            for number, row in enumerate(rows_of_file(path, decoder), 1):
+                self.rows += 1
+                text, fault = decoder.decode(row.content) if row.whole else ("", "is too long")
+                if fault:
+                    self.bad_rows += 1
+                    if len(self.bad) <= BAD_ROWS_SHOWN:
+                        self.bad.append(f"{path}:{number}: {fault}")
+                elif text.strip() or blank:
+                    has_text = has_text or bool(text.strip())
+                    yield text
+            hint = hint or decoder.hint
+        counts = {"count": self.bad_rows, "rows": self.rows}
+        check_bad_rows(self.bad, **counts, name=str(self.path), skip=self.skip_bad_rows, hint=hint)
+        if not has_text:
+            raise DataError(f"{self.path}: has no lines with text")
+
+
+def is_text_file(path: Path) -> bool:
+    """Return whether the name of `path` ends in .txt, .txt.gz or .txt.xz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return suffixes[-1:] == [".txt"] or suffixes[-2:] in ([".txt", ".gz"], [".txt", ".xz"])
+
+
+def text_files(path: Path) -> list[Path]:
+    """Return the text file `path`, or the text files of the folder `path` and its folders by name; [] if there are none."""
+    if not path.is_dir():
+        return [path] if is_text_file(path) else []
+    return sorted(found for found in path.rglob("*") if is_text_file(found) and found.is_file())
+
+
+def read_corpus(path: Path, *, skip_bad_rows: bool = False, encoding: str = UTF8, files: Sequence[Path] = ()) -> Corpus:
+    """Return the text at `path`, a file or a folder, of which `files` are read; () means all text files.
+
+    Raises DataError if a file cannot be opened.
+    """
+    files = list(files) or text_files(path) or [path]
+    for file in files:
+        open_file(file).close()
+    if files == [path]:
+        return Corpus(path, files, sha256_of(path), skip_bad_rows, encoding)
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative_to(path)}\0{sha256_of(file)}\n".encode(errors="surrogateescape"))
+    return Corpus(path, files, digest.hexdigest(), skip_bad_rows, encoding)
+
+
+class StoredTokens:
+    """Rows of token ids in an Arrow file; `Tokens` are the same in memory."""
+
+    def __init__(self, path: Path) -> None:
+        import datasets
+
+        rows = datasets.Dataset.from_file(str(path))  # maps the file; nothing is read yet
+        self._rows = rows.with_format("arrow")
+        chunks = rows.data.column("ids").chunks
+        self.lengths = np.concatenate([np.diff(chunk.offsets).astype(np.int32) for chunk in chunks])
+        """Tokens a row, (rows,); the only values in memory for every row."""
+        self.truncated = sum(int(np.count_nonzero(chunk)) for chunk in rows.data.column("cut").chunks)
+        """Number of rows that were cut."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def take(self, rows: np.ndarray) -> Tokens:
+        """Read the given rows, in the order of `rows`."""
+        ids = self._rows[rows.tolist()].column("ids").combine_chunks()
+        return Tokens(ids.flatten().to_numpy().astype(np.int32), offsets_of(self.lengths[rows]))
+
+
+def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
+    """Return the tokenizer trained on the texts of `corpus`: from the cache, or trained now.
+
+    Raises DataError as `Corpus.texts` and `Tokenizer.train`, StorageError if the cache cannot be written.
+    """
+    vocabulary = "" if config.vocabulary is None else sha256_of(Path(config.vocabulary))
+
+    def write(path: Path) -> dict[str, Any]:
+        path.write_text(Tokenizer.train(corpus.texts(), config).to_json(), encoding="utf-8")
+        return {}
+
+    depends_on = (
+        corpus.sha256,
+        corpus.skip_bad_rows,
+        canonical_encoding(corpus.encoding),
+        dataclasses.astuple(config),
+        vocabulary,
+    )
+    path, _ = cached(depends_on, ".tokenizer.json", write)
+    return Tokenizer.load(path)
+
+
+def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> StoredTokens:
+    """Return the rows of `corpus` as ids, at most `max_length` each: from the cache, or tokenised now.
+
+    One of several processes tokenises and the others wait. Raises DataError as `Corpus.texts`, StorageError if the cache
+    cannot be written.
+    """
+
+    def write(path: Path) -> dict[str, Any]:
+        _write_tokens(path, corpus, tokenizer, max_length)
+        return {"rows": corpus.rows, "bad_rows": corpus.bad_rows, "bad": corpus.bad}
+
+    depends_on = (
+        corpus.sha256,
+        corpus.skip_bad_rows,
+        canonical_encoding(corpus.encoding),
+        max_length,
+        tokenizer.to_json(),
+    )
+    path, counts = cached(depends_on, ".arrow", write)
+    corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
+    return StoredTokens(path)
+
+
+def _write_tokens(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> None:
+    """Write the rows in Arrow batches of ROWS_AT_ONCE, so that memory holds one batch."""
+    import pyarrow
+
+    kind = pyarrow.uint16() if tokenizer.vocab_size <= 1 << 16 else pyarrow.int32()
+    schema = pyarrow.schema({"ids": pyarrow.list_(kind), "cut": pyarrow.bool_()})
+    with path.open("wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
+        texts_left = corpus.texts()
+        while texts := list(islice(texts_left, ROWS_AT_ONCE)):
+            tokens = tokenizer.encode([(text, None) for text in texts], max_length)
+            ids = pyarrow.ListArray.from_arrays(
+                pyarrow.array(tokens.offsets, pyarrow.int32()), pyarrow.array(tokens.ids).cast(kind)
+            )
+            writer.write_batch(pyarrow.record_batch([ids, pyarrow.array(tokens.cut)], schema=schema))
+
+
 WINDOW = 64
 """The tokens of a window where `data.max_length` is auto; ours."""
 
@@ -35,7 +210,7 @@ WINDOW = 64
 class TextSplit:
     """The texts of one split, in their order."""
 
-    texts: list[tuple[str, str | None]]
+    texts: Sequence[tuple[str, str | None]]
     """A line of plain text each (blank ones included), or a row's text and its second text."""
     path: Path | None
     sha256: str
@@ -150,12 +325,11 @@ def _read(
 ) -> TextSplit:
     """Read the lines of the text file `path`, or those of `files` in the folder `path`."""
     corpus = read_corpus(path, skip_bad_rows=config.skip_bad_rows, encoding=config.encoding, files=files)
-    lines: list[tuple[str, str | None]] = [(text, None) for text in corpus.texts(blank=True)]
+    lines: Sequence[tuple[str, str | None]] = [(text, None) for text in corpus.texts(blank=True)]
     if use_dev_split:
-        last = max(1, len(lines) // rows_per_dev_row(task_with_columns(task, config).dev_fraction))
-        if len(lines) < 2:
-            raise DataError(f"{path}: has one line; a dev text takes a second one, or a file of its own")
-        lines = lines[-last:] if split == "dev" else lines[:-last]
+        fraction = task_with_columns(task, config).dev_fraction
+        train, dev = divide_lines(lines, fraction, str(path))
+        lines = dev if split == "dev" else train
     return TextSplit(lines, path, corpus.sha256, bad=corpus.bad_rows, first_bad="".join(corpus.bad[:1]))
 
 
@@ -177,37 +351,6 @@ def cut_windows(stream: NDArray[np.int32], eos_id: int, length: int) -> Windows:
     offsets = np.append(np.arange(0, len(stream), length, dtype=np.int64), len(stream))
     before = np.concatenate([np.array([eos_id], np.int32), stream])
     return Windows(Tokens(before[:-1], offsets), Tokens(before[1:], offsets))
-
-
-def encode_splits(
-    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int
-) -> Generator[Note, None, tuple[dict[str, Tokens], dict[str, dict[str, Any]]]]:
-    """Return the tokens of each split and the facts about it for result.json.
-
-    Yields notes on the rows that were skipped, dropped or truncated.
-    """
-    tokens, data = {}, {}
-    for name, split in splits.items():
-        tokens[name] = tokenizer.encode(split.texts, max_length)
-        counts = {
-            "dropped": split.dropped,
-            "unlabelled": split.unlabelled,
-            "bad": len(split.bad),
-            "truncated": tokens[name].truncated,
-        }
-        data[name] = {**facts_of(split.path, len(split.examples), split.sha256), **counts}
-        yield from split.notes
-        yield from note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]))
-        if split.dropped:
-            kept = f"{len(split.examples):,} kept"
-            yield Note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
-        yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
-        unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
-        if unknown > MANY_UNKNOWN:
-            yield Note(
-                f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]", "warning"
-            )
-    return tokens, data
 
 
 def windows_of_splits(
@@ -243,20 +386,3 @@ def windows_of_splits(
         size = f"{pluralize(len(stream), 'token')} with an <eos> after each of {pluralize(ends, 'text')}"
         yield Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info")
     return windows, data
-
-
-def facts_of(path: Path | None, rows: int, sha256: str) -> dict[str, Any]:
-    """Return path, number of rows and sha256 of the data of a split, for result.json."""
-    return {"path": None if path is None else str(path), "rows": rows, "sha256": sha256}
-
-
-def note_on_bad_rows(name: str, number: int, first: str) -> Iterator[Note]:
-    """Yield a warning about the `number` of skipped rows, if there are any. `first` describes the first one."""
-    if number:
-        yield Note(f"{name}: {pluralize(number, 'bad row')} skipped, the first: {first}", "warning")
-
-
-def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
-    """Yield a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
-    if cut:
-        yield Note(f"{name}: {pluralize(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")
