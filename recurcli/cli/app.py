@@ -5,6 +5,7 @@ torch and datasets are imported only inside functions, here and in the commands,
 
 import contextlib
 import errno
+import inspect
 import io
 import math
 import os
@@ -12,9 +13,10 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from types import FrameType
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperArgument
@@ -49,9 +51,34 @@ SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""
 
 
-def example(*lines: str) -> str:
-    """Return the epilogue of a command's help: `lines` as examples, unwrapped."""
-    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
+def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command, with `examples` below its help.
+
+    A parameter of a dataclass stands for its fields, each of which is an option of its own.
+    """
+    shown = ["\b", "Example:" if len(examples) == 1 else "Examples:", *(f"  {line}" for line in examples)]
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function)
+        groups: dict[str, Any] = {
+            key: each.annotation for key, each in signature.parameters.items() if is_dataclass(each.annotation)
+        }
+
+        def run(**options: Any) -> None:
+            for key, kind in groups.items():
+                options[key] = kind(**{each.name: options.pop(each.name) for each in fields(kind)})
+            function(**options)
+
+        parameters: list[inspect.Parameter] = []
+        for key, each in signature.parameters.items():
+            of_group = inspect.signature(groups[key]).parameters.values() if key in groups else [each]
+            parameters += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in of_group]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        app.command(name=name, epilog="\n".join(shown))(run)
+        return function
+
+    return register
 
 
 def _version(asked: bool) -> None:

@@ -7,18 +7,17 @@ from typing import Annotated
 import typer
 
 from recurcli.allocator import keep_freed_memory
-from recurcli.cli.app import app, example
+from recurcli.cli.app import command
 from recurcli.cli.options import Debug, Device, Json, Quiet
 
 
-@app.command(
-    epilog=example(
-        "recur bench starsaber rsa --length 32,128,1024 --plot speed.png",
-        "recur bench starsaber --match-parameters transformer-tnews --mode inference",
-        "recur bench --preset starsaber-2-cmnli --batch-size 64 --precision fp32,bf16 --json",
-    )
+@command(
+    "recur bench starsaber rsa --length 32,128,1024 --plot speed.png",
+    "recur bench starsaber --match-parameters transformer-tnews --mode inference",
+    "recur bench --preset starsaber-2-cmnli --batch-size 64 --precision fp32,bf16 --json",
 )
 def bench(
+    *,
     encoders: Annotated[
         list[str] | None,
         typer.Argument(help="Encoders. Default: that of --preset, else all.", metavar="ENCODER"),
@@ -105,11 +104,11 @@ def bench(
     for variable, value in {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}.items():
         os.environ.setdefault(variable, value)  # read with `import torch`: else its profiler writes to stderr
     keep_freed_memory()  # as in a training
-    from recurcli.commands.bench import bench as command
+    from recurcli.commands.bench import bench as run_bench
     from recurcli.display import bench as display
     from recurcli.display import progress, tables
 
-    result = progress.follow(command(request), quiet=quiet)
+    result = progress.follow(run_bench(request), quiet=quiet)
     if plot is not None:
         benchmark_plot.draw_benchmark(result, plot)
         progress.tell_written(plot, quiet=quiet)

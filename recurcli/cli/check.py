@@ -1,24 +1,24 @@
 """The `recur check` command: its options and help."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from recurcli.cli.app import app, example
-from recurcli.cli.options import Debug, Delimiter, Encoding, Header, Id, Json, Label, Pair, Quiet, Text, named_files
+from recurcli.cli.app import command
+from recurcli.cli.options import Columns, Debug, Json, Quiet, named_files
 from recurcli.errors import DataError
 
 
-@app.command(
-    epilog=example(
-        "recur check $RECUR_DATA/tnews",
-        "recur check rows.tsv --text review --label stars",
-        "recur check --train a.csv --test b.csv",
-        "recur check clue.zip",
-    )
+@command(
+    "recur check $RECUR_DATA/tnews",
+    "recur check rows.tsv --text review --label stars",
+    "recur check --train a.csv --test b.csv",
+    "recur check clue.zip",
 )
 def check(
+    *,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -44,13 +44,7 @@ def check(
         str | None,
         typer.Option(help="Preset with the task, columns, tokenizer and max_length.", metavar="NAME|FILE"),
     ] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    id_column: Id = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
+    columns: Columns,
     no_lengths: Annotated[
         bool, typer.Option("--no-lengths", help="Count no tokens; counting may first train a vocabulary.")
     ] = False,
@@ -65,22 +59,15 @@ def check(
     CLUE files and zips: why they would score 0. Exit code 3 where rows would be lost, a training would stop or a file would
     score 0; warnings leave it 0.
     """
-    from recurcli.commands.check import check as command
+    from recurcli.commands.check import check as run_check
     from recurcli.display import progress, tables
     from recurcli.display.check import print_check
 
-    columns = {
-        "text": text,
-        "pair": pair,
-        "label": label,
-        "id": id_column,
-        "header": header,
-        "delimiter": delimiter,
-        "encoding": encoding,
-    }
     given = named_files(None, train=train, dev=dev, test=test)
     files = {split: str(file) for split, file in given.items() if file is not None}
-    events = command(paths or [], task=task, preset=preset, columns=columns, files=files, lengths=not no_lengths)
+    events = run_check(
+        paths or [], task=task, preset=preset, columns=asdict(columns), files=files, lengths=not no_lengths
+    )
     result = progress.follow(events, quiet=quiet)
     if json:
         tables.print_json(result)

@@ -5,17 +5,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from recurcli.cli.app import app, example
+from recurcli.cli.app import command
 from recurcli.cli.options import Debug, Json, Quiet
 
 
-@app.command(
-    epilog=example(
-        "recur compare runs/",
-        "recur compare runs/starsaber-* runs/transformer-* --part encoder --output table.tex",
-    )
-)
+@command("recur compare runs/", "recur compare runs/starsaber-* runs/transformer-* --part encoder --output table.tex")
 def compare(
+    *,
     runs: Annotated[
         list[Path], typer.Argument(help="Run directories of `recur finetune`, or folders of them.", metavar="RUN")
     ],
@@ -48,7 +44,7 @@ def compare(
     accuracies of one seed each, else by a paired bootstrap over rows and seeds, with Holm's correction. Runs that are
     not finished are listed with their steps.
     """
-    from recurcli.commands.compare import compare as command
+    from recurcli.commands.compare import compare as run_compare
     from recurcli.display import comparison, comparison_files, progress, tables
     from recurcli.display.report.page import REPORT
     from recurcli.files import check_writable
@@ -58,7 +54,7 @@ def compare(
     for option, path, kind in (("--output", output, comparison_files.TABLE), ("--report", report, REPORT)):
         if path is not None:
             check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
-    result = progress.follow(command(runs, part=part, metric=metric), quiet=quiet)
+    result = progress.follow(run_compare(runs, part=part, metric=metric), quiet=quiet)
     if output is not None:
         comparison_files.write_table(result, output)
         progress.tell_written(output, quiet=quiet)

@@ -1,33 +1,20 @@
 """The `recur eval` command: its options and help."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from recurcli.cli.app import app, example
-from recurcli.cli.options import (
-    BatchSize,
-    Data,
-    Debug,
-    Delimiter,
-    Device,
-    Encoding,
-    Header,
-    Id,
-    Json,
-    Label,
-    Pair,
-    PrecisionOption,
-    Quiet,
-    Text,
-)
+from recurcli.cli.app import command
+from recurcli.cli.options import Columns, Computation, Data, Debug, Json, Quiet
 
 
-@app.command(name="eval", epilog=example("recur eval runs/starsaber-tnews --data $RECUR_DATA --json"))
+@command("recur eval runs/starsaber-tnews --data $RECUR_DATA --json", name="eval")
 def evaluate(
+    *,
     run: Annotated[
         Path,
         typer.Argument(
@@ -41,13 +28,7 @@ def evaluate(
         ),
     ] = None,
     data: Data = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    id_column: Id = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
+    columns: Columns,
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="Measure distances and attention layer by layer.")
     ] = False,
@@ -70,9 +51,7 @@ def evaluate(
         bool, typer.Option("--overwrite", help="Replace existing files of --plots, --errors and --report.")
     ] = False,
     json: Json = False,
-    device: Device = None,
-    precision: PrecisionOption = None,
-    batch_size: BatchSize = None,
+    computation: Computation,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -86,7 +65,7 @@ def evaluate(
     the training, unless --text, --pair, --label or --encoding name others.
     """
     from recurcli.commands.evaluate import ERRORS
-    from recurcli.commands.evaluate import evaluate as command
+    from recurcli.commands.evaluate import evaluate as run_evaluate
     from recurcli.display.report.page import REPORT
     from recurcli.files import PLOT, check_writable
     from recurcli.runs.run_directory import contents_of
@@ -95,22 +74,12 @@ def evaluate(
     for option, path, kind in (("--plots", plots, PLOT), ("--errors", errors, ERRORS), ("--report", report, REPORT)):
         if path is not None:
             check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
-    events = command(
+    events = run_evaluate(
         run,
         split=split,
         data=data,
-        columns={
-            "text": text,
-            "pair": pair,
-            "label": label,
-            "id": id_column,
-            "header": header,
-            "delimiter": delimiter,
-            "encoding": encoding,
-        },
-        device=device or "auto",
-        precision=precision or "fp32",
-        batch_size=batch_size or 64,
+        columns=asdict(columns),
+        **computation.or_default("fp32"),
         diagnosed=diagnose or report is not None,
         plots=plots,
         errors=errors,

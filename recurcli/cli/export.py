@@ -5,17 +5,16 @@ from typing import Annotated
 
 import typer
 
-from recurcli.cli.app import app, example
-from recurcli.cli.options import BatchSize, Data, Debug, Device, Json, PrecisionOption, Quiet
+from recurcli.cli.app import command
+from recurcli.cli.options import Computation, Data, Debug, Json, Quiet
 
 
-@app.command(
-    epilog=example(
-        "recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip",
-        "recur export runs/starsaber-tnews --format onnx --output tnews-onnx",
-    )
+@command(
+    "recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip",
+    "recur export runs/starsaber-tnews --format onnx --output tnews-onnx",
 )
 def export(
+    *,
     runs: Annotated[list[Path], typer.Argument(help="Run directories; one for onnx, one zip for all.", metavar="RUN")],
     output: Annotated[Path, typer.Option(help="File or, for onnx, folder to write.", metavar="PATH")],
     format: Annotated[
@@ -30,9 +29,7 @@ def export(
         bool, typer.Option("--overwrite", help="Replace an existing output file. For onnx: an earlier export.")
     ] = False,
     json: Json = False,
-    device: Device = None,
-    precision: PrecisionOption = None,
-    batch_size: BatchSize = None,
+    computation: Computation,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -44,17 +41,15 @@ def export(
     onnx writes a folder with the model in fp32, checked against the run, and a script predict.py that needs onnxruntime,
     tokenizers and numpy only. It needs the packages of recurcli[onnx], and no data.
     """
-    from recurcli.commands.export import export as command
+    from recurcli.commands.export import export as run_export
 
-    events = command(
+    events = run_export(
         runs,
         format=format,
         output=output,
         data=data,
         overwrite=overwrite,
-        device=device or "auto",
-        precision=precision or "fp32",
-        batch_size=batch_size or 64,
+        **computation.or_default("fp32"),
     )
     from recurcli.display import progress, tables
 

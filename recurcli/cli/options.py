@@ -1,9 +1,10 @@
-"""The options that several commands share, and the keys of the preset that they set."""
+"""The options that several commands share, alone and in groups, and the keys of the preset that they set."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -28,50 +29,18 @@ Train = Annotated[
     typer.Option(help="File with the rows to train on. Without --dev the dev rows are drawn from it.", metavar="FILE"),
 ]
 Dev = Annotated[Path | None, typer.Option(help="File with the rows that select the best model.", metavar="FILE")]
-Test = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with labelled rows on which the chosen model is scored once, after the training. "
-        "Default: the task's test rows, if they have labels.",
-        metavar="FILE",
-    ),
-]
-Output = Annotated[
-    Path | None, typer.Option(help="Run directory to write. Default: runs/ and the name of the preset.", metavar="RUN")
-]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Change any key of the preset; may be repeated.", metavar="KEY=VALUE")
 ]
 Seed = Annotated[int | None, typer.Option(help="The same as --set runtime.seed=N.", metavar="N")]
-Epochs = Annotated[
-    str | None, typer.Option(help="Passes over the training rows: the key epochs of the preset.", metavar="N|auto")
-]
-LearningRate = Annotated[
-    float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
-]
-MatchParameters = Annotated[
-    str | None,
-    typer.Option(
-        help="Solve for encoder.hidden_size so that the encoder has N parameters (3000000, 3M, 800k), or as many as that "
-        "of a preset, without the embedding. What --set gives stays; with encoder.hidden_size it is encoder.num_layers.",
-        metavar="N|PRESET",
-    ),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run in the run directory.")]
-KeepCheckpoints = Annotated[
-    bool, typer.Option("--keep-checkpoints", help="Keep the newest checkpoints when the run is finished.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the settings of the run and write nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Device = Annotated[
     str | None,
     typer.Option(help="auto, cpu, cuda or cuda:N. Default: runtime.device in training, else auto.", metavar="DEVICE"),
 ]
+Precision = Literal["auto", "fp32", "bf16"]
 PrecisionOption = Annotated[
-    Literal["auto", "fp32", "bf16"] | None,
+    Precision | None,
     typer.Option(help="Precision of the arithmetic; auto is bf16 where the machine supports it."),
 ]
 BatchSize = Annotated[
@@ -105,6 +74,47 @@ Encoding = Annotated[
 Run = Annotated[Path, typer.Argument(help="Run directory of `recur finetune`.", metavar="RUN")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextColumns:
+    """The options on the columns and the form of rows of texts."""
+
+    text: Text = None
+    pair: Pair = None
+    header: Header = None
+    delimiter: Delimiter = None
+    encoding: Encoding = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The options on the columns and the form of labelled rows."""
+
+    text: Text = None
+    pair: Pair = None
+    label: Label = None
+    id: Id = None
+    header: Header = None
+    delimiter: Delimiter = None
+    encoding: Encoding = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation:
+    """The options on what computes, and how."""
+
+    device: Device = None
+    precision: PrecisionOption = None
+    batch_size: BatchSize = None
+
+    def or_default(self, precision: Precision) -> dict[str, Any]:
+        """Return the arguments of a command on a trained run, whose default precision is `precision`."""
+        return {
+            "device": self.device or "auto",
+            "precision": self.precision or precision,
+            "batch_size": self.batch_size or 64,
+        }
+
+
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
     """Return the absolute path of each file that an option names, by the split of its rows.
 
@@ -127,24 +137,24 @@ def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:
 def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, object]) -> dict[str, tuple[str, object]]:
     """Return the keys of the preset that options set, each with the name of its option and its value.
 
-    `given` maps the name of an option to its value; None means that it was not given. The options --device, --precision and
-    --batch-size override --set. Raises UsageError if --set sets the key of any other option.
+    `given` maps the name of an option, with underscores, to its value; None means that it was not given. The options
+    --device, --precision and --batch-size override --set. Raises UsageError if --set sets the key of any other option.
     """
     from recurcli.validation import parse_value
 
     keys = {
         **dict.fromkeys(("seed", "device", "precision"), "runtime"),
-        **dict.fromkeys(("epochs", "learning-rate", "batch-size"), section),
+        **dict.fromkeys(("epochs", "learning_rate", "batch_size"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
         **dict.fromkeys(("text", "pair", "label", "id", "header", "delimiter", "encoding"), "data"),
     }
     overrides = {}
     for name, value in given.items():
-        key = f"{keys[name]}.{name.replace('-', '_')}"
         if value is None:
             continue
+        key, option = f"{keys[name]}.{name}", f"--{name.replace('_', '-')}"
         twice = any(setting.partition("=")[0].strip() == key for setting in settings)
-        if twice and name not in ("device", "precision", "batch-size"):
-            raise UsageError(f"--{name} and --set {key} set the same key; give one of them")
-        overrides[key] = (f"--{name}", parse_value(str(value), f"--{name}") if name == "epochs" else value)
+        if twice and name not in ("device", "precision", "batch_size"):
+            raise UsageError(f"{option} and --set {key} set the same key; give one of them")
+        overrides[key] = (option, parse_value(str(value), option) if name == "epochs" else value)
     return overrides

@@ -6,17 +6,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from recurcli.cli.app import app, example
-from recurcli.cli.options import BatchSize, Debug, Device, Header, Pair, PrecisionOption, Quiet, Run, Text
+from recurcli.cli.app import command
+from recurcli.cli.options import Computation, Debug, Header, Pair, Quiet, Run, Text
 
 
-@app.command(
-    epilog=example(
-        "recur predict runs/starsaber-tnews texts.tsv > labels.tsv",
-        "cut -f2 rows.tsv | recur predict runs/starsaber-tnews --no-header",
-    )
+@command(
+    "recur predict runs/starsaber-tnews texts.tsv > labels.tsv",
+    "cut -f2 rows.tsv | recur predict runs/starsaber-tnews --no-header",
 )
 def predict(
+    *,
     run: Run,
     source: Annotated[
         Path,
@@ -87,9 +86,7 @@ def predict(
         ),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False,
-    device: Device = None,
-    precision: PrecisionOption = None,
-    batch_size: BatchSize = None,
+    computation: Computation,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -102,7 +99,7 @@ def predict(
     later --resume knows that the complete FILE is of the same run, options and input.
     """
     from recurcli.commands.predict import PredictRequest
-    from recurcli.commands.predict import predict as command
+    from recurcli.commands.predict import predict as run_predict
     from recurcli.commands.prediction.output import naming_the_resume
     from recurcli.data.columns import ColumnOptions
 
@@ -122,12 +119,10 @@ def predict(
         unbuffered=unbuffered,
         resume=resume,
         overwrite=overwrite,
-        device=device or "auto",
-        precision=precision or "auto",
-        batch_size=batch_size or 64,
+        **computation.or_default("auto"),
     )
     from recurcli.display import progress
 
     rows_on_screen = str(output) == "-" and sys.stdout.isatty()
     with naming_the_resume(output):
-        progress.follow(command(request), quiet=quiet, bar=not rows_on_screen, count=True)
+        progress.follow(run_predict(request), quiet=quiet, bar=not rows_on_screen, count=True)

@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from recurcli.cli.app import app, example
+from recurcli.cli.app import command
 from recurcli.cli.options import Debug, Json, Quiet, Settings
 
 
-@app.command(epilog=example("recur presets starsaber-tnews"))
+@command("recur presets starsaber-tnews")
 def presets(
+    *,
     name: Annotated[
         str | None,
         typer.Argument(

@@ -1,41 +1,26 @@
 """The `recur pretrain` and `recur finetune` commands: their options and help."""
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recurcli.allocator import keep_freed_memory
-from recurcli.cli.app import app, example
+from recurcli.cli.app import command
 from recurcli.cli.options import (
-    BatchSize,
+    Columns,
+    Computation,
     Data,
     Debug,
-    Delimiter,
     Dev,
-    Device,
-    DryRun,
-    Encoding,
-    Epochs,
-    Header,
-    Id,
     Json,
-    KeepCheckpoints,
-    Label,
-    LearningRate,
-    MatchParameters,
-    Output,
-    Overwrite,
-    Pair,
-    PrecisionOption,
     Preset,
     Quiet,
-    Resume,
     Seed,
     Settings,
-    Test,
-    Text,
+    TextColumns,
     Train,
     named_files,
     overrides_of,
@@ -45,29 +30,56 @@ if TYPE_CHECKING:
     from recurcli.commands.training.request import Event, Section, TrainingRequest
 
 
-@app.command(epilog=example("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5"))
+@dataclass(frozen=True, kw_only=True)
+class PresetOptions:
+    """The run directory, and the options that change the preset."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Run directory to write. Default: runs/ and the name of the preset.", metavar="RUN"),
+    ] = None
+    settings: Settings = None
+    seed: Seed = None
+    epochs: Annotated[
+        str | None, typer.Option(help="Passes over the training rows: the key epochs of the preset.", metavar="N|auto")
+    ] = None
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Largest learning rate: the key learning_rate of the preset.", metavar="RATE")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options on what is written, and on an earlier run in the run directory."""
+
+    match_parameters: Annotated[
+        str | None,
+        typer.Option(
+            help="Solve for encoder.hidden_size so that the encoder has N parameters (3000000, 3M, 800k), or as many as that "
+            "of a preset, without the embedding. What --set gives stays; with encoder.hidden_size it is encoder.num_layers.",
+            metavar="N|PRESET",
+        ),
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
+    ] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the run directory.")] = False
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Keep the newest checkpoints when the run is finished.")
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the settings of the run and write nothing.")] = False
+
+
+@command("recur pretrain --preset starsaber-tnews --data $RECUR_DATA --set pretraining.epochs=5")
 def pretrain(
+    *,
     preset: Preset,
     data: Data = None,
-    text: Text = None,
-    pair: Pair = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    output: Output = None,
-    settings: Settings = None,
-    seed: Seed = None,
-    epochs: Epochs = None,
-    learning_rate: LearningRate = None,
-    match_parameters: MatchParameters = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    keep_checkpoints: KeepCheckpoints = False,
-    dry_run: DryRun = False,
+    columns: TextColumns,
+    changes: PresetOptions,
+    options: RunOptions,
     json: Json = False,
-    device: Device = None,
-    precision: PrecisionOption = None,
-    batch_size: BatchSize = None,
+    computation: Computation,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -76,65 +88,34 @@ def pretrain(
     The text is that of the task's train, dev and test rows, or a text file (.txt) given as --data. Masked tokens are predicted,
     or with pretraining.objective causal the next token: then the model is selected by its perplexity on the dev text.
     """
-    request = _request(
-        "pretraining",
-        preset,
-        data,
-        output,
-        settings or [],
-        match_parameters,
-        text=text,
-        pair=pair,
-        header=header,
-        delimiter=delimiter,
-        encoding=encoding,
-        seed=seed,
-        epochs=epochs,
-        learning_rate=learning_rate,
-        device=device,
-        precision=precision,
-        batch_size=batch_size,
-        resume=resume,
-        overwrite=overwrite,
-        keep_checkpoints=keep_checkpoints,
-        dry_run=dry_run,
-    )
+    given = {**asdict(columns), **asdict(computation)}
+    request = _request("pretraining", preset, data, changes, options, given)
     _show(_events(request, "pretraining"), request, "pretraining", json=json, quiet=quiet)
 
 
-@app.command(
-    epilog=example("recur finetune --preset starsaber-tnews --data $RECUR_DATA --init runs/starsaber-tnews-pretrained")
-)
+@command("recur finetune --preset starsaber-tnews --data $RECUR_DATA --init runs/starsaber-tnews-pretrained")
 def finetune(
+    *,
     preset: Preset,
     data: Data = None,
     train: Train = None,
     dev: Dev = None,
-    test: Test = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    id_column: Id = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    output: Output = None,
-    settings: Settings = None,
-    seed: Seed = None,
-    epochs: Epochs = None,
-    learning_rate: LearningRate = None,
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with labelled rows on which the chosen model is scored once, after the training. "
+            "Default: the task's test rows, if they have labels.",
+            metavar="FILE",
+        ),
+    ] = None,
+    columns: Columns,
+    changes: PresetOptions,
     init: Annotated[
         Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
     ] = None,
-    match_parameters: MatchParameters = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    keep_checkpoints: KeepCheckpoints = False,
-    dry_run: DryRun = False,
+    options: RunOptions,
     json: Json = False,
-    device: Device = None,
-    precision: PrecisionOption = None,
-    batch_size: BatchSize = None,
+    computation: Computation,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -142,33 +123,9 @@ def finetune(
 
     Starts from scratch or from a pretrained run, and keeps the model of the best dev metric.
     """
-    request = _request(
-        "finetuning",
-        preset,
-        data,
-        output,
-        settings or [],
-        match_parameters,
-        init,
-        **named_files(data, train=train, dev=dev, test=test),
-        text=text,
-        pair=pair,
-        label=label,
-        id=id_column,
-        header=header,
-        delimiter=delimiter,
-        encoding=encoding,
-        seed=seed,
-        epochs=epochs,
-        learning_rate=learning_rate,
-        device=device,
-        precision=precision,
-        batch_size=batch_size,
-        resume=resume,
-        overwrite=overwrite,
-        keep_checkpoints=keep_checkpoints,
-        dry_run=dry_run,
-    )
+    files = named_files(data, train=train, dev=dev, test=test)
+    given = {**files, **asdict(columns), **asdict(computation)}
+    request = _request("finetuning", preset, data, changes, options, given, init)
     _show(_events(request, "finetuning"), request, "finetuning", json=json, quiet=quiet)
 
 
@@ -176,16 +133,10 @@ def _request(
     section: "Section",
     preset: str,
     data: Path | None,
-    output: Path | None,
-    settings: list[str],
-    match: str | None,
+    changes: PresetOptions,
+    options: RunOptions,
+    given: dict[str, object],
     init: Path | None = None,
-    *,
-    resume: bool,
-    overwrite: bool,
-    keep_checkpoints: bool,
-    dry_run: bool,
-    **given: object,
 ) -> "TrainingRequest":
     """Return the request of a training. Raises UsageError with the place of a fault in the preset or the options.
 
@@ -193,24 +144,27 @@ def _request(
     """
     from recurcli.preset import compose
 
-    overrides = overrides_of(section, settings, {name.replace("_", "-"): value for name, value in given.items()})
+    settings = changes.settings or []
+    given |= {"seed": changes.seed, "epochs": changes.epochs, "learning_rate": changes.learning_rate}
+    overrides = overrides_of(section, settings, given)
     resolved = compose(preset, data=data, settings=settings, overrides=overrides, section=section)
     from recurcli.commands.training.request import TrainingRequest, stored_matching
 
-    output = output or Path("runs") / (f"{resolved.name}-pretrained" if section == "pretraining" else resolved.name)
-    matched = None
-    if match is not None:
+    suffix = "-pretrained" if section == "pretraining" else ""
+    output, matched = changes.output or Path("runs") / f"{resolved.name}{suffix}", None
+    if options.match_parameters is not None:
         from recurcli.preset.matching import match_parameters
 
-        resolved, matched = match_parameters(resolved, match, stored_matching(output, resume=resume))
+        stored = stored_matching(output, resume=options.resume)
+        resolved, matched = match_parameters(resolved, options.match_parameters, stored)
     return TrainingRequest(
         resolved,
         output,
         init,
-        resume=resume,
-        overwrite=overwrite,
-        dry_run=dry_run,
-        keep_checkpoints=keep_checkpoints,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        dry_run=options.dry_run,
+        keep_checkpoints=options.keep_checkpoints,
         matched=matched,
     )
 
@@ -223,12 +177,12 @@ def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]"
         return repeat_finished_run(request)
     keep_freed_memory()
     if section == "pretraining":
-        from recurcli.commands.pretrain import pretrain as pretrain_command
+        from recurcli.commands.pretrain import pretrain as run_pretrain
 
-        return pretrain_command(request)
-    from recurcli.commands.finetune import finetune as finetune_command
+        return run_pretrain(request)
+    from recurcli.commands.finetune import finetune as run_finetune
 
-    return finetune_command(request)
+    return run_finetune(request)
 
 
 def _show(

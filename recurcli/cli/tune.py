@@ -1,52 +1,40 @@
 """The `recur tune` command: its options and help."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from recurcli.allocator import keep_freed_memory
-from recurcli.cli.app import app, example
+from recurcli.cli.app import command
 from recurcli.cli.options import (
+    Columns,
     Data,
     Debug,
-    Delimiter,
     Dev,
-    Encoding,
-    Header,
-    Id,
     Json,
-    Label,
-    Pair,
     Preset,
     Quiet,
     Seed,
     Settings,
-    Text,
     Train,
     named_files,
     overrides_of,
 )
 
 
-@app.command(
-    epilog=example(
-        "recur tune --preset starsaber-custom --data reviews.csv --trials 20",
-        "recur tune --preset rsa-tnews --range finetuning.learning_rate=1e-4..3e-3:log --range 'pooling=max|mean'",
-    )
+@command(
+    "recur tune --preset starsaber-custom --data reviews.csv --trials 20",
+    "recur tune --preset rsa-tnews --range finetuning.learning_rate=1e-4..3e-3:log --range 'pooling=max|mean'",
 )
 def tune(
+    *,
     preset: Preset,
     data: Data = None,
     train: Train = None,
     dev: Dev = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    id_column: Id = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
+    columns: Columns,
     trials: Annotated[
         int, typer.Option(help="Number of trials, with those before a --resume.", min=1, metavar="N")
     ] = 20,
@@ -83,13 +71,12 @@ def tune(
     is pruned, at its second evaluation at the earliest. runtime.seed seeds the choice of the settings and each run. The
     best preset is written to best.yaml. Its dev score chose it, so it is no test score.
     """
-    from recurcli.commands.tune import tune as command
+    from recurcli.commands.tune import tune as run_tune
     from recurcli.commands.tuning.request import TuningRequest
     from recurcli.display import progress, tables, tuning
 
     keep_freed_memory()
-    columns = {"text": text, "pair": pair, "label": label, "id": id_column, "header": header, "delimiter": delimiter}
-    given = {**columns, "encoding": encoding, "seed": seed, **named_files(data, train=train, dev=dev)}
+    given = {**asdict(columns), "seed": seed, **named_files(data, train=train, dev=dev)}
     overrides = overrides_of("finetuning", settings or [], given)
     request = TuningRequest(
         preset,
@@ -104,7 +91,7 @@ def tune(
         keep_runs=keep_runs,
     )
     metric = request.resolved.preset.finetuning.metric
-    result = progress.follow(command(request), quiet=quiet, metric=metric)
+    result = progress.follow(run_tune(request), quiet=quiet, metric=metric)
     if json:
         tables.print_json(result)
     else:
