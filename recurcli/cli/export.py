@@ -51,10 +51,10 @@ def export(
         overwrite=overwrite,
         **computation.or_default("fp32"),
     )
-    from recurcli.display import progress, tables
+    from recurcli.display import progress, tables, training
 
     result = progress.follow(events, quiet=quiet)
     if json:
         tables.print_json(result)
     else:
-        tables.print_export(result)
+        training.print_export(result)

@@ -26,7 +26,7 @@ def presets(
     debug: Debug = False,
 ) -> None:
     """List the presets, or print one with the origin of each value."""
-    from recurcli.display import tables
+    from recurcli.display import presets, tables
     from recurcli.preset import compose, paper_presets, preset_names
     from recurcli.preset.schema import json_schema
 
@@ -37,17 +37,17 @@ def presets(
         if json:
             tables.print_json({**names, "papers": papers})
         else:
-            tables.print_preset_names(names, papers, every=every)
+            presets.print_preset_names(names, papers, every=every)
     elif name in paper_presets():
         names = {"presets": paper_presets()[name]}
         if json:
             tables.print_json(names)
         else:
-            tables.print_paper_presets(name, names["presets"])
+            presets.print_paper_presets(name, names["presets"])
     else:
         resolved = compose(name, settings=settings or [])
         if json:
             rows = {key: {"value": value, "origin": origin} for key, value, origin in resolved.rows()}
             tables.print_json({"preset": resolved.name, "keys": rows})
         else:
-            tables.print_preset(resolved)
+            presets.print_preset(resolved)

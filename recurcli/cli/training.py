@@ -190,6 +190,7 @@ def _show(
 ) -> None:
     """Show the progress of a training as it runs, and print its result."""
     from recurcli.display import progress, tables
+    from recurcli.display import training as display
     from recurcli.evaluation.metrics import PERPLEXITY
 
     preset, finetunes = request.resolved.preset, section == "finetuning"
@@ -199,6 +200,6 @@ def _show(
     if json:
         tables.print_json(result)
     elif request.dry_run:
-        tables.print_plan(result)
+        display.print_plan(result)
     else:
-        tables.print_training(result, request.output)
+        display.print_training(result, request.output)

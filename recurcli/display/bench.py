@@ -1,59 +1,68 @@
 """The result of `recur bench` on the screen: a table for each setting, and what was measured."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from recurcli.commands.bench import in_words
-from recurcli.display.tables import cell, console, heading, show, table, width_of, width_to_fill
+from recurcli.display.tables import Table, cell, fits, heading, number_columns, show, styled, text_columns
 
 
 def print_benchmark(result: Mapping[str, Any]) -> None:
     """Print a table for each setting, with the best peer in bold, and how it was measured."""
-    shown: list[RenderableType] = []
+    shown: list[RenderableType | Table] = []
     for setting in result["settings"]:
         kind, *sizes = in_words(setting).split(", ")
         shown += [Text(""), heading(kind, ", ".join(sizes))]
         if setting["candidates"]:
-            shown += [_fitting_table(setting), Text("")]
+            shown += [_fitting(_candidates(setting)), Text("")]
         for out in setting["left_out"]:
             shown.append(cell(f"  {out['name']}: left out: {out['reason']}", style="dim"))
     show(*shown, cell(_closing(result), style="dim"))
 
 
-def _fitting_table(setting: Mapping[str, Any]) -> Table:
-    """Return the widest form of the table that fits the terminal. Narrower forms have less space or fewer ratios."""
-    screen = console()
-    every = list(setting["candidates"][0]["ratios"])
-    forms = [(every, False), (every, True), (every[:1], True)]
-    tables = [_candidates(setting, families, narrow=narrow) for families, narrow in forms]
-    return next((made for made in tables if width_of(made, screen) <= width_to_fill()), tables[-1])
-
-
-def _candidates(setting: Mapping[str, Any], families: list[str], *, narrow: bool) -> Table:
+def _candidates(setting: Mapping[str, Any]) -> Table:
     """Return the table of a setting. With one family only, its ratio is the ratio to the best peer."""
     results = setting["candidates"]
-    widths = len({each["hidden_size"] for each in results}) > 1
+    families = list(results[0]["ratios"])
     families = families if len(families) > 1 else []
-    ratios = [] if setting["best_peer"] is None else ["× best", *(f"× {family}" for family in families)]
-    columns = ["encoder", *(["width"] if widths else []), "parameters", "tokens/s", "spread", *ratios, "peak memory"]
-    made = table(*columns, numbers=True, narrow=narrow)
+    best = [] if setting["best_peer"] is None else ["× best"]
+    headers = [
+        "width",
+        "parameters",
+        "tokens/s",
+        "spread",
+        *best,
+        *(f"× {family}" for family in families),
+        "peak memory",
+    ]
+    rows = []
     for each in results:
-        made.add_row(
-            cell(each["name"]),
-            *([f"{each['hidden_size']:,}"] if widths else []),
+        row = [
+            each["name"],
+            f"{each['hidden_size']:,}",
             f"{each['parameters']:,}",
             f"{each['tokens_per_second']:,.0f}",
             f"{each['interquartile_range'] / each['seconds_per_step']:.1%}",
-            *([f"{each['ratio']:.2f}"] if ratios else []),
+            *(f"{each['ratio']:.2f}" for _ in best),
             *(f"{each['ratios'][family]:.2f}" for family in families),
             f"{each['peak_memory_bytes'] / 1e6:,.1f} MB",
-            style="bold" if each["name"] == setting["best_peer"] else "",
-        )
-    return made
+        ]
+        rows.append(styled(row, "bold" if each["name"] == setting["best_peer"] else ""))
+    made = Table([*text_columns("encoder"), *number_columns(*headers)], rows)
+    return made if len({each["hidden_size"] for each in results}) > 1 else made.without("width")
+
+
+def _fitting(table: Table) -> Table:
+    """Return the widest form of the table that fits. Narrower forms have less space or fewer ratios."""
+    dense = replace(table, dense=True)
+    families = [
+        column.header for column in table.columns if column.header.startswith("× ") and column.header != "× best"
+    ]
+    return next((form for form in (table, dense) if fits(form)), dense.without(*families))
 
 
 def _closing(result: Mapping[str, Any]) -> str:

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from recurcli.display.tables import cell, heading, show, table
+from recurcli.display.tables import Cell, Styled, Table, cell, heading, listing, number_columns, show, text_columns
 from recurcli.errors import pluralize
 
 MAX_LABELS = 20
@@ -20,7 +19,7 @@ Splits = Sequence[Mapping[str, Any]]
 
 def print_check(result: Mapping[str, Any]) -> None:
     """Print every report, one below the other."""
-    shown: list[RenderableType] = []
+    shown: list[RenderableType | Table] = []
     for report in result["reports"]:
         counts = ((report["errors"], "error"), (report["warnings"], "warning"))
         count = ", ".join(pluralize(number, word) for number, word in counts if number) or "nothing wrong"
@@ -28,14 +27,14 @@ def print_check(result: Mapping[str, Any]) -> None:
         if report["kind"] == "data":
             what = f"task {report['task']} ({report['task_reason']})"
         tables = _data(report) if report["kind"] == "data" else []
-        findings = [_findings(report["findings"])] if report["findings"] else []
-        shown += [heading(report["path"], what, count), *tables, *findings, Text("")]
+        findings = [(Styled(one["level"], STYLES[one["level"]]), one["message"]) for one in report["findings"]]
+        shown += [heading(report["path"], what, count), *tables, listing(findings), Text("")]
     show(*shown)
 
 
-def _data(report: Mapping[str, Any]) -> list[RenderableType]:
+def _data(report: Mapping[str, Any]) -> list[RenderableType | Table]:
     splits = [split for split in report["splits"] if split["fault"] is None]
-    shown: list[RenderableType] = [_columns(splits[0]["columns"]), _rows(splits)] if splits else []
+    shown: list[RenderableType | Table] = [_columns(splits[0]["columns"]), _rows(splits)] if splits else []
     if any(split["lengths"] for split in splits):
         shown += _lengths(splits, report["tokens"])
     if any(split["labels"] for split in splits):
@@ -54,65 +53,60 @@ def _columns(columns: Mapping[str, Any]) -> Text:
 
 
 def _rows(splits: Splits) -> Table:
-    known = any(split["official"] is not None for split in splits)
-    official = ["official"] if known else []
-    shown = table("split", "file", "rows", *official, "bad", "dropped", "repeated", "label conflicts", numbers=True)
-    shown.columns[1].justify = "left"
+    rows = []
     for split in splits:
-        expected = ["–" if split["official"] is None else f"{split['official']:,}"] if known else []
-        repeated = split["repeated"]
+        file, repeated = split["path"].rpartition("/")[2], split["repeated"]
+        official = "–" if split["official"] is None else f"{split['official']:,}"
         counts = (split["bad"], split["dropped"], repeated["rows"], repeated["conflicting_texts"])
-        file = cell(split["path"].rpartition("/")[2])
-        shown.add_row(cell(split["split"]), file, f"{split['rows']:,}", *expected, *map(_or_dot, counts))
-    return shown
+        rows.append([split["split"], file, f"{split['rows']:,}", official, *map(_or_dot, counts)])
+    headers = number_columns("rows", "official", "bad", "dropped", "repeated", "label conflicts")
+    made = Table([*text_columns("split", "file"), *headers], rows)
+    return made if any(split["official"] is not None for split in splits) else made.without("official")
 
 
-def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType]:
+def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType | Table]:
     source = tokens["vocabulary"]
     if source is not None and "/" not in source:
         source = "the rows" if source == "rows" else f"the {source} rows"
-    cut = f"longer than {tokens['max_length']:,}"
-    shown = table("split", "min", "median", "mean", "95 %", "99 %", "max", cut, "share", numbers=True)
+    rows = []
     for split in splits:
         if (lengths := split["lengths"]) is not None:
             keys = ("minimum", "median", "mean", "p95", "p99", "maximum")
             numbers = [f"{lengths[key]:,.{int(key == 'mean')}f}" for key in keys]
             share = f"{lengths['cut'] / split['rows']:.1%}" if lengths["cut"] else ""
-            shown.add_row(cell(split["split"]), *numbers, _or_dot(lengths["cut"]), share)
-    return [heading("tokens per row", tokens["kind"], *([f"vocabulary of {source}"] if source else [])), shown]
+            rows.append([split["split"], *numbers, _or_dot(lengths["cut"]), share])
+    cut = f"longer than {tokens['max_length']:,}"
+    columns = number_columns("min", "median", "mean", "95 %", "99 %", "max", cut, "share")
+    title = heading("tokens per row", tokens["kind"], *([f"vocabulary of {source}"] if source else []))
+    return [title, Table([*text_columns("split"), *columns], rows)]
 
 
-def _labels(splits: Splits) -> list[RenderableType]:
+def _labels(splits: Splits) -> list[RenderableType | Table]:
     names = list(dict.fromkeys(label for split in splits for label in split["labels"]))
     more = [f"the {MAX_LABELS} most frequent of {len(names):,}; --json lists all"] if len(names) > MAX_LABELS else []
-    shown = table("label", *(column for split in splits for column in (split["split"], "share")), numbers=True)
+    rows = []
     for name in names[:MAX_LABELS]:
-        row = []
+        row: list[Cell] = [name]
         for split in splits:
             count = split["labels"].get(name, 0)
             share = count / sum(split["labels"].values())
-            style = "bold" if share == split["majority"] else ""
-            row += [_or_dot(count), Text(f"{share:.1%}" if count else "", style=style)]
-        shown.add_row(cell(name), *row)
-    return [heading("labels", *more), shown]
+            row += [
+                _or_dot(count),
+                Styled(f"{share:.1%}" if count else "", "bold" if share == split["majority"] else ""),
+            ]
+        rows.append(row)
+    columns = number_columns(*(header for split in splits for header in (split["split"], "share")))
+    return [heading("labels", *more), Table([*text_columns("label"), *columns], rows)]
 
 
 def _bad_rows(splits: Splits) -> Table:
-    shown = table("")
+    rows: list[list[Cell]] = []
     for split in splits:
-        for reason in split["bad_rows"][:BAD_ROWS_SHOWN]:
-            shown.add_row(cell(reason))
+        rows += [[reason] for reason in split["bad_rows"][:BAD_ROWS_SHOWN]]
         if split["bad"] > BAD_ROWS_SHOWN:
-            shown.add_row(cell(f"… and {split['bad'] - BAD_ROWS_SHOWN:,} more in {split['path']}", style="dim"))
-    return shown
+            rows.append([Styled(f"… and {split['bad'] - BAD_ROWS_SHOWN:,} more in {split['path']}", "dim")])
+    return Table(text_columns(""), rows)
 
 
-def _findings(findings: Sequence[Mapping[str, Any]]) -> RenderableType:
-    shown = table("", "")
-    for finding in findings:
-        shown.add_row(cell(finding["level"], style=STYLES[finding["level"]]), cell(finding["message"]))
-    return shown
-
-
-def _or_dot(count: int) -> Text:
-    return Text(f"{count:,}" if count else "·", style="" if count else "dim")
+def _or_dot(count: int) -> Cell:
+    return f"{count:,}" if count else Styled("·", "dim")

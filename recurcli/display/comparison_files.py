@@ -2,28 +2,15 @@
 
 import csv
 import io
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from recurcli.commands.comparison.groups import text_of
-from recurcli.display.comparison import (
-    COSTS,
-    TESTS,
-    baseline_texts,
-    cost_texts,
-    difference_texts,
-    p_text,
-    score_columns,
-    score_texts,
-    sentence_on_tests,
-)
+from recurcli.display.comparison import group_table, test_table
+from recurcli.display.tables import UNLIMITED, to_latex, to_markdown
 from recurcli.errors import escaped
 from recurcli.files import OutputKind, to_json, write_atomically
-
-Rows = list[list[str]]
-"""A table of text; the first row is the header."""
 
 
 def write_table(result: Mapping[str, Any], output: Path) -> None:
@@ -31,78 +18,18 @@ def write_table(result: Mapping[str, Any], output: Path) -> None:
     write_atomically(output, FORMATS[output.suffix](result))
 
 
-def group_rows(result: Mapping[str, Any]) -> Rows:
-    """Return the table of the groups and baselines with their names, scores and costs."""
-    keys = [*result["differences"], *result["other_differences"]]
-    rows = [[*(keys or ["preset"]), *score_columns(result), *COSTS]]
-    for group in result["groups"]:
-        values = [_shown(text_of(group["values"][key])) if key in group["values"] else "–" for key in keys]
-        rows.append([*(values or [_shown(group["name"])]), *score_texts(result, group), *cost_texts(group)])
-    for baseline in result["baselines"]:
-        name = [_shown(baseline["name"]), *["–"] * (len(keys) - 1)]
-        rows.append([*name, *baseline_texts(result, baseline), *["–"] * len(COSTS)])
-    return rows
-
-
-def keys_of(result: Mapping[str, Any]) -> int:
-    """Return the number of columns that say what a group is."""
-    return max(1, len(result["differences"]) + len(result["other_differences"]))
-
-
-def test_rows(result: Mapping[str, Any]) -> Rows:
-    """Return the table of the tests."""
-    rows = [["A", "B", "A - B", "95 % interval", "test", "p", "p (Holm)"]]
-    for test in result["tests"]:
-        p_values = p_text(test["p_value"]), p_text(test["p_holm"])
-        names = _shown(test["a"]), _shown(test["b"])
-        rows.append([*names, *difference_texts(test), TESTS[test["test"]], *p_values])
-    return rows
-
-
-def _shown(text: str) -> str:
-    return escaped(text, limit=100_000)
-
-
 def _markdown(result: Mapping[str, Any]) -> str:
-    def drawn(rows: Rows, left: int) -> list[str]:
-        lines = ["| " + " | ".join(re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text) for text in row) + " |" for row in rows]
-        return [lines[0], "|" + "---|" * left + "---:|" * (len(rows[0]) - left), *lines[1:]]
-
-    lines = drawn(group_rows(result), keys_of(result))
-    if result["tests"]:
-        lines += ["", *drawn(test_rows(result), 2), "", sentence_on_tests(result)]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-_LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "<": r"$<$",
-    ">": r"$>$",
-    "–": "--",
-}
-
-
-def _in_latex(text: str) -> str:
-    """Return `text` with the characters that LaTeX would read as commands escaped, and with minus signs before numbers."""
-    return re.sub(r"(?<![\w$-])-(?=\d)", "$-$", "".join(_LATEX.get(character, character) for character in text))
+    tests = ["", *to_markdown(test_table(result))] if result["tests"] else []
+    return "\n".join([*to_markdown(group_table(result)), *tests]) + "\n"
 
 
 def _latex(result: Mapping[str, Any]) -> str:
-    def drawn(rows: Rows, left: int) -> list[str]:
-        lines = [" & ".join(map(_in_latex, row)) + r" \\" for row in rows]
-        columns = "l" * left + "r" * (len(rows[0]) - left)
-        begin = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-        return [*begin, lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
+    tests = ["", *to_latex(test_table(result))] if result["tests"] else []
+    return "\n".join([r"% needs \usepackage{booktabs}", *to_latex(group_table(result)), *tests]) + "\n"
 
-    lines = [r"% needs \usepackage{booktabs}", *drawn(group_rows(result), keys_of(result))]
-    if result["tests"]:
-        note = _in_latex(sentence_on_tests(result))
-        lines += ["", *drawn(test_rows(result), 2), *(["", f"% {note}"] if note else [])]
-    return "\n".join(lines) + "\n"
+
+def _shown(text: str) -> str:
+    return escaped(text, limit=UNLIMITED)
 
 
 def _csv(result: Mapping[str, Any]) -> str:

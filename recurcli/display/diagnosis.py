@@ -1,9 +1,9 @@
 """The table of `recur eval --diagnose`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recurcli.display.tables import heading, show, table
+from recurcli.display.tables import Table, heading, number_columns, show, text_columns
 from recurcli.errors import pluralize
 
 MEASURES = {
@@ -27,33 +27,23 @@ def measured(layer: Mapping[str, Any], key: str, digits: int) -> str:
 
 def print_diagnosis(diagnosis: Mapping[str, Any]) -> None:
     """Print one row per layer, the stats of the layers, and the gradient norm by distance."""
-    layers = diagnosis["layers"]
-    measures = table("layer", *MEASURES.values(), numbers=True)
-    for layer in layers:
-        measures.add_row(str(layer["layer"]), *(measured(layer, key, 4) for key in MEASURES))
-    title = heading(
-        "diagnosis",
-        pluralize(diagnosis["rows"], "row"),
-        f"entropy of the embeddings {diagnosis['embedding_entropy']:.4f}, scaled {diagnosis['embedding_scaled_entropy']:.4f}",
-    )
-    parts: list[Any] = [title, measures] if layers else [title]
-    stats = table("layer", "statistic", "value")
-    for place, found in (
-        *((str(layer["layer"]), layer["stats"]) for layer in layers),
-        ("all", diagnosis["encoder_stats"]),
-    ):
-        for name, value in found.items():
-            numbers = value if isinstance(value, list) else [value]
-            stats.add_row(
-                place,
-                name.replace("_", " "),
-                "  ".join("–" if number is None else f"{number:.4f}" for number in numbers),
-            )
-    if stats.row_count:
-        parts.append(stats)
-    norms = diagnosis["gradient_norm_by_distance"]
-    gradient = table("positions back", "gradient norm", numbers=True)
-    for distance in DISTANCES:
-        if distance < len(norms):
-            gradient.add_row(str(distance), f"{norms[distance]:.3g}")
-    show(*parts, gradient)
+    layers, norms = diagnosis["layers"], diagnosis["gradient_norm_by_distance"]
+    entropy, scaled = diagnosis["embedding_entropy"], diagnosis["embedding_scaled_entropy"]
+    of_embeddings = f"entropy of the embeddings {entropy:.4f}, scaled {scaled:.4f}"
+    parts: list[Any] = [heading("diagnosis", pluralize(diagnosis["rows"], "row"), of_embeddings)]
+    if layers:
+        columns = [*text_columns("layer"), *number_columns(*MEASURES.values())]
+        rows = [[str(layer["layer"]), *(measured(layer, key, 4) for key in MEASURES)] for layer in layers]
+        parts.append(Table(columns, rows))
+    found = [(str(layer["layer"]), layer["stats"]) for layer in layers] + [("all", diagnosis["encoder_stats"])]
+    stats = [(place, name.replace("_", " "), numbers(value, 4)) for place, own in found for name, value in own.items()]
+    if stats:
+        parts.append(Table(text_columns("layer", "statistic", "value"), stats))
+    gradients = [[str(distance), f"{norms[distance]:.3g}"] for distance in DISTANCES if distance < len(norms)]
+    show(*parts, Table([*text_columns("positions back"), *number_columns("gradient norm")], gradients))
+
+
+def numbers(value: float | Sequence[float] | None, digits: int) -> str:
+    """Return a statistic of a layer as text: one number, or one for each head or expert."""
+    values = value if isinstance(value, list) else [value]
+    return "  ".join("–" if number is None else f"{number:.{digits}f}" for number in values)

@@ -4,11 +4,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.cells import cell_len
-from rich.table import Table
 from rich.text import Text
 
-from recurcli.display.tables import add_baselines, add_perplexity, cell, heading, show, table, width_to_fill
+from recurcli.display.tables import (
+    Cell,
+    Column,
+    Styled,
+    Table,
+    fits,
+    heading,
+    listing,
+    number_columns,
+    show,
+    text_columns,
+)
+from recurcli.display.training import baseline_rows, perplexity_rows
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import METRICS, cells_of
 
@@ -23,76 +33,71 @@ MAX_CLASSES = 20
 def print_evaluation(result: Mapping[str, Any]) -> None:
     """Print the metrics, the classes and the confusion table, in the width of the terminal."""
     report = result["metrics"]
-    summary = table("", "", "95 % interval")
+    summary: list[Sequence[Cell]] = []
     for name, metric in METRICS.items():
         limits = result["intervals"].get(name)
-        summary.add_row(metric.words, f"{report[name]:.4f}", limits and f"{limits[0]:.4f} to {limits[1]:.4f}")
-    summary.add_row("loss (cross-entropy)", f"{report['loss']:.4f}")
-    summary.add_row("calibration error (ECE)", f"{result['calibration']['ece']:.4f}")
-    add_baselines(summary, result)
-    classes = table("label", "precision", "recall", "F1", "rows", numbers=True)
-    for name, scores in report["per_class"].items():
-        row = [f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")]
-        classes.add_row(cell(name), *row, f"{scores['support']:,}")
+        interval = f"{limits[0]:.4f} to {limits[1]:.4f}" if limits else ""
+        summary.append([metric.words, f"{report[name]:.4f}", interval])
+    summary.append(["loss (cross-entropy)", f"{report['loss']:.4f}"])
+    summary.append(["calibration error (ECE)", f"{result['calibration']['ece']:.4f}"])
+    summary += baseline_rows(result)
+    classes = [
+        [name, *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), f"{scores['support']:,}"]
+        for name, scores in report["per_class"].items()
+    ]
     title = heading(result["run"], result["split"], pluralize(result["rows"], "row"))
-    show(title, summary, classes, *_confusions(report, width_to_fill()))
+    show(
+        title,
+        Table(text_columns("", "", "95 % interval"), summary),
+        Table([*text_columns("label"), *number_columns("precision", "recall", "F1", "rows")], classes),
+        *_confusions(report),
+    )
 
 
 def print_perplexity(result: Mapping[str, Any]) -> None:
     """Print the perplexity of a language model on a text."""
-    listed = table("", "")
-    add_perplexity(listed, {**result["metrics"], "tokens": result["tokens"]})
-    listed.add_row("not in the vocabulary", pluralize(result["unknown"], "token"))
+    rows = perplexity_rows({**result["metrics"], "tokens": result["tokens"]})
+    rows.append(["not in the vocabulary", pluralize(result["unknown"], "token")])
     title = heading(
         result["run"], result["split"], pluralize(result["rows"], "line"), pluralize(result["windows"], "window")
     )
-    show(title, listed)
+    show(title, listing(rows))
 
 
-def _confusions(report: Mapping[str, Any], width: int) -> tuple[Text, Table]:
-    """The whole table if it fits into `width` columns, with numbers for labels if need be; else its largest entries.
+def _confusions(report: Mapping[str, Any]) -> tuple[Text, Table]:
+    """Return the whole table if it fits, with numbers for labels if need be; else its largest entries.
 
     Of more than MAX_CLASSES classes only the largest entries are returned.
     """
-    names, counts = report["names"], report["confusion"]
-    labels = [escaped(name) for name in names]
-    numbers = [str(number) for number in range(1, len(names) + 1)]
+    labels, counts = report["names"], report["confusion"]
+    numbers = [str(number) for number in range(1, len(labels) + 1)]
     numbered = [f"{number} {label}" for number, label in zip(numbers, labels, strict=True)]
     for rows, columns in ((labels, labels), (numbered, numbers)):
-        if len(names) <= MAX_CLASSES and _width(rows, columns, counts) <= width:
-            title = heading("confusion", "rows are true labels, columns are predictions")
-            return title, _matrix(rows, columns, counts)
-    return heading("confusion", "the most frequent; --json has all"), _largest(names, cells_of(report))
+        if len(labels) <= MAX_CLASSES and fits(made := _matrix(rows, columns, counts)):
+            return heading("confusion", "rows are true labels, columns are predictions"), made
+    return heading("confusion", "the most frequent; --json has all"), _largest(labels, cells_of(report))
 
 
-def _width(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> int:
-    first = 2 + min(MAX_LABEL, max(map(cell_len, rows)))
-    return first + sum(
-        1 + max(cell_len(name), *(len(str(row[place])) for row in counts)) for place, name in enumerate(columns)
-    )
+def _matrix(names: Sequence[str], headers: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
+    columns = [Column(max_width=MAX_LABEL + 2), *number_columns(*map(escaped, headers))]
+    rows = [
+        [f" {name}", *(_count(count, right=place == column) for column, count in enumerate(row))]
+        for place, (name, row) in enumerate(zip(names, counts, strict=True))
+    ]
+    return Table(columns, rows, dense=True)
 
 
-def _matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
-    made = table("", *columns, numbers=True, narrow=True)
-    made.columns[0].max_width = MAX_LABEL + 2
-    for place, (name, row) in enumerate(zip(rows, counts, strict=True)):
-        shown = [
-            Text(str(count) if count else "·", style="bold" if column == place else "" if count else "dim")
-            for column, count in enumerate(row)
-        ]
-        made.add_row(Text(f" {name}", overflow="ellipsis", no_wrap=True), *shown)
-    return made
+def _count(count: int, *, right: bool) -> Cell:
+    return Styled(str(count) if count else "·", "bold" if right else "" if count else "dim")
 
 
 def _largest(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table:
-    made = table("true label", "prediction", "rows", "share of true label")
-    for column in made.columns[2:]:
-        column.justify = "right"
-    pairs = [(count, right, predicted) for (right, predicted), count in cells.items() if right != predicted]
     support: Counter[int] = Counter()
     for (right, _), count in cells.items():
         support[right] += count
-    for count, right, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:MAX_CONFUSIONS]:
-        share = count / support[right]
-        made.add_row(cell(names[right]), cell(names[predicted]), f"{count:,}", f"{share:.1%}")
-    return made
+    pairs = [(count, right, predicted) for (right, predicted), count in cells.items() if right != predicted]
+    rows = [
+        [names[right], names[predicted], f"{count:,}", f"{count / support[right]:.1%}"]
+        for count, right, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:MAX_CONFUSIONS]
+    ]
+    return Table([*text_columns("true label", "prediction"), *number_columns("rows", "share of true label")], rows)

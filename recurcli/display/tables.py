@@ -1,32 +1,99 @@
-"""Tables for people and JSON for scripts, on stdout. Control characters and markup in user data are escaped."""
+"""What a table holds, and its forms on a terminal, in Markdown and in LaTeX. The form in HTML is a macro of parts.html."""
 
 import io
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from recurcli.data.tasks import TASKS
-from recurcli.errors import StorageError, escaped, pluralize
-from recurcli.evaluation.metrics import METRICS, PERPLEXITY, words_of
-from recurcli.facts import parameters_in_words
+from recurcli.errors import StorageError, escaped
 from recurcli.files import finite
 
-if TYPE_CHECKING:
-    from recurcli.preset import ResolvedPreset
-
 UNLIMITED = 100_000
-"""Width in characters of output to a pipe: no value is cut."""
+"""Width in characters of output to a pipe, and of a file: no value is cut."""
 PIPE_WIDTH = 100
 """The width in characters above which a table in a pipe has fewer columns. --json has all of them."""
 NARROW = 60
 """Width in characters of a terminal below which a table that does not fit is printed as one block per row."""
+
+
+class Styled(NamedTuple):
+    """The text of a cell with a style of rich, which only a terminal shows."""
+
+    text: str
+    style: str
+
+
+Cell = str | Styled
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    header: str = ""
+    """Lines are separated by \\n."""
+    number: bool = False
+    """Whether its cells are flush right."""
+    whole: bool = False
+    """Whether a terminal that is too narrow breaks the cells of other columns before these."""
+    max_width: int | None = None
+    """The width in characters at which a terminal cuts its cells off."""
+
+
+def text_columns(*headers: str) -> list[Column]:
+    """Return columns that are flush left."""
+    return [Column(header) for header in headers]
+
+
+def number_columns(*headers: str, whole: bool = False) -> list[Column]:
+    """Return columns that are flush right."""
+    return [Column(header, number=True, whole=whole) for header in headers]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as every output shows it. Its texts are not escaped: the forms below do that."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    """As many cells as columns in each row; a cell at the end may be missing."""
+    notes: Sequence[str] = ()
+    """Sentences below the table."""
+    dense: bool = False
+    """Whether a terminal shows it without lines and with less space."""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The rows without styles."""
+        return [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in self.rows]
+
+    def without(self, *headers: str) -> "Table":
+        """Return the table without the columns of these headers."""
+        kept = [place for place, column in enumerate(self.columns) if column.header not in headers]
+        return replace(
+            self,
+            columns=[self.columns[place] for place in kept],
+            rows=[[row[place] for place in kept if place < len(row)] for row in self.rows],
+        )
+
+
+def listing(rows: Iterable[Sequence[Cell]]) -> Table:
+    """Return a table of names and values without headers."""
+    return Table(text_columns("", ""), list(rows))
+
+
+def styled(row: Iterable[str], style: str) -> list[Cell]:
+    """Return the row with all its cells in one style."""
+    return [Styled(text, style) for text in row]
 
 
 def print_json(value: Any) -> None:
@@ -61,35 +128,62 @@ def width_to_fill() -> int:
     return console().width if sys.stdout.isatty() else PIPE_WIDTH
 
 
-def show(*parts: RenderableType) -> None:
+def fits(table: Table) -> bool:
+    """Whether the table is not squeezed in the width to fill."""
+    return width_of(table) <= width_to_fill()
+
+
+def show(*parts: RenderableType | Table) -> None:
     """Print `parts` without blanks at the ends of lines, and with one empty line between them at most."""
     paper = io.StringIO()
     screen = console()
     screen.file = paper
     for part in parts:
-        screen.print(_as_blocks(part) if isinstance(part, Table) and _is_too_wide(part, screen) else part)
+        if not isinstance(part, Table):
+            screen.print(part)
+            continue
+        headed = any(column.header for column in part.columns)
+        too_wide = screen.width < NARROW and headed and width_of(part) > screen.width
+        screen.print(to_rich(_as_blocks(part) if too_wide else part))
+        for note in part.notes:
+            screen.print(cell(note, style="dim"))
     lines = [line.rstrip() for line in paper.getvalue().strip("\n").split("\n")]
     write("\n".join(line for line, before in zip(lines, ["", *lines], strict=False) if line or before))
 
 
-def _is_too_wide(part: Table, screen: Console) -> bool:
-    return screen.width < NARROW and part.show_header and width_of(part, screen) > screen.width
-
-
-def width_of(part: Table, screen: Console) -> int:
-    """The width in characters of a table that is not squeezed."""
-    return Measurement.get(screen, screen.options.update(max_width=UNLIMITED), part).maximum
+def width_of(table: Table) -> int:
+    """Return the width in characters of a table that is not squeezed."""
+    screen = console()
+    return Measurement.get(screen, screen.options.update(max_width=UNLIMITED), to_rich(table)).maximum
 
 
 def _as_blocks(wide: Table) -> Table:
     """Turn each row of a table into a block: the first cell in one line, then a line for each other column."""
-    blocks = table("", "")
-    names = [column.header for column in wide.columns]
-    for first, *others in zip(*(column.cells for column in wide.columns), strict=True):
-        blocks.add_row(names[0], first)
-        for name, value in zip(names[1:], others, strict=True):
-            blocks.add_row(Text("  ") + name if isinstance(name, Text) else name, value)
-    return blocks
+    first, *others = (column.header.replace("\n", "") for column in wide.columns)
+    names = [first, *(f"  {name}" for name in others)]
+    return listing(line for row in wide.rows for line in zip(names, row, strict=False))
+
+
+def to_rich(table: Table) -> RichTable:
+    """Return the table for a terminal. Control characters and markup in its texts are escaped."""
+    made = RichTable(
+        box=None if table.dense else box.SIMPLE_HEAD,
+        show_header=any(column.header for column in table.columns),
+        header_style="dim",
+        padding=(0, 0, 0, 1) if table.dense else (0, 1),
+        pad_edge=not table.dense,
+    )
+    for column in table.columns:
+        made.add_column(
+            Text("\n").join(map(cell, column.header.split("\n"))),
+            justify="right" if column.number else "left",
+            overflow="ellipsis" if column.max_width else "fold",
+            no_wrap=column.whole or column.max_width is not None,
+            max_width=column.max_width,
+        )
+    for row in table.rows:
+        made.add_row(*(cell(*each) if isinstance(each, Styled) else cell(each) for each in row))
+    return made
 
 
 def cell(text: object, style: str = "") -> Text:
@@ -102,198 +196,41 @@ def heading(*words: str) -> Text:
     return Text("  ").join([cell(words[0], style="bold"), *(cell(word, style="dim") for word in words[1:])])
 
 
-def table(*columns: str, numbers: bool = False, narrow: bool = False) -> Table:
-    """A table without lines; with `numbers` all columns but the first are flush right."""
-    made = Table(
-        box=None if narrow else box.SIMPLE_HEAD,
-        show_header=any(columns),
-        header_style="dim",
-        padding=(0, 0, 0, 1) if narrow else (0, 1),
-        pad_edge=not narrow,
-    )
-    for place, column in enumerate(columns):
-        made.add_column(cell(column), justify="right" if numbers and place else "left", overflow="fold")
-    return made
+def _text_rows(table: Table) -> list[list[str]]:
+    """Return the header and the rows, with control characters escaped."""
+    rows = [[column.header for column in table.columns], *table.texts]
+    return [[escaped(text, limit=UNLIMITED) for text in row] for row in rows]
 
 
-ADVICE = (
-    ("single texts", "starsaber-custom", "a linear model is fitted beside the encoder, and kept where it is better"),
-    ("pairs of texts", "starsaber-custom", "54.9 % on 10,000 OCNLI pairs, the linear model 40.2 %"),
-    ("order matters", "bilstm-custom", "52.5 % on nested lists; StarSaber 50.8 %, all others below 45 %"),
-)
-"""Which encoder for what: kind of rows, preset, and the measured reason (README files of presets/ and encoders/)."""
+def to_markdown(table: Table) -> list[str]:
+    """Return the lines of the table in Markdown."""
+    rows = [[re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text) for text in row] for row in _text_rows(table)]
+    head, *lines = ("| " + " | ".join(row) + " |" for row in rows)
+    rule = "|" + "".join("---:|" if column.number else "---|" for column in table.columns)
+    return [head, rule, *lines, *(line for note in table.notes for line in ("", note))]
 
 
-def print_preset_names(names: Mapping[str, list[str]], papers: Mapping[str, list[str]], *, every: bool) -> None:
-    """Print which encoder is for what, then the names of encoders, tasks and presets. `every` adds the presets of papers."""
-    advice = table("", "", "")
-    for kind, preset, reason in ADVICE:
-        advice.add_row(kind, cell(preset, style="bold"), cell(reason))
-    listed = table("", "")
-    for kind in ("encoders", "tasks", "presets"):
-        listed.add_row(kind, cell("  ".join(names[kind])))
-    if every:
-        for paper, rows in papers.items():
-            listed.add_row(cell(f"paper {paper}"), cell("  ".join(rows)))
-    else:
-        counts = "  ".join(f"{paper} ({len(rows)} presets)" for paper, rows in papers.items())
-        listed.add_row("papers", cell(counts))
-    show(
-        Text("A good start, by what was measured:"),
-        advice,
-        Text("A preset is ENCODER-TASK: any encoder with any task (ptb: causal encoders), or a name of its own."),
-        listed,
-        Text(
-            "recur presets NAME prints a preset with all its keys, or the presets of a paper; --all lists all.",
-            style="dim",
-        ),
-    )
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "–": "--",
+}
 
 
-def print_paper_presets(paper: str, names: Sequence[str]) -> None:
-    """Print the names of the presets of a paper's tables, a line for each task."""
-    listed = table("", "")
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        task = max((task for task in TASKS if f"-{task}-" in f"-{name}-"), key=len, default="")
-        groups.setdefault(task, []).append(name)
-    for task in sorted(groups):
-        listed.add_row(task, cell("  ".join(groups[task])))
-    show(
-        Text(f"The presets of the tables of papers/{paper}."),
-        listed,
-        Text("recur presets NAME prints one.", style="dim"),
-    )
+def _in_latex(text: str) -> str:
+    """Return `text` with the characters that LaTeX would read as commands escaped, and with minus signs before numbers."""
+    return re.sub(r"(?<![\w$-])-(?=\d)", "$-$", "".join(_LATEX.get(character, character) for character in text))
 
 
-def print_preset(resolved: "ResolvedPreset") -> None:
-    """All keys of a preset, their values, and where each comes from."""
-    listed = table("key", "value", "from")
-    for key, value, origin in resolved.rows():
-        written = origin != "default"
-        shown = cell(json.dumps(value, ensure_ascii=False), style="" if written else "dim")
-        listed.add_row(cell(key), shown, cell(origin, style="" if written else "dim"))
-    show(heading(resolved.name), listed)
-
-
-def add_baselines(listed: Table, result: Mapping[str, Any], of: str = "") -> None:
-    """Add the scores of an ensemble's two parts, by accuracy and the metric that chose, and each baseline to `listed`.
-
-    `of` stands before each name.
-    """
-    for name in METRICS:
-        if name in ("accuracy", result.get("metric")):
-            for part, scores in result.get("parts", {}).items():
-                if (part, name) != ("linear", "accuracy"):  # a baseline
-                    listed.add_row(f"{of}{part} alone: {METRICS[name].words}", f"{scores[name]:.4f}", style="dim")
-    for name, value in result.get("baselines", {}).items():
-        listed.add_row(f"{of}{name.replace('_', ' ')} baseline: accuracy", f"{value:.4f}", style="dim")
-
-
-def print_plan(plan: Mapping[str, Any]) -> None:
-    """Print the plan of a dry run."""
-    listed = table("", "")
-    listed.add_row("preset", cell(plan["preset"]))
-    listed.add_row("run directory", cell(plan["output"]))
-    for split, facts in plan["data"].items():
-        cut = f", {facts['truncated']:,} truncated" if facts["truncated"] else ""
-        listed.add_row(f"{split} rows", cell(f"{facts['rows']:,}{cut}  {facts['path'] or ''}"))
-    causal = plan["command"] == "pretrain" and plan["values"]["pretraining"]["objective"] == "causal"
-    unit = "window" if causal else "row"
-    listed.add_row(
-        "vocabulary", f"{plan['vocabulary']:,} tokens; a training {unit} has {plan['mean_length']} on average"
-    )
-    for part, count in plan["parameters"].items():
-        listed.add_row(f"parameters, {part}", cell(f"{count:,}{_wanted(plan) if part == 'encoder' else ''}"))
-    if plan["forward_flops_per_token"] is not None:
-        listed.add_row("forward FLOPs per token", f"{plan['forward_flops_per_token']:,}")
-    if plan["values"]["ensemble"] and plan["command"] == "finetune":
-        listed.add_row("ensemble", "a linear model on n-grams, fitted beside the encoder")
-    listed.add_row("steps", f"{plan['steps']:,} ({plan['steps_per_epoch']:,} an epoch)")
-    listed.add_row("checkpoint", f"{plan['checkpoint_bytes'] / 1e6:,.1f} MB each")
-    machine = plan["machine"]
-    listed.add_row(
-        "machine",
-        f"{machine['device']}, {machine['precision']}, {pluralize(machine['threads'], 'thread')}",
-    )
-    if plan["estimate"] is not None:
-        listed.add_row("estimated time", _duration_in_words(plan["estimate"]))
-    closing = Text("`recur presets NAME` shows every key; without --dry-run this runs.", style="dim")
-    show(heading(f"recur {plan['command']} would run"), listed, closing)
-
-
-_UNITS = (("hour", 3600), ("minute", 60), ("second", 1))
-
-
-def _duration_in_words(estimate: Mapping[str, Any]) -> str:
-    """Return the time that a training takes as text, with its steps and evaluations."""
-    seconds = estimate["seconds"]
-    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 1.5 * size), _UNITS[-1])
-    count = max(1, round(seconds / size))
-    steps = _times(estimate["steps"], "step", estimate["seconds_per_step"])
-    text = f"about {pluralize(count, unit)}: {steps}"
-    if "evaluations" in estimate:
-        evaluations = _times(estimate["evaluations"], "evaluation", estimate["seconds_per_evaluation"])
-        text += f", and {evaluations}" + ("; early stopping may end it before" if estimate["patience"] else "")
-    return text + ". Starting, reading the rows and writing files come on top."
-
-
-def _times(count: int, what: str, seconds: float) -> str:
-    shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
-    return f"{pluralize(count, what)} of {shown} s"
-
-
-def _wanted(result: Mapping[str, Any]) -> str:
-    """Return the target of `--match-parameters` in brackets; "" if the option was not given."""
-    if not (matched := result.get("match_parameters")):
-        return ""
-    of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"
-    return f" (wanted: {matched['target']:,}{of})"
-
-
-def print_training(result: Mapping[str, Any], output: Any) -> None:
-    """Print the result of a training."""
-    listed = table("", "")
-    if result.get("metric") == PERPLEXITY:
-        add_perplexity(listed, result["dev"], of="dev ")
-    elif "dev" in result:
-        for name, metric in METRICS.items():
-            listed.add_row(f"dev {metric.words}", f"{result['dev'][name]:.4f}")
-        add_baselines(listed, result)
-    if test := result.get("test"):
-        for name, metric in METRICS.items():
-            listed.add_row(f"test {metric.words}", f"{test[name]:.4f}")
-        add_baselines(listed, {**test, "metric": result["metric"]}, of="test ")
-    listed.add_row("parameters", parameters_in_words(result))
-    if matched := result.get("match_parameters"):
-        listed.add_row("encoder parameters", cell(f"{matched['parameters']:,}{_wanted(result)}"))
-    steps = f"{result['steps']:,}"
-    if "metric" in result:
-        of = " of the encoder" if result.get("ensemble") else ""
-        steps += f" (best dev {words_of(result['metric'])}{of} at step {result['best_step']:,})"
-    listed.add_row("steps", steps)
-    if stopped := result.get("early_stopping"):
-        words, count = words_of(stopped["metric"]), stopped["evaluations"]
-        change = "fall" if stopped["metric"] == PERPLEXITY else "rise"
-        reason = f"dev {words} did not {change} in {pluralize(count, 'evaluation')}"
-        listed.add_row("stopped early", f"{reason}, before step {stopped['steps']:,}")
-    listed.add_row("time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s")
-    listed.add_row("run directory", cell(output))
-    show(heading(result["preset"], f"seed {result['seed']}"), listed)
-
-
-def add_perplexity(listed: Table, score: Mapping[str, Any], of: str = "") -> None:
-    """Add the perplexity of a text and its loss to a table."""
-    listed.add_row(f"{of}perplexity", f"{score['perplexity']:.2f} (of {score['tokens']:,} tokens, <eos> included)")
-    listed.add_row(f"{of}loss", f"{score['loss']:.4f} nats a token")
-
-
-def print_export(result: Mapping[str, Any]) -> None:
-    """Print the files that an export wrote."""
-    _, *facts = result["files"][0]
-    listed = table("file", *facts)
-    listed.columns[1].justify = "right"
-    for member in result["files"]:
-        values = (f"{member[fact]:,}" if isinstance(member[fact], int) else cell(member[fact]) for fact in facts)
-        listed.add_row(member["name"], *values)
-    show(heading(result["output"]), listed)
+def to_latex(table: Table) -> list[str]:
+    """Return the lines of the table in LaTeX, with the rules of booktabs. Notes are comments."""
+    head, *lines = (" & ".join(map(_in_latex, row)) + r" \\" for row in _text_rows(table))
+    columns = "".join("r" if column.number else "l" for column in table.columns)
+    begin = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"]
+    notes = [line for note in table.notes for line in ("", f"% {_in_latex(note)}")]
+    return [*begin, *lines, r"\bottomrule", r"\end{tabular}", *notes]

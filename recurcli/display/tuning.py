@@ -2,24 +2,35 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from recurcli.commands.tuning.report import shown_value
 from recurcli.commands.tuning.request import short_names
-from recurcli.display.tables import NARROW, cell, console, heading, show, table, width_of
+from recurcli.display.tables import (
+    NARROW,
+    Table,
+    cell,
+    console,
+    heading,
+    number_columns,
+    show,
+    styled,
+    text_columns,
+    width_of,
+)
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS
 
 
 def print_study(result: Mapping[str, Any]) -> None:
     """Print the trials, with the best one in bold, and sentences on its preset and its score."""
-    best, metric, screen = result["best"], f"dev {METRICS[result['metric']].words}", console()
-    made = _trials(result, metric, narrow=False)
-    if NARROW <= screen.width < width_of(made, screen):
-        made = _trials(result, metric, narrow=True)
+    best, metric = result["best"], f"dev {METRICS[result['metric']].words}"
+    made = _trials(result, metric)
+    if NARROW <= console().width < width_of(made):
+        made = _with_narrow_headers(made)
     closing = (
         f"{metric} {best['dev_metric']:.4f} is that of the best of {pluralize(len(result['trials']), 'trial')}, the encoder "
         "alone. It is optimistic, because it selected the trial; it is no test score."
@@ -44,23 +55,22 @@ def _scores(result: Mapping[str, Any], metric: str) -> Text:
     return Text(f"{metric}: {scores}{none}.")
 
 
-def _trials(result: Mapping[str, Any], metric: str, *, narrow: bool) -> Table:
-    """Return the table of the trials. `narrow` breaks its headings into words."""
+def _trials(result: Mapping[str, Any], metric: str) -> Table:
+    """Return the table of the trials, with the best one in bold."""
     names = short_names(result["ranges"])
-    made = table("trial", *names.values(), metric, "", numbers=True, narrow=narrow)
-    made.columns[-1].justify = "left"
-    for column in made.columns if narrow else ():
-        column.header = _in_words(str(column.header))
+    rows = []
     for trial in result["trials"]:
         score = "–" if trial["dev_metric"] is None else f"{trial['dev_metric']:.4f}"
-        values = [cell(shown_value(trial["settings"][key])) for key in names]
+        values = [shown_value(trial["settings"][key]) for key in names]
         state = "best" if trial["trial"] == result["best"]["trial"] else trial["state"]
         style = {"best": "bold", "complete": ""}.get(state, "dim")
         words = [*(["preset"] if trial["trial"] == 1 else []), *([] if state == "complete" else [state])]
-        made.add_row(str(trial["trial"]), *values, score, ", ".join(words), style=style)
-    return made
+        rows.append(styled([str(trial["trial"]), *values, score, ", ".join(words)], style))
+    columns = [*text_columns("trial"), *number_columns(*names.values(), metric), *text_columns("")]
+    return Table(columns, rows)
 
 
-def _in_words(name: str) -> Text:
-    """Return a heading with each word on a line of its own."""
-    return Text("\n").join(cell(word) for word in re.split(r"[ ._]", name))
+def _with_narrow_headers(table: Table) -> Table:
+    """Return a dense form of the table with each word of its headers on a line of its own."""
+    columns = [replace(column, header=re.sub(r"[ ._]", "\n", column.header)) for column in table.columns]
+    return replace(table, columns=columns, dense=True)

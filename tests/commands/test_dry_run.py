@@ -13,7 +13,7 @@ from tiny_task import tiny
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training import estimate
 from recurcli.commands.training.request import TrainingRequest
-from recurcli.display.tables import print_plan
+from recurcli.display.training import print_plan
 from recurcli.evaluation import report
 from recurcli.events import Finished, Progress
 from recurcli.preset import compose

@@ -11,7 +11,7 @@ from test_evaluate import copy_of
 
 from recurcli.commands.comparison.collect import collect
 from recurcli.commands.comparison.groups import baselines, group_runs
-from recurcli.display.tables import print_training
+from recurcli.display.training import print_training
 from recurcli.errors import ModelError
 from recurcli.files import MANIFEST, extend_manifest, read_manifest
 from recurcli.runs.dev_predictions import read_dev_predictions, read_dev_texts

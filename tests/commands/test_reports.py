@@ -15,7 +15,7 @@ from tiny_task import rows, tiny, write_rows
 from recurcli.commands.training.report import model_card
 from recurcli.display.diagnosis import MEASURES
 from recurcli.display.report.encoder import MEANINGS
-from recurcli.display.tables import print_training
+from recurcli.display.training import print_training
 from recurcli.files import extend_manifest
 
 Recur = Callable[..., tuple[int, str, str]]

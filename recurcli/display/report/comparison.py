@@ -5,10 +5,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from recurcli.display.comparison import sentence_on_tests
-from recurcli.display.comparison_files import group_rows, keys_of, test_rows
+from recurcli.display.comparison import group_table, test_table, unfinished_table
 from recurcli.display.report.charts import Curve, Scores, curve_chart, score_chart
 from recurcli.display.report.page import write_page
+from recurcli.display.tables import Table, number_columns, text_columns
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
 from recurcli.runs.dev_predictions import DevPredictions, DevText, read_dev_predictions, read_dev_texts
@@ -34,7 +34,6 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         for low, high in [group["interval"] or (group["mean"], group["mean"])]
     ]
     baselines = next(iter(results.values()))["baselines"] if result["metric"] == "accuracy" else {}
-    table, tests = group_rows(result), test_rows(result)
     write_page(
         path,
         "comparison.html",
@@ -43,19 +42,14 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "models",
         metric=words,
         score_plot=score_chart(scores, baselines, f"dev {words}"),
-        group_head=table[0],
-        groups=table[1:],
-        keys=list(range(keys_of(result))),
-        test_head=tests[0],
-        tests=tests[1:],
-        sentence=sentence_on_tests(result),
+        groups=group_table(result),
+        tests=test_table(result),
         curves=_curves(result, runs, words),
-        calibration=_calibration(result, results) if result["part"] == "model" else [],
-        class_head=["label", *(group["name"] for group in result["groups"]), "rows"],
+        calibration=_calibration(result, results) if result["part"] == "model" else None,
         classes=_classes(result, dev),
         differences=_differences(result, dev),
         best=result["groups"][0]["name"],
-        unfinished=[(run["run"], f"{run['step']:,}", str(run["steps"] or "–")) for run in result["unfinished"]],
+        unfinished=unfinished_table(result["unfinished"]),
     )
 
 
@@ -70,25 +64,26 @@ def _curves(result: Mapping[str, Any], runs: Mapping[str, RunDirectory], words: 
     return curve_chart(curves, f"dev {words} (encoder)") if any(len(curve.steps) > 1 for curve in curves) else None
 
 
-def _calibration(result: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the mean calibration error of each group; [] if a run of an older recur has none."""
+def _calibration(result: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> Table | None:
+    """Return the mean calibration error of each group; None if a run of an older recur has none."""
     measured = [[results[name].get("calibration") for name in group["runs"]] for group in result["groups"]]
     if not all(all(own) for own in measured):
-        return []
-    return [
+        return None
+    rows = [
         (group["name"], f"{fmean(one['ece'] for one in own if one):.4f}")
         for group, own in zip(result["groups"], measured, strict=True)
     ]
+    return Table([*text_columns("group"), *number_columns("ECE")], rows)
 
 
-def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> list[list[str]]:
+def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> Table:
     """Return the F1 of each class, as the mean over the runs of each group."""
     reports = [
         [classification_report(own.labels, own.predictions, own.names) for own in map(dev.__getitem__, group["runs"])]
         for group in result["groups"]
     ]
     first = reports[0][0]
-    return [
+    rows = [
         [
             name,
             *(f"{fmean(report.per_class[name]['f1'] for report in group):.4f}" for group in reports),
@@ -96,6 +91,8 @@ def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> li
         ]
         for name in first.names
     ]
+    groups = [group["name"] for group in result["groups"]]
+    return Table([*text_columns("label"), *number_columns(*groups, "rows")], rows)
 
 
 def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> list[dict[str, Any]]:

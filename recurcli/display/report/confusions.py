@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from recurcli.display.tables import Table, number_columns, text_columns
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import cells_of
 from recurcli.evaluation.report import EvaluatedRows
@@ -33,14 +34,15 @@ def confusion_values(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str
     }
 
 
-def _classes(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _classes(result: Mapping[str, Any]) -> Table:
     predicted = [0] * len(result["metrics"]["names"])
     for (_, column), rows in cells_of(result["metrics"]).items():
         predicted[column] += rows
-    return [
+    lines = [
         (name, *(f"{own[key]:.4f}" for key in ("precision", "recall", "f1")), f"{own['support']:,}", f"{count:,}")
         for (name, own), count in zip(result["metrics"]["per_class"].items(), predicted, strict=True)
     ]
+    return Table([*text_columns("label"), *number_columns("precision", "recall", "F1", "rows", "predicted")], lines)
 
 
 def _anchor(label: int, prediction: int) -> str:

@@ -1,10 +1,11 @@
 """The diagnosis of an encoder for the page of `recur eval --report`: a table of its layers, and its gradient norms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from recurcli.display.diagnosis import MEASURES, measured
+from recurcli.display.diagnosis import MEASURES, measured, numbers
 from recurcli.display.report.charts import Curve, curve_chart
+from recurcli.display.tables import Table, listing, number_columns, text_columns
 from recurcli.errors import pluralize
 
 MEANINGS = {
@@ -35,7 +36,7 @@ MEANINGS = {
 def encoder_values(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the table of the layers, the meaning of its columns, and the plot of the gradient norms."""
     if diagnosis is None:
-        return {"layers": [], "gradient_plot": None}
+        return {"layers": listing([]), "gradient_plot": None}
     layers, whole = diagnosis["layers"], diagnosis["encoder_stats"]
     stats = list(dict.fromkeys(name for found in (*(layer["stats"] for layer in layers), whole) for name in found))
     measures = MEASURES if layers else {}
@@ -43,29 +44,27 @@ def encoder_values(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:
         [
             f"{layer['layer']}",
             *(measured(layer, key, 3) for key in measures),
-            *(_numbers(layer["stats"].get(name)) for name in stats),
+            *(_stat(layer["stats"], name) for name in stats),
         ]
         for layer in layers
     ]
     if whole:
-        lines.append(["all", *("" for _ in measures), *(_numbers(whole.get(name)) for name in stats)])
+        lines.append(["all", *("" for _ in measures), *(_stat(whole, name) for name in stats)])
     words = {**measures, **{name: name.replace("_", " ") for name in stats}}
     return {
         "diagnosed_rows": pluralize(diagnosis["rows"], "row"),
-        "layer_head": ["layer", *words.values()],
-        "layers": lines,
+        "layers": Table([*text_columns("layer"), *number_columns(*words.values())], lines),
         "measures": [(words[name], MEANINGS[name]) for name in words if name in MEANINGS],
         "gradient_plot": _gradient_plot(diagnosis),
     }
 
 
-def _numbers(value: float | Sequence[float] | None) -> str:
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    return " ".join("–" if number is None else f"{number:.3f}" for number in values)
+def _stat(stats: Mapping[str, Any], name: str) -> str:
+    return numbers(stats[name], 3) if name in stats else ""
 
 
-def _gradient_plot(diagnosis: Mapping[str, Any] | None) -> str | None:
-    if diagnosis is None or len(diagnosis["gradient_norm_by_distance"]) < 2:
-        return None
+def _gradient_plot(diagnosis: Mapping[str, Any]) -> str | None:
     norms = diagnosis["gradient_norm_by_distance"]
+    if len(norms) < 2:
+        return None
     return curve_chart([Curve("", range(len(norms)), norms)], "gradient norm", xlabel="positions back", log=True)

@@ -10,6 +10,7 @@ from recurcli.display.report.charts import Curve, Scores, bar_chart, curve_chart
 from recurcli.display.report.confusions import confusion_values, row_values
 from recurcli.display.report.encoder import encoder_values
 from recurcli.display.report.page import write_page
+from recurcli.display.tables import Table, listing, number_columns, text_columns
 from recurcli.errors import ModelError, pluralize
 from recurcli.evaluation.metrics import METRICS, words_of
 from recurcli.evaluation.report import BINS, EvaluatedRows
@@ -55,7 +56,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
     sections = [("scores", "Scores"), ("curves", "Curves"), ("classes", "Classes"), ("confusion", "Confusion")]
     sections += [("pairs", "Most confused"), ("calibration", "Calibration"), ("length", "Length")]
     sections += [("mistakes", "Mistakes"), ("encoder", "Encoder")]
-    absent = {name for name, part in (("curves", "curves"), ("encoder", "layers")) if not values[part]}
+    absent = {name for name, part in (("curves", values["curves"]), ("encoder", values["layers"].rows)) if not part}
     write_page(path, "evaluation.html", sections=[s for s in sections if s[0] not in absent], **values)
 
 
@@ -85,34 +86,36 @@ def _scores(name: str, result: Mapping[str, Any]) -> Scores:
     return Scores(name, result["metrics"]["accuracy"], *result["intervals"]["accuracy"])
 
 
-def _metrics(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _metrics(result: Mapping[str, Any]) -> Table:
     rows = []
     for name, metric in METRICS.items():
         limits = result["intervals"].get(name)
-        rows.append(
-            (metric.words, f"{result['metrics'][name]:.4f}", f"{limits[0]:.4f} – {limits[1]:.4f}" if limits else "")
-        )
-    rows.append(("loss of the logits (nats)", f"{result['metrics']['loss']:.4f}", ""))
-    rows.append(("loss of the probabilities (nats)", f"{result['calibration']['loss']:.4f}", ""))
-    for part, scores in result.get("parts", {}).items():
-        rows.append((f"{part} alone: accuracy", f"{scores['accuracy']:.4f}", ""))
+        interval = f"{limits[0]:.4f} – {limits[1]:.4f}" if limits else ""
+        rows.append((metric.words, f"{result['metrics'][name]:.4f}", interval))
+    others = {
+        "loss of the logits (nats)": result["metrics"]["loss"],
+        "loss of the probabilities (nats)": result["calibration"]["loss"],
+        **{f"{part} alone: accuracy": scores["accuracy"] for part, scores in result.get("parts", {}).items()},
+    }
     for name, value in result["baselines"].items():
-        rows.append((f"baseline: {name.replace('_', ' ')} (accuracy)", f"{value:.4f}", ""))
-    return rows
+        others[f"baseline: {name.replace('_', ' ')} (accuracy)"] = value
+    rows += [(name, f"{value:.4f}", "") for name, value in others.items()]
+    return Table([*text_columns("metric"), *number_columns("value", "95 % interval")], rows)
 
 
-def _facts(trained: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(trained: Mapping[str, Any]) -> Table:
     if not trained:
-        return []
+        return listing([])
     machine, part = trained["machine"], "encoder" if trained.get("ensemble") else "model"
-    return [
-        ("preset", f"{trained['preset']}, seed {trained['seed']}"),
-        ("encoder", trained["encoder"]),
-        ("parameters", parameters_in_words(trained)),
-        ("training rows", f"{trained['data']['train']['rows']:,}"),
-        ("steps", f"{trained['steps']:,} (epochs: {trained['epochs']:g}), {part} of step {trained['best_step']:,}"),
-        ("training", f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}"),
-    ]
+    rows = {
+        "preset": f"{trained['preset']}, seed {trained['seed']}",
+        "encoder": trained["encoder"],
+        "parameters": parameters_in_words(trained),
+        "training rows": f"{trained['data']['train']['rows']:,}",
+        "steps": f"{trained['steps']:,} (epochs: {trained['epochs']:g}), {part} of step {trained['best_step']:,}",
+        "training": f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}",
+    }
+    return listing(rows.items())
 
 
 def _curves(run: RunDirectory, trained: Mapping[str, Any]) -> list[str]:
@@ -167,7 +170,8 @@ def _length_plot(rows: EvaluatedRows) -> str:
     return bar_chart(names, scores, "tokens", "accuracy")
 
 
-def _truncation(rows: EvaluatedRows) -> list[tuple[str, str, str]]:
+def _truncation(rows: EvaluatedRows) -> Table:
     right = rows.predictions == rows.labels
     kinds = (("truncated: the encoder does not read their end", rows.cut), ("read whole", ~rows.cut))
-    return [(name, f"{own.sum():,}", f"{right[own].mean():.4f}") for name, own in kinds if own.any()]
+    lines = [(name, f"{own.sum():,}", f"{right[own].mean():.4f}") for name, own in kinds if own.any()]
+    return Table([*text_columns("rows"), *number_columns("number", "accuracy")], lines)

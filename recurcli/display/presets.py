@@ -1,0 +1,62 @@
+"""What `recur presets` prints: encoders, tasks and presets by name, and one preset with all its keys."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from recurcli.data.tasks import TASKS
+from recurcli.display.tables import Styled, Table, heading, listing, show, text_columns
+
+if TYPE_CHECKING:
+    from recurcli.preset import ResolvedPreset
+
+ADVICE = (
+    ("single texts", "starsaber-custom", "a linear model is fitted beside the encoder, and kept where it is better"),
+    ("pairs of texts", "starsaber-custom", "54.9 % on 10,000 OCNLI pairs, the linear model 40.2 %"),
+    ("order matters", "bilstm-custom", "52.5 % on nested lists; StarSaber 50.8 %, all others below 45 %"),
+)
+"""Which encoder for what: kind of rows, preset, and the measured reason (README files of presets/ and encoders/)."""
+
+
+def print_preset_names(names: Mapping[str, list[str]], papers: Mapping[str, list[str]], *, every: bool) -> None:
+    """Print which encoder is for what, then the names of encoders, tasks and presets. `every` adds the presets of papers."""
+    advice = [(kind, Styled(preset, "bold"), reason) for kind, preset, reason in ADVICE]
+    listed = [(kind, "  ".join(names[kind])) for kind in ("encoders", "tasks", "presets")]
+    if every:
+        listed += [(f"paper {paper}", "  ".join(rows)) for paper, rows in papers.items()]
+    else:
+        listed.append(("papers", "  ".join(f"{paper} ({len(rows)} presets)" for paper, rows in papers.items())))
+    show(
+        Text("A good start, by what was measured:"),
+        Table(text_columns("", "", ""), advice),
+        Text("A preset is ENCODER-TASK: any encoder with any task (ptb: causal encoders), or a name of its own."),
+        listing(listed),
+        Text(
+            "recur presets NAME prints a preset with all its keys, or the presets of a paper; --all lists all.",
+            style="dim",
+        ),
+    )
+
+
+def print_paper_presets(paper: str, names: Sequence[str]) -> None:
+    """Print the names of the presets of a paper's tables, a line for each task."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        task = max((task for task in TASKS if f"-{task}-" in f"-{name}-"), key=len, default="")
+        groups.setdefault(task, []).append(name)
+    show(
+        Text(f"The presets of the tables of papers/{paper}."),
+        listing((task, "  ".join(groups[task])) for task in sorted(groups)),
+        Text("recur presets NAME prints one.", style="dim"),
+    )
+
+
+def print_preset(resolved: "ResolvedPreset") -> None:
+    """All keys of a preset, their values, and where each comes from."""
+    rows = []
+    for key, value, origin in resolved.rows():
+        style = "dim" if origin == "default" else ""
+        rows.append((key, Styled(json.dumps(value, ensure_ascii=False), style), Styled(origin, style)))
+    show(heading(resolved.name), Table(text_columns("key", "value", "from"), rows))

@@ -1,0 +1,145 @@
+"""The result of `recur finetune` and `recur pretrain` on the screen, and the plan of a dry run; the files of an export."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from recurcli.display.tables import Cell, Table, heading, listing, number_columns, show, styled, text_columns
+from recurcli.errors import pluralize
+from recurcli.evaluation.metrics import METRICS, PERPLEXITY, words_of
+from recurcli.facts import parameters_in_words
+
+
+def baseline_rows(result: Mapping[str, Any], of: str = "") -> Iterator[list[Cell]]:
+    """Yield the scores of an ensemble's two parts, by accuracy and the metric that chose, and each baseline.
+
+    `of` stands before each name.
+    """
+    for name in METRICS:
+        if name in ("accuracy", result.get("metric")):
+            for part, scores in result.get("parts", {}).items():
+                if (part, name) != ("linear", "accuracy"):  # a baseline
+                    yield styled([f"{of}{part} alone: {METRICS[name].words}", f"{scores[name]:.4f}"], "dim")
+    for name, value in result.get("baselines", {}).items():
+        yield styled([f"{of}{name.replace('_', ' ')} baseline: accuracy", f"{value:.4f}"], "dim")
+
+
+def perplexity_rows(score: Mapping[str, Any], of: str = "") -> list[list[str]]:
+    """Return the perplexity of a text and its loss."""
+    return [
+        [f"{of}perplexity", f"{score['perplexity']:.2f} (of {score['tokens']:,} tokens, <eos> included)"],
+        [f"{of}loss", f"{score['loss']:.4f} nats a token"],
+    ]
+
+
+def print_plan(plan: Mapping[str, Any]) -> None:
+    """Print the plan of a dry run."""
+    closing = Text("`recur presets NAME` shows every key; without --dry-run this runs.", style="dim")
+    show(heading(f"recur {plan['command']} would run"), listing(_plan_rows(plan)), closing)
+
+
+def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "preset", plan["preset"]
+    yield "run directory", str(plan["output"])
+    for split, facts in plan["data"].items():
+        cut = f", {facts['truncated']:,} truncated" if facts["truncated"] else ""
+        yield f"{split} rows", f"{facts['rows']:,}{cut}  {facts['path'] or ''}"
+    causal = plan["command"] == "pretrain" and plan["values"]["pretraining"]["objective"] == "causal"
+    unit = "window" if causal else "row"
+    yield "vocabulary", f"{plan['vocabulary']:,} tokens; a training {unit} has {plan['mean_length']} on average"
+    for part, count in plan["parameters"].items():
+        yield f"parameters, {part}", f"{count:,}{_wanted(plan) if part == 'encoder' else ''}"
+    if plan["forward_flops_per_token"] is not None:
+        yield "forward FLOPs per token", f"{plan['forward_flops_per_token']:,}"
+    if plan["values"]["ensemble"] and plan["command"] == "finetune":
+        yield "ensemble", "a linear model on n-grams, fitted beside the encoder"
+    yield "steps", f"{plan['steps']:,} ({plan['steps_per_epoch']:,} an epoch)"
+    yield "checkpoint", f"{plan['checkpoint_bytes'] / 1e6:,.1f} MB each"
+    machine = plan["machine"]
+    yield "machine", f"{machine['device']}, {machine['precision']}, {pluralize(machine['threads'], 'thread')}"
+    if plan["estimate"] is not None:
+        yield "estimated time", _duration_in_words(plan["estimate"])
+
+
+_UNITS = (("hour", 3600), ("minute", 60), ("second", 1))
+
+
+def _duration_in_words(estimate: Mapping[str, Any]) -> str:
+    """Return the time that a training takes as text, with its steps and evaluations."""
+    seconds = estimate["seconds"]
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 1.5 * size), _UNITS[-1])
+    count = max(1, round(seconds / size))
+    steps = _times(estimate["steps"], "step", estimate["seconds_per_step"])
+    text = f"about {pluralize(count, unit)}: {steps}"
+    if "evaluations" in estimate:
+        evaluations = _times(estimate["evaluations"], "evaluation", estimate["seconds_per_evaluation"])
+        text += f", and {evaluations}" + ("; early stopping may end it before" if estimate["patience"] else "")
+    return text + ". Starting, reading the rows and writing files come on top."
+
+
+def _times(count: int, what: str, seconds: float) -> str:
+    shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
+    return f"{pluralize(count, what)} of {shown} s"
+
+
+def _wanted(result: Mapping[str, Any]) -> str:
+    """Return the target of `--match-parameters` in brackets; "" if the option was not given."""
+    if not (matched := result.get("match_parameters")):
+        return ""
+    of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"
+    return f" (wanted: {matched['target']:,}{of})"
+
+
+def print_training(result: Mapping[str, Any], output: Any) -> None:
+    """Print the result of a training."""
+    rows = [*_score_rows(result), *_cost_rows(result), ("run directory", str(output))]
+    show(heading(result["preset"], f"seed {result['seed']}"), listing(rows))
+
+
+def _score_rows(result: Mapping[str, Any]) -> Iterator[Sequence[Cell]]:
+    """Yield the scores on dev and test rows, with those of the parts and the baselines."""
+    if result.get("metric") == PERPLEXITY:
+        yield from perplexity_rows(result["dev"], of="dev ")
+    elif "dev" in result:
+        yield from _metric_rows(result["dev"], "dev")
+        yield from baseline_rows(result)
+    if test := result.get("test"):
+        yield from _metric_rows(test, "test")
+        yield from baseline_rows({**test, "metric": result["metric"]}, of="test ")
+
+
+def _metric_rows(scores: Mapping[str, float], split: str) -> list[tuple[str, str]]:
+    return [(f"{split} {metric.words}", f"{scores[name]:.4f}") for name, metric in METRICS.items()]
+
+
+def _cost_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield sizes, steps and time of a training."""
+    yield "parameters", parameters_in_words(result)
+    if matched := result.get("match_parameters"):
+        yield "encoder parameters", f"{matched['parameters']:,}{_wanted(result)}"
+    steps = f"{result['steps']:,}"
+    if "metric" in result:
+        of = " of the encoder" if result.get("ensemble") else ""
+        steps += f" (best dev {words_of(result['metric'])}{of} at step {result['best_step']:,})"
+    yield "steps", steps
+    if stopped := result.get("early_stopping"):
+        words, count = words_of(stopped["metric"]), stopped["evaluations"]
+        change = "fall" if stopped["metric"] == PERPLEXITY else "rise"
+        reason = f"dev {words} did not {change} in {pluralize(count, 'evaluation')}"
+        yield "stopped early", f"{reason}, before step {stopped['steps']:,}"
+    yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"
+
+
+def print_export(result: Mapping[str, Any]) -> None:
+    """Print the files that an export wrote."""
+    _, first, *facts = result["files"][0]
+    rows = [
+        [
+            f"{value:,}" if isinstance(value, int) else str(value)
+            for value in (member[key] for key in ("name", first, *facts))
+        ]
+        for member in result["files"]
+    ]
+    columns = [*text_columns("file"), *number_columns(first), *text_columns(*facts)]
+    show(heading(result["output"]), Table(columns, rows))
