@@ -409,7 +409,7 @@ def _random_kills(forks: ForkServer, trained: Path, tmp_path: Path, rows: int, w
 
 def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(forks: ForkServer, trained: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "x.tsv", tmp_path / "out"
-    source.write_text("".join(f"{text}\n" for text in texts(100_000)))
+    source.write_text("".join(f"{text}\n" for text in texts(20_000)))
     child = start(forks, trained, source, output, "--quiet")
     deadline = time.monotonic() + 60
     while not _journalled(output):
