@@ -223,6 +223,6 @@ def test_a_signal_that_a_library_swallows_still_gives_its_exit_code(
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)
 
-    monkeypatch.setattr("recurcli.display.tables.print_preset_names", swallow)
+    monkeypatch.setattr("recurcli.display.presets.print_preset_names", swallow)
     code, _, err = recur("presets")
     assert (code, err) == (143, "recur: stopped by SIGTERM\n")
