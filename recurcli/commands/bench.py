@@ -7,11 +7,16 @@ from typing import Any, Literal, cast
 
 import torch
 
-from recurcli.commands.benchmark.candidates import Candidate, Shape, encoder_candidates, shapes
-from recurcli.commands.benchmark.measure import measure, one_thread
-from recurcli.commands.benchmark.peers import has_transformers, peer_candidates
+from recurcli.commands.benchmark.candidates import (
+    Candidate,
+    Shape,
+    encoder_candidates,
+    has_transformers,
+    peer_candidates,
+    shapes,
+)
+from recurcli.commands.benchmark.measure import INCLUDED, measure, one_thread
 from recurcli.commands.benchmark.request import BenchRequest, Setting
-from recurcli.commands.benchmark.workload import INCLUDED
 from recurcli.errors import pluralize
 from recurcli.events import Finished, Note
 from recurcli.model.device import Precision, choose_device, choose_precision

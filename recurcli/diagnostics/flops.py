@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode  # private to torch: a move breaks this import
 from torch.utils.flop_counter import flop_registry
 
 from recurcli.encoders import build_encoder
@@ -65,6 +65,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
 
+    # Private to torch: where it is renamed, counts stay right, and torch._dynamo is imported.
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False

@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from recurcli.commands.bench import bench
+from recurcli.commands.benchmark import candidates as peers
 from recurcli.commands.benchmark import measure as measuring
-from recurcli.commands.benchmark import memory, peers
 from recurcli.commands.benchmark.candidates import Candidate, Shape, encoder_candidates, shapes
-from recurcli.commands.benchmark.memory import MemoryMeter, estimated_peak
+from recurcli.commands.benchmark.measure import MemoryMeter, Workload, estimated_peak
 from recurcli.commands.benchmark.request import BenchRequest, Setting
-from recurcli.commands.benchmark.workload import Workload
 from recurcli.events import Finished, Note
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -158,10 +157,10 @@ def test_a_failure_that_is_no_lack_of_memory_is_not_hidden() -> None:
 
 def test_available_memory_is_that_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:   7 kB\n")
-    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
-    assert memory.available_memory(CPU) == 7 * 1024
-    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "absent")
-    assert memory.available_memory(CPU) > 1 << 28
+    monkeypatch.setattr(measuring, "MEMINFO", tmp_path / "meminfo")
+    assert measuring.available_memory(CPU) == 7 * 1024
+    monkeypatch.setattr(measuring, "MEMINFO", tmp_path / "absent")
+    assert measuring.available_memory(CPU) > 1 << 28
 
 
 def test_json_has_settings_candidates_and_what_was_included(recur: Recur) -> None:

@@ -1,24 +1,177 @@
-"""Times the candidates of one setting in interleaved rounds, and compares them with the peers."""
+"""Times the candidates of one setting in interleaved rounds, measures their peak memory, and compares them with the peers.
+
+What is timed is a training step, or a forward pass, on random embeddings. Every row has T tokens, so there is no padding.
+Shapes: B rows, T positions, D hidden size.
+
+On a GPU the peak is that of torch's allocator. On a CPU, torch's profiler reports each allocation and release of a tensor,
+and the peak is the largest sum of them. This peak repeats exactly. It leaves out the interpreter and the buffers of oneDNN
+and BLAS. The resident size of the process would include them, and what earlier candidates have left in malloc's free lists.
+"""
 
 import gc
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.profiler import profile
 
 from recurcli.commands.benchmark.candidates import Candidate
-from recurcli.commands.benchmark.memory import SHARE, MemoryMeter, available_memory, estimated_peak
 from recurcli.commands.benchmark.request import Setting
-from recurcli.commands.benchmark.workload import Workload
 from recurcli.errors import is_lack_of_memory
+from recurcli.layers import computed_once
+from recurcli.model.device import autocast
+from recurcli.training.config import FinetuningConfig
+from recurcli.training.fit import AdamWWithSparseRows
 
+LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01
+INCLUDED = {
+    "training": "forward pass to all states, mean squared distance to random states with auxiliary losses, backward pass to "
+    "weights and embeddings, gradient clipping, AdamW; without embedding table and head",
+    "inference": "forward pass to all states, orthogonal maps made before; without embedding table and head; under "
+    "bf16 the encoders have fp32 weights and autocast, as in recur predict, and the peers bf16 weights, which is faster",
+}
 MIN_SECONDS, MAX_STEPS = 0.1, 50
 """The least time of a candidate's turn, and the largest number of steps in it. A single short step would be lost in the
 noise of the clock."""
+FIRST_LENGTH = 64
+"""The number of tokens of the row with which an estimate starts. Such a row needs little memory in every encoder."""
+SHARE = 0.8
+"""The share of the available memory that a candidate may take. The rest covers an estimate that is about a tenth too low."""
+MEMINFO = Path("/proc/meminfo")
+
+
+class Workload:
+    """A candidate with its optimizer and its input. `recur bench` times its `step`.
+
+    Under bf16 the encoders have fp32 weights and use autocast, as in `recur`. In inference the peers have bf16 weights
+    instead, because that is faster for them.
+    """
+
+    def __init__(self, candidate: Candidate, setting: Setting, device: torch.device) -> None:
+        torch.manual_seed(0)
+        self.training = setting.mode == "training"
+        self.device = device
+        self.model = candidate.build(setting.length).to(device).train(self.training)
+        half = setting.precision == "bf16" and not self.training and candidate.family is not None
+        self.dtype = torch.bfloat16 if half else torch.float32
+        self.precision = "fp32" if half else setting.precision
+        self.model = self.model.to(self.dtype)
+        self.hidden_size = candidate.hidden_size
+        if self.training:
+            self.optimizer = AdamWWithSparseRows(
+                self.model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True
+            )
+        self.resize(1, 1)
+
+    def resize(self, rows: int, length: int) -> None:
+        """Replace the input by random rows of `length` tokens.
+
+        The input has embeddings and target states, both (rows, T, D), and no mask.
+        """
+        shape = (rows, length, self.hidden_size)
+        self.x = torch.randn(shape, device=self.device, dtype=self.dtype).requires_grad_(self.training)
+        self.wanted = torch.randn(shape, device=self.device) if self.training else None
+
+    def step_at(self, rows: int, length: int) -> None:
+        """Replace the input, and take one step."""
+        self.resize(rows, length)
+        self.step()
+
+    def step(self) -> None:
+        """Take one training step, or one forward pass."""
+        if self.wanted is None:
+            with torch.inference_mode(), autocast(self.device, self.precision):
+                self.model(self.x)
+            return
+        with autocast(self.device, self.precision), computed_once():
+            states: Tensor = self.model(self.x)
+            auxiliary = self.model.auxiliary_losses(self.x)
+            loss = sum(auxiliary.values(), F.mse_loss(states.float(), self.wanted))
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.model.parameters(), FinetuningConfig().max_grad_norm or 1.0).item()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.x.grad = None
+        with torch.no_grad():
+            self.model.project_()
+
+
+class MemoryMeter:
+    """Measures the memory of the tensors that calls of `peak` have made, in bytes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.live = 0
+        """The number of bytes of these tensors that exist now."""
+        self._before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+    def peak(self, run: Callable[[], object]) -> int:
+        """Call `run` and return the largest number of bytes that existed at one time, with those of earlier calls."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            run()
+            torch.cuda.synchronize(self.device)
+            self.live = torch.cuda.memory_allocated(self.device) - self._before
+            return torch.cuda.max_memory_allocated(self.device) - self._before
+        with profile(profile_memory=True) as trace:
+            run()
+        # Private to torch, whose public events have the sum of an operator alone: a rename breaks these lines.
+        assert trace.kineto_results is not None
+        changes = [event for event in trace.kineto_results.events() if event.name() == "[memory]"]
+        most = self.live
+        for change in sorted(changes, key=lambda event: event.start_ns()):
+            self.live += change.nbytes()
+            most = max(most, self.live)
+        return most
+
+
+def available_memory(device: torch.device) -> int:
+    """Return the number of bytes that this process can still allocate on the device.
+
+    On a GPU, this includes the free memory that torch's allocator holds. On a CPU, it is MemAvailable of /proc/meminfo, or
+    the whole memory of a machine without that file.
+    """
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes next
+        return torch.cuda.mem_get_info(device)[0] + kept
+    if MEMINFO.is_file():
+        for line in MEMINFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def estimated_peak(work: Workload, meter: MemoryMeter, setting: Setting, limit: int) -> int:
+    """Return an estimate of the peak memory in bytes of a step of the setting, from steps of one and two rows.
+
+    Memory is assumed to grow linearly with the number of rows, and at most quadratically with the length. The length is
+    doubled in each measurement. An estimate above `limit` is returned at once.
+    """
+
+    def peak_of(rows: int, length: int) -> int:
+        return meter.peak(lambda: work.step_at(rows, length))
+
+    length = min(FIRST_LENGTH, setting.length)
+    least = peak_of(1, 1)
+    one = peak_of(1, length)
+    while length < setting.length:
+        longer = min(2 * length, setting.length)
+        needed = one + round((one - least) * ((longer / length) ** 2 - 1))
+        if needed > limit:
+            return needed
+        length, one = longer, peak_of(1, longer)
+    if setting.batch_size == 1:
+        return one
+    needed = 2 * one - least
+    return needed if needed > limit else one + (peak_of(2, length) - one) * (setting.batch_size - 1)
 
 
 def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, device: torch.device) -> dict[str, Any]:
@@ -79,24 +232,21 @@ def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     Without peers, `best_peer` and each `ratio` are None, and `ratios` is empty.
     """
-    best: dict[str, dict[str, Any]] = {}
+
+    def speed(result: dict[str, Any]) -> float:
+        return result["tokens_per_second"]
+
+    forms: dict[str, list[dict[str, Any]]] = {}
     for result in results:
-        family = result["family"]
-        if (
-            family is not None
-            and result["tokens_per_second"] > best.get(family, {"tokens_per_second": 0.0})["tokens_per_second"]
-        ):
-            best[family] = result
-    peer = max(best.values(), key=lambda result: result["tokens_per_second"], default=None)
-
-    def ratio(result: dict[str, Any], other: dict[str, Any]) -> float:
-        return result["tokens_per_second"] / other["tokens_per_second"]
-
+        if result["family"] is not None:
+            forms.setdefault(result["family"], []).append(result)
+    best = {family: max(own, key=speed) for family, own in forms.items()}
+    peer = max(best.values(), key=speed, default=None)
     compared = [
         {
             **result,
-            "ratio": None if peer is None else ratio(result, peer),
-            "ratios": {family: ratio(result, other) for family, other in best.items()},
+            "ratio": None if peer is None else speed(result) / speed(peer),
+            "ratios": {family: speed(result) / speed(other) for family, other in best.items()},
         }
         for result in results
     ]
