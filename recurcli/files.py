@@ -195,6 +195,15 @@ def verify_file(folder: Path, name: str, facts: tuple[int, str]) -> None:
         raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
 
 
+@contextlib.contextmanager
+def naming_damage(where: Path | str) -> Iterator[None]:
+    """Raise ModelError, which begins with `where`, for what a JSON file of another content raises in the block."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{where}: is damaged: {escaped(error)}") from None
+
+
 def read_limited(path: Path, limit: int) -> bytes:
     """Read a file of at most `limit` bytes. Raises ModelError if it is larger or not a plain file."""
     if path.exists() and not path.is_file():

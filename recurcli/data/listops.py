@@ -7,14 +7,22 @@ SM the sum modulo 10. One space separates tokens; closing brackets are tokens (`
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
+from statistics import median
 from typing import NamedTuple
 
 from recurcli.data.tasks import Task, task_named
 
-OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
+VALUES: dict[str, Callable[[Sequence[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: int(median(values)),
+    "[SM": lambda values: sum(values) % 10,
+}
+"""Maps an operator to the function of its children's values."""
+OPERATORS = tuple(VALUES)
 OPERATOR_PROBABILITY = 0.25
 
 SEED = 0
@@ -34,14 +42,7 @@ class Expression(NamedTuple):
 
 def value_of(operator: str, values: Sequence[int]) -> int:
     """Apply `operator` to its children's values."""
-    if operator == "[MIN":
-        return min(values)
-    if operator == "[MAX":
-        return max(values)
-    if operator == "[SM":
-        return sum(values) % 10
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) // 2
+    return VALUES[operator](values)
 
 
 def generate(

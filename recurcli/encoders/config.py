@@ -4,7 +4,9 @@ and a preset's composition read it. It reads from what encoders share to each en
 `presets/encoders/NAME.yaml` overrides these defaults and gives the reasons.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 from recurcli.validation import STRICT, Activation, OrthogonalMap
@@ -15,18 +17,18 @@ MAX_ITERATIONS = 16
 """Largest number of iterations of Nyströmformer's pseudo-inverse."""
 
 
-def check_sizes(**sizes: int | None) -> None:
-    """Raise ValueError with the name of the first size below 1; None is accepted."""
-    for name, size in sizes.items():
-        if size is not None and size < 1:
-            raise ValueError(f"{name} must be at least 1, not {size}")
+def check(words: str, fits: Callable[[float], bool], **values: float | None) -> None:
+    """Raise ValueError with the name of the first of `values` that does not fit the `words`; None is accepted."""
+    for name, value in values.items():
+        if value is not None and not fits(value):
+            raise ValueError(f"{name} must be {words}, not {value}")
 
 
-def check_probabilities(**probabilities: float) -> None:
-    """Raise ValueError with the name of the first value outside [0, 1)."""
-    for name, probability in probabilities.items():
-        if not 0 <= probability < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1, not {probability}")
+check_sizes = partial(check, "at least 1", lambda size: size >= 1)
+check_probabilities = partial(check, "at least 0 and below 1", lambda probability: 0 <= probability < 1)
+check_fractions = partial(check, "above 0 and below 1", lambda fraction: 0 < fraction < 1)
+check_not_negative = partial(check, "at least 0", lambda value: 0 <= value < float("inf"))
+check_two_directions = partial(check, "even, because each direction has half of it", lambda size: size % 2 == 0)
 
 
 def head_size(hidden_size: int, num_heads: int) -> int:
@@ -130,8 +132,7 @@ class BiLSTMConfig(LayersConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hidden_size % 2:
-            raise ValueError(f"hidden_size must be even, because each direction has half of it, not {self.hidden_size}")
+        check_two_directions(hidden_size=self.hidden_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +153,8 @@ class TruncatedConfig(LayersConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(window=self.window)
-        if self.bidirectional and self.hidden_size % 2:
-            raise ValueError(f"hidden_size must be even, because each direction has half of it, not {self.hidden_size}")
+        if self.bidirectional:
+            check_two_directions(hidden_size=self.hidden_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +166,7 @@ class TruncatedRNNConfig(TruncatedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.spectral_bound < 1:
-            raise ValueError(f"spectral_bound must be above 0 and below 1, not {self.spectral_bound}")
+        check_fractions(spectral_bound=self.spectral_bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +178,7 @@ class TruncatedLSTMConfig(TruncatedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.forget_bound < 1:
-            raise ValueError(f"forget_bound must be above 0 and below 1, not {self.forget_bound}")
+        check_fractions(forget_bound=self.forget_bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,8 +207,7 @@ class TransJectConfig(RandomTransJectConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.auxiliary_weight < float("inf"):
-            raise ValueError(f"auxiliary_weight must be at least 0, not {self.auxiliary_weight}")
+        check_not_negative(auxiliary_weight=self.auxiliary_weight)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,8 +334,7 @@ class RSAConfig(CausalConfig, NormConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not -3 <= self.gate_init <= 3:
-            raise ValueError(f"gate_init must be from -3 to 3, not {self.gate_init}")
+        check("from -3 to 3", lambda value: -3 <= value <= 3, gate_init=self.gate_init)
         counts = self.head_counts
         if min(counts) < 0 or not 0 < sum(counts) <= self.num_heads:
             raise ValueError(f"rem_heads must sum to 1 to {self.num_heads} (num_heads), not {list(counts)}")
@@ -400,8 +397,7 @@ class TransformerXLConfig(SoftmaxConfig, RSAConfig):
             raise ValueError(f"gate_init must be 0 without rsa, not {self.gate_init}")
         super().__post_init__()
         check_sizes(segment=self.segment)
-        if self.memory < 0:
-            raise ValueError(f"memory must be at least 0, not {self.memory}")
+        check_not_negative(memory=self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,8 +447,7 @@ class NystromformerConfig(PreNormConfig):
             raise ValueError(
                 f"iterations must be at most {MAX_ITERATIONS}, not {self.iterations}: rounding errors grow with each"
             )
-        if self.convolution_size is not None and self.convolution_size % 2 == 0:
-            raise ValueError(f"convolution_size must be odd, not {self.convolution_size}")
+        check("odd", lambda size: size % 2 == 1, convolution_size=self.convolution_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -487,10 +482,8 @@ class SkyformerConfig(PreNormConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(num_landmarks=self.num_landmarks, iterations=self.iterations)
-        if self.num_landmarks % 2:
-            raise ValueError(f"num_landmarks must be even, not {self.num_landmarks}")
-        if not 0 <= self.gamma < float("inf"):
-            raise ValueError(f"gamma must be at least 0, not {self.gamma}")
+        check("even", lambda number: number % 2 == 0, num_landmarks=self.num_landmarks)
+        check_not_negative(gamma=self.gamma)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -525,8 +518,7 @@ class BigBirdConfig(PreNormConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(block_size=self.block_size)
-        if self.num_random_blocks < 0:
-            raise ValueError(f"num_random_blocks must be at least 0, not {self.num_random_blocks}")
+        check_not_negative(num_random_blocks=self.num_random_blocks)
 
 
 @dataclass(frozen=True, kw_only=True)

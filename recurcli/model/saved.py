@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from recurcli.encoders import build_encoder
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
-from recurcli.files import read_limited
+from recurcli.files import naming_damage, read_limited
 from recurcli.model.config import FORMAT_VERSION, OLDEST_READ, ModelConfig, check_format
 from recurcli.validation import parse_config
 
@@ -164,7 +164,7 @@ def config_to_dict(config: ModelConfig) -> dict[str, Any]:
 
 def config_from_file(path: Path) -> ModelConfig:
     """Read config.json. Raises ModelError if it is damaged or was not written by recur."""
-    try:
+    with naming_damage(path):
         values = json.loads(read_limited(path, limit=1 << 22))
         if not isinstance(values, dict) or values.pop("model_type", None) != "recurcli":
             raise ModelError(f"{path}: is not the config.json of a recur model")
@@ -172,11 +172,10 @@ def config_from_file(path: Path) -> ModelConfig:
         values.pop("label2id", None)
         names = values.pop("id2label")
         values["labels"] = [names[str(number)] for number in range(len(names))]
-        return parse_config(ModelConfig, values)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{path}: is damaged: {escaped(error)}") from None
-    except UsageError as error:
-        raise ModelError(f"{path}: {error}") from None
+        try:
+            return parse_config(ModelConfig, values)
+        except UsageError as error:
+            raise ModelError(f"{path}: {error}") from None
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:

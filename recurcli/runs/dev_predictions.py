@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from recurcli.errors import ModelError, escaped
-from recurcli.files import read_limited
+from recurcli.files import naming_damage, read_limited
 from recurcli.runs.run_directory import (
     CLASSES_SHAPE,
     DEV_ROW_SHAPE,
     DEV_SHARES_SHAPE,
     DEV_TEXT_SHAPE,
     PREDICTIONS,
-    find_fault,
+    check_shape,
 )
 
 Part = Literal["model", "encoder", "linear"]
@@ -85,24 +85,19 @@ def _lines(path: Path) -> list[str]:
 
 def _row(path: Path, number: int, line: str, shape: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a line. Raises ModelError if it does not have the `shape`."""
-    try:
+    with naming_damage(f"{path}:{number}"):
         row = json.loads(line)
-        fault = find_fault(row, shape)
-    except (ValueError, RecursionError) as error:
-        fault = str(error)
-    if fault:
-        raise ModelError(f"{path}:{number}: is damaged: {escaped(fault)}")
+        check_shape(row, shape)
     return row
 
 
 def _names(folder: Path) -> list[str]:
     """Return the classes of the model in `folder`, in the order of the logits. Raises ModelError if it names none."""
     path = folder / "config.json"
-    try:
-        config = json.loads(read_limited(path, limit=1 << 24))
-        fault = find_fault(config, CLASSES_SHAPE)
-    except (OSError, ValueError, RecursionError) as error:
-        fault = str(error)
-    if fault:
-        raise ModelError(f"{path}: is damaged: {escaped(fault)}")
+    with naming_damage(path):
+        try:
+            config = json.loads(read_limited(path, limit=1 << 24))
+        except OSError as error:
+            raise ValueError(error) from None
+        check_shape(config, CLASSES_SHAPE)
     return list(config["id2label"].values())

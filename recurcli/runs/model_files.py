@@ -20,6 +20,7 @@ from recurcli.facts import MAX_IN_FULL
 from recurcli.files import (
     MANIFEST,
     extend_manifest,
+    naming_damage,
     read_limited,
     read_manifest,
     to_json,
@@ -183,14 +184,12 @@ def read_ensemble(folder: Path, num_classes: int) -> Ensemble | None:
     name = next((name for name in (ENSEMBLE, OLDER_ENSEMBLE) if name in listed), None)
     if name is None:
         return None
-    try:
+    with naming_damage(folder / name):
         stored = json.loads(read_limited(folder / name, limit=1 << 16))
         weights = float(stored["encoder_weight"]), float(stored["linear_weight"])
         rows, linear = int(stored["rows"]), read_linear_model(folder, num_classes)
         if linear is None or stored["kind"] != "linear" or not all(0 <= weight <= MAX_WEIGHT for weight in weights):
             raise ValueError(f"it needs linear.safetensors, and weights between 0 and {MAX_WEIGHT:,.0f}")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{folder / name}: is damaged: {escaped(error)}") from None
     return Ensemble(linear, *weights, rows)
 
 
@@ -209,12 +208,10 @@ def read_temperature(folder: Path) -> float:
     path = folder / CALIBRATION
     if CALIBRATION not in read_manifest(folder):
         return 1.0
-    try:
+    with naming_damage(path):
         temperature = float(json.loads(read_limited(path, limit=1 << 16))["temperature"])
         if not 1e-6 <= temperature <= 1e6:
             raise ValueError("the temperature must lie between 1e-6 and 1e6")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{path}: is damaged: {escaped(error)}") from None
     return temperature
 
 

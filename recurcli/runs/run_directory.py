@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recurcli.data.config import DataConfig
-from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.errors import ModelError, UsageError
 from recurcli.events import Note
 from recurcli.facts import rename_preset_keys, rename_result_keys
 from recurcli.files import (
@@ -26,6 +26,7 @@ from recurcli.files import (
     check_utf8,
     extend_manifest,
     locked,
+    naming_damage,
     open_no_follow,
     read_limited,
     read_manifest,
@@ -179,6 +180,12 @@ def find_fault(value: Any, shape: Any, key: str = "") -> str | None:
             if fault := find_fault(value[own], inner, f"{key and f'{key}.'}{own}"):
                 return fault
     return None
+
+
+def check_shape(value: Any, shape: Any) -> None:
+    """Raise ValueError with what keeps `value` from having the `shape`."""
+    if fault := find_fault(value, shape):
+        raise ValueError(fault)
 
 
 PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
@@ -383,17 +390,13 @@ class RunDirectory:
         listed = read_manifest(self.path) if (self.path / MANIFEST).is_file() else {}
         if RESULT in listed:
             verify_file(self.path, RESULT, listed[RESULT])
-        try:
+        with naming_damage(self.result):
             result = rename_result_keys(json.loads(self.result.read_bytes()))
-            fault = find_fault(result, RESULT_SHAPE)
-            if fault is None and (result["command"] == "finetune" or "metric" in result):
-                fault = find_fault(result, SCORED_SHAPES[result["command"]])
-            if fault is None and "ensemble" in result:
-                fault = find_fault(result, ENSEMBLE_SHAPE)
-        except (ValueError, RecursionError) as error:
-            fault = str(error)
-        if fault:
-            raise ModelError(f"{self.result}: is damaged: {escaped(fault)}")
+            check_shape(result, RESULT_SHAPE)
+            if result["command"] == "finetune" or "metric" in result:
+                check_shape(result, SCORED_SHAPES[result["command"]])
+            if "ensemble" in result:
+                check_shape(result, ENSEMBLE_SHAPE)
         return result
 
     def write_result(self, result: Mapping[str, Any], card: str) -> None:
@@ -441,8 +444,8 @@ class RunDirectory:
                 read = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if fault := find_fault(read, METRICS_SHAPE):
-                raise ModelError(f"{self.metrics}:{number}: is damaged: {escaped(fault)}")
+            with naming_damage(f"{self.metrics}:{number}"):
+                check_shape(read, METRICS_SHAPE)
             lines.append(read)
         return lines
 

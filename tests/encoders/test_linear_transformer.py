@@ -8,7 +8,7 @@ from allocations import elements_made
 from torch import Tensor
 
 from recurcli.encoders import Encoder, build_encoder
-from recurcli.ops import linear_attention_loop, linear_attention_step
+from recurcli.ops.linear_attention import linear_attention_loop, linear_attention_step
 
 SIZE, HEADS = 16, 4
 

@@ -12,7 +12,7 @@ from recurcli.encoders import build_encoder, rsa
 from recurcli.encoders.rsa import RSA, RecurrentAttention
 from recurcli.errors import UsageError
 from recurcli.layers import MultiheadAttention, trains_short_texts
-from recurcli.ops import recurrence_matrix_loop
+from recurcli.ops.recurrence import recurrence_matrix_loop
 
 SIZE, HEADS, K = 24, 8, 3
 ALL_KINDS = {"rem_heads": [1, 1, 1, 2, 1, 1], "dilations": [3, 2, 4]}

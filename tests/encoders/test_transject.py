@@ -11,7 +11,7 @@ from torch import Tensor
 from recurcli.encoders import build_encoder
 from recurcli.encoders.transject import TransJectLayer, eigenvalues, expert_outputs
 from recurcli.errors import UsageError
-from recurcli.ops import orthogonal, orthogonal_loop
+from recurcli.ops.orthogonal import orthogonal, orthogonal_loop
 
 SIZE, EXPERTS = 6, 3
 BOTH = pytest.mark.parametrize("name", ["transject", "random-transject"])

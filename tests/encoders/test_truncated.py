@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from recurcli.encoders import build_encoder
 from recurcli.encoders.truncated import LSTMCell, RNNCell, TruncatedLSTM, TruncatedRNN
 from recurcli.errors import UsageError
-from recurcli.ops import full_recurrence, windowed_recurrence
 from recurcli.ops.stable import lstm_bounds, lstm_contraction, truncation_factor
-from recurcli.ops.windowed import State
+from recurcli.ops.windowed import State, full_recurrence, windowed_recurrence
 
 NAMES = pytest.mark.parametrize("name", ["truncated-rnn", "truncated-lstm"])
 SIZE, LENGTH = 8, 40

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from recurcli.encoders import Encoder, build_encoder
 from recurcli.layers import orthogonal_matrices
-from recurcli.ops import orthogonal
+from recurcli.ops.orthogonal import orthogonal
 
 NAMES = pytest.mark.parametrize("name", ["transject", "random-transject", "orthogonal-transformer"])
 KEYS: dict[str, dict[str, Any]] = {"orthogonal-transformer": {"num_heads": 2, "feed_forward_size": 8}}

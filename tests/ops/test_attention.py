@@ -4,8 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from recurcli.ops import attention_weights, directional_attention, directional_attention_loop
-from recurcli.ops.attention import directional_attention_
+from recurcli.ops.attention import (
+    attention_weights,
+    directional_attention,
+    directional_attention_,
+    directional_attention_loop,
+)
 
 LENGTHS = [5, 3, 1]
 MASK = torch.arange(5) < torch.tensor(LENGTHS)[:, None]

@@ -5,8 +5,13 @@ import torch
 from allocations import elements_made
 from torch import Tensor
 
-from recurcli.ops import linear_attention, linear_attention_loop, linear_attention_step
-from recurcli.ops.linear_attention import EPSILON, feature_map
+from recurcli.ops.linear_attention import (
+    EPSILON,
+    feature_map,
+    linear_attention,
+    linear_attention_loop,
+    linear_attention_step,
+)
 
 CAUSAL = pytest.mark.parametrize("causal", [False, True])
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recurcli.ops import orthogonal, orthogonal_loop, orthonormal
+from recurcli.ops.orthogonal import orthogonal, orthogonal_loop, orthonormal
 from recurcli.validation import OrthogonalMap
 
 KINDS: tuple[OrthogonalMap, ...] = get_args(OrthogonalMap)

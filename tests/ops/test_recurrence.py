@@ -7,14 +7,14 @@ import torch
 from allocations import Allocations, elements_made
 from torch import Tensor
 
-from recurcli.ops import (
+from recurcli.ops.recurrence import (
+    Kind,
     recurrence_matrix,
     recurrence_matrix_loop,
     recurrence_product,
     recurrence_product_dense,
     recurrence_product_loop,
 )
-from recurcli.ops.recurrence import Kind
 
 RATES: dict[Kind, float] = {"regular": -0.93, "cosine": 0.96, "sine": 0.9}
 ANGLE = 0.7

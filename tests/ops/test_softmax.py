@@ -10,8 +10,8 @@ from cases import slow_but
 from torch import Tensor
 
 from recurcli.layers import softmax_attention
-from recurcli.ops import attention, directional_attention, directional_attention_loop
-from recurcli.ops.attention import blockwise_attention
+from recurcli.ops import attention
+from recurcli.ops.attention import blockwise_attention, directional_attention, directional_attention_loop
 
 
 def inputs(length: int, masked: bool) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recurcli.ops import clip_singular_values, project_lstm, scale_rows
-from recurcli.ops.stable import lstm_bounds, lstm_contraction
+from recurcli.ops.stable import clip_singular_values, lstm_bounds, lstm_contraction, project_lstm, scale_rows
 
 SIZE = 6
 

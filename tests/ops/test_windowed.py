@@ -6,8 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from recurcli.ops import full_recurrence, windowed_recurrence, windowed_recurrence_loop
-from recurcli.ops.windowed import Cell, State, reversed_sequences
+from recurcli.ops.windowed import (
+    Cell,
+    State,
+    full_recurrence,
+    reversed_sequences,
+    windowed_recurrence,
+    windowed_recurrence_loop,
+)
 
 WINDOW = pytest.mark.parametrize("window", [1, 2, 4, 9, 30])
 LENGTH = 9
