@@ -64,7 +64,7 @@ def evaluate(
     train, the file that the run was trained on is divided as in training. The columns and the encoding of --data are those of
     the training, unless --text, --pair, --label or --encoding name others.
     """
-    from recurcli.commands.evaluate import ERRORS
+    from recurcli.commands.evaluate import ERRORS, EvaluationRequest
     from recurcli.commands.evaluate import evaluate as run_evaluate
     from recurcli.display.report.page import REPORT
     from recurcli.files import PLOT, check_writable
@@ -74,8 +74,8 @@ def evaluate(
     for option, path, kind in (("--plots", plots, PLOT), ("--errors", errors, ERRORS), ("--report", report, REPORT)):
         if path is not None:
             check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
-    events = run_evaluate(
-        run,
+    request = EvaluationRequest(
+        run=run,
         split=split,
         data=data,
         columns=asdict(columns),
@@ -87,7 +87,7 @@ def evaluate(
     )
     from recurcli.display import diagnosis, evaluation, progress, tables
 
-    result = progress.follow(events, quiet=quiet)
+    result = progress.follow(run_evaluate(request), quiet=quiet)
     if report is not None and result:  # one process of several has it
         progress.tell_written(report, quiet=quiet)
     if json:

@@ -1,7 +1,7 @@
 """`recur eval`: the scores of a trained classifier on labelled rows, or the perplexity of a language model on a text."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,120 +41,127 @@ DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
 
 
-def evaluate(
-    run: Path,
-    *,
-    split: str | None = None,
-    data: Path | None = None,
-    columns: Mapping[str, object] | None = None,
-    device: str = "auto",
-    precision: Precision = "fp32",
-    batch_size: int = 64,
-    diagnosed: bool = False,
-    plots: Path | None = None,
-    errors: Path | None = None,
-    report: Callable[[Mapping[str, Any], EvaluatedRows], None] | None = None,
-) -> Iterator[Note | RowsDone | Finished]:
-    """Score the model in `run` on labelled rows; yields notes, the number of rows done, and the metrics.
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRequest:
+    """The options of `recur eval`."""
 
-    `split` None means all rows of `data` if it is a file or holds label folders, else the dev rows. `columns` has the keys
-    `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; a value None means
-    that of the training. `diagnosed` adds a diagnosis of the layers, and `plots` is the file of its plots. `errors` is the
-    file of the rows that are predicted wrongly. `report` is called with the result and the rows. Raises DataError if the rows
-    have no labels.
+    run: Path
+    split: str | None = None
+    """None: all rows of `data` if it is a file or holds label folders, else the dev rows."""
+    data: Path | None = None
+    columns: Mapping[str, object] = field(default_factory=dict)
+    """The keys `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; a value
+    None means that of the training."""
+    device: str = "auto"
+    precision: Precision = "fp32"
+    batch_size: int = 64
+    diagnosed: bool = False
+    """Whether the layers are diagnosed."""
+    plots: Path | None = None
+    """The file of the plots of the diagnosis."""
+    errors: Path | None = None
+    """The file of the rows that are predicted wrongly."""
+    report: Callable[[Mapping[str, Any], EvaluatedRows], None] | None = None
+    """Called with the result and the rows."""
+
+    def __post_init__(self) -> None:
+        given = [key for key, value in self.columns.items() if value is not None]
+        if given and self.data is None:
+            raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
+        if self.plots is not None and not self.diagnosed:
+            raise UsageError("--plots draws a diagnosis; add --diagnose")
+
+
+def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]:
+    """Score the model of a run on labelled rows; yields notes, the number of rows done, and the metrics.
+
+    A language model is scored on a text. Raises DataError if the rows have no labels.
     """
-    given = [key for key, value in (columns or {}).items() if value is not None]
-    if given and data is None:
-        raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
-    if plots is not None and not diagnosed:
-        raise UsageError("--plots draws a diagnosis; add --diagnose")
+    run, ranks = request.run, current()
     if is_language_model(run):
-        if diagnosed or plots is not None or errors is not None or report is not None:
-            raise UsageError(
-                f"{run}: is a language model; --diagnose, --plots, --errors and --report are for classifiers"
-            )
-        yield from evaluate_language_model(
-            run,
-            split=split,
-            data=data,
-            columns=columns or {},
-            device=device,
-            precision=precision,
-            batch_size=batch_size,
-        )
+        yield from evaluate_language_model(request)
         return
-    ranks = current()
-    predictor = Predictor.load(run, device=device, precision=precision, batch_size=batch_size, ranks=ranks)
+    predictor = Predictor.load(
+        run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=ranks
+    )
     if not ranks.is_main:
         predictor.serve()
         return
     yield from RunDirectory(run).note_if_unfinished()
-    task, ensemble = task_of(run, predictor), predictor.ensemble
-    trained = training_rows(run, predictor)
-    scored = scored_split(run, split, data, columns)
-    name, rows = scored.name, load_rows(run, task, scored, trained)
+    task = task_of(run, predictor)
+    scored = scored_split(run, request.split, request.data, request.columns)
+    rows = load_rows(run, task, scored, training_rows(run, predictor))
+    yield from _notes_on_rows(rows, task)
+    overlap = {} if scored.name == "train" else (yield from training_overlap(run, task, rows, request.data))
+    tokens = predictor.encode(rows.texts)
+    if request.plots is not None and not len(_diagnosed_rows(tokens)):
+        raise DataError("no row has two tokens, so --plots has nothing to draw")
+    encoder_logits = yield from predictor.iter_encoder_logits(tokens, total=len(tokens))
+    predictor.dismiss()
+    metrics, facts, evaluated = _evaluated(predictor, run, task, scored.name, rows, tokens, encoder_logits)
+    if predictor.truncated:
+        yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
+    if request.diagnosed:
+        facts["diagnosis"] = yield from _diagnose(predictor, tokens)
+    if request.plots is not None:
+        from recurcli.diagnostics.plots import draw_diagnosis
+
+        draw_diagnosis(facts["diagnosis"], request.plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
+    if request.errors is not None:
+        written = pluralize(write_errors(request.errors, evaluated), "row")
+        yield Note(f"{request.errors}: {written} predicted wrongly")
+    result = {
+        "run": str(run),
+        "task": task.name,
+        "split": scored.name,
+        "rows": len(tokens),
+        **overlap,
+        "truncated": predictor.truncated,
+        "dropped": rows.dropped,
+        "unlabelled": rows.unlabelled,
+        "path": None if rows.path is None else str(rows.path),
+        "sha256": rows.sha256,
+        "metrics": metrics,
+        "intervals": intervals(METRICS, evaluated.labels, evaluated.predictions),
+        **facts,
+    }
+    if request.report is not None:
+        request.report(result, evaluated)
+    yield Finished(result)
+
+
+def _notes_on_rows(rows: Split, task: Task) -> Iterator[Note]:
+    """Yield notes on the columns that are not read, and on the rows that are left out."""
     if unread := unread_in_words(rows.columns.text, rows.unread):
         yield Note(f"{rows.path or task.name}: {unread}")
-    labels = [str(example.label) for example in rows.examples]
     yield from rows.notes
     if rows.bad:
         yield Note(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")
     if rows.dropped:
         yield Note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
-    trained_on: dict[str, int | None] = {}
-    if name != "train":
-        trained_on = yield from count_known_rows(run, task, rows, data)
-    texts = rows.texts
-    tokens = predictor.encode(texts)
-    if plots is not None and not len(_diagnosed_rows(tokens)):
-        raise DataError("no row has two tokens, so --plots has nothing to draw")
-    encoder_logits = yield from predictor.iter_token_logits(tokens, total=len(texts))
-    predictor.dismiss()
+
+
+def _evaluated(
+    predictor: Predictor, run: Path, task: Task, split: str, rows: Split, tokens: Tokens, encoder_logits: np.ndarray
+) -> tuple[dict[str, Any], dict[str, Any], EvaluatedRows]:
+    """Return the metrics of the model for the JSON, facts on its parts and calibration, and the rows with their predictions."""
+    ensemble, labels = predictor.ensemble, [str(example.label) for example in rows.examples]
     linear = ensemble.linear if ensemble else read_linear_model(run, len(predictor.labels))
-    linear_logits = None if linear is None else linear.logits(texts)
-    known = task.baselines if name == "dev" else {}
+    linear_logits = None if linear is None else linear.logits(rows.texts)
+    known = task.baselines if split == "dev" else {}
     scores, facts, logits = report_with_parts(
         encoder_logits, linear_logits, ensemble, labels, task, known, predictor.temperature
     )
-    if predictor.truncated:
-        yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
-    diagnosis: dict[str, Any] = {}
-    if diagnosed:
-        diagnosis["diagnosis"] = yield from _diagnose(predictor, tokens)
-    if plots is not None:
-        from recurcli.diagnostics.plots import draw_diagnosis
-
-        draw_diagnosis(diagnosis["diagnosis"], plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
     evaluated = EvaluatedRows(
         ids=[example.id for example in rows.examples],
-        texts=texts,
+        texts=rows.texts,
         names=task.labels,
         labels=np.array(task.targets(labels)),
         probabilities=probabilities(logits, predictor.temperature),
         lengths=tokens.lengths,
         cut=tokens.cut,
     )
-    if errors is not None:
-        yield Note(f"{errors}: {pluralize(write_errors(errors, evaluated), 'row')} predicted wrongly")
-    result = {
-        "run": str(run),
-        "task": task.name,
-        "split": name,
-        "rows": len(labels),
-        **trained_on,
-        "truncated": predictor.truncated,
-        "dropped": rows.dropped,
-        "unlabelled": rows.unlabelled,
-        "path": None if rows.path is None else str(rows.path),
-        "sha256": rows.sha256,
-        "metrics": scores.to_json(),
-        "intervals": intervals(METRICS, evaluated.labels, evaluated.predictions),
-        **facts,
-        **diagnosis,
-    }
-    if report is not None:
-        report(result, evaluated)
-    yield Finished(result)
+    return scores.to_json(), facts, evaluated
 
 
 def load_rows(run: Path, task: Task, scored: ScoredSplit, trained: TrainingRows | None = None) -> Split:
@@ -178,7 +185,7 @@ def load_rows(run: Path, task: Task, scored: ScoredSplit, trained: TrainingRows 
     return rows
 
 
-def count_known_rows(
+def training_overlap(
     run: Path, task: Task, rows: Split, data: Path | None
 ) -> Generator[Note, None, dict[str, int | None]]:
     """Return the numbers of `rows` with the text of a training row and of a dev row of the run; yields a note on them.
@@ -264,22 +271,16 @@ def is_language_model(run: Path) -> bool:
     return isinstance(section, dict) and section.get("objective") == "causal"
 
 
-def evaluate_language_model(
-    run: Path,
-    *,
-    split: str | None,
-    data: Path | None,
-    columns: Mapping[str, object],
-    device: str,
-    precision: Precision,
-    batch_size: int,
-) -> Iterator[Note | RowsDone | Finished]:
-    """Compute the perplexity of the model in `run`; yields notes, the number of windows done, and the result.
+def evaluate_language_model(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]:
+    """Compute the perplexity of the model of a run; yields notes, the number of windows done, and the result.
 
-    The arguments are those of `recur eval`. Every token counts once, in windows of the length of the training.
+    Every token counts once, in windows of the length of the training. Raises UsageError for what is asked of a classifier.
     """
-    config = InferenceConfig(choose_device(device, current()), precision, batch_size, current())
-    current().connect(config.device)
+    run, ranks = request.run, current()
+    if request.diagnosed or request.errors is not None or request.report is not None:
+        raise UsageError(f"{run}: is a language model; --diagnose, --plots, --errors and --report are for classifiers")
+    config = InferenceConfig(choose_device(request.device, ranks), request.precision, request.batch_size, ranks)
+    ranks.connect(config.device)
     files = read_model(run)
     model = build_trained_language_model(files, config.device)
     yield from RunDirectory(run).note_if_unfinished()
@@ -287,9 +288,9 @@ def evaluate_language_model(
         task = task_named(files.config.task)
     except UsageError as error:
         raise ModelError(f"{run / 'config.json'}: {error}") from None
-    scored = scored_split(run, split, data, columns)
+    scored = scored_split(run, request.split, request.data, request.columns)
     name, text = scored.name, _load_text(run, task, scored)
-    trained_on = {} if name == "train" else (yield from _count_known_lines(run, text, data))
+    overlap = {} if name == "train" else (yield from _overlap_of_lines(run, text, request.data))
     windows, facts = yield from windows_of_splits({name: text}, files.tokenizer, files.config.max_length)
     score = yield from iter_score(model, windows[name], config)
     result: dict[str, Any] = {
@@ -297,12 +298,12 @@ def evaluate_language_model(
         "task": task.name,
         "split": name,
         **facts[name],
-        **trained_on,
+        **overlap,
         "windows": len(windows[name].targets),
         "perplexity": score.perplexity,
         "metrics": {"perplexity": score.perplexity, "loss": score.loss},
     }
-    if current().is_main:
+    if ranks.is_main:
         yield Finished(result)
 
 
@@ -321,9 +322,7 @@ def _load_text(run: Path, task: Task, scored: ScoredSplit) -> TextSplit:
     return text
 
 
-def _count_known_lines(
-    run: Path, text: TextSplit, data: Path | None
-) -> Generator[Note, None, Mapping[str, int | None]]:
+def _overlap_of_lines(run: Path, text: TextSplit, data: Path | None) -> Generator[Note, None, Mapping[str, int | None]]:
     """Return the numbers of lines of `text` that are training lines and dev lines of the run; yields a note on them.
 
     On text of the run's own, for which `data` is None, there is a note only if it is a warning.

@@ -1,11 +1,12 @@
-"""`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run."""
+"""`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run (`--init`)."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
-from recurcli.commands.training.init import known_rows_of_init, load_pretrained, read_init
+from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
@@ -15,17 +16,24 @@ from recurcli.data.splits import Split, load_split, notes_on_dev_rows, with_labe
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
 from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
+from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows
 from recurcli.events import Note
+from recurcli.facts import find_difference
 from recurcli.files import sha256_of
 from recurcli.linear.model import fit_linear_model
 from recurcli.model.models import Classifier
-from recurcli.runs.model_files import KnownRows, TrainedFiles
+from recurcli.model.saved import load_weights
+from recurcli.preset import Preset
+from recurcli.preset.schema import with_defaults
+from recurcli.runs.model_files import KnownRows, TrainedFiles, read_model
+from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective
 from recurcli.training.session import StopRequest
+from recurcli.validation import flatten
 
 
 def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
@@ -85,8 +93,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             linear, note = fit_linear_model(train.texts, targets, len(task.labels))
             yield note
         stop = StopRequest(current())
-        micro_batch = -(-preset.finetuning.batch_size // preset.finetuning.gradient_accumulation_steps)
-        inference = InferenceConfig(device, "fp32", batch_size=micro_batch, ranks=current())
+        inference = InferenceConfig(device, "fp32", preset.finetuning.micro_batch_size, current())
         dev = DevEvaluation(
             model=model,
             dev=ScoredRows(splits["dev"], tokens["dev"]),
@@ -245,3 +252,64 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     yield Note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
     for doubt in label_doubts(task.labels, lambda group: " and ".join(f"'{escaped(label)}'" for label in group)):
         yield Note(doubt, "warning")
+
+
+_NGRAMS = "embedding.ngrams"
+
+
+def read_init(path: Path, preset: Preset) -> TrainedFiles:
+    """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
+    files = read_model(path)
+    stored = with_defaults(RunDirectory(path).read_preset())
+    before, now = (_architecture(values) for values in (stored, preset.to_dict()))
+    if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
+        now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
+    if difference := find_difference(before, now):
+        key, its, ours = difference
+        way_out = f"; --set {key}={its.lower()} does" if key in ("encoder.causal", "embedding.scaled") else ""
+        raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same{way_out}")
+    return files
+
+
+def known_rows_of_init(init: TrainedFiles) -> Generator[Note, None, KnownRows | None]:
+    """Return the rows that the classifier `init` was trained and selected on; None for a pretrained run.
+
+    A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
+    """
+    if not init.config.labels:
+        return None
+    return (yield from known_rows_of(init.path, task_named(init.config.task)))
+
+
+def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys in which a pretrained run and the preset must agree; dropout may differ.
+
+    `embedding.scaled` has no effect on an encoder with positions, so it may differ there.
+    """
+    encoder = encoder_class(values["encoder"]["name"])
+    with_positions = encoder.adds_positions or encoder.concatenates_positions
+    return {
+        ".".join(path): value
+        for path, value in flatten(values)
+        if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
+        or (path == ("embedding", "orthonormal") and value)
+        or (path == ("embedding", "scaled") and not with_positions)
+        or (".".join(path).startswith(_NGRAMS) and path[-1] != "dropout" and value is not None)
+    }
+
+
+def load_pretrained(model: Classifier, init: TrainedFiles) -> None:
+    """Copy embedding and encoder of a pretrained run into `model`; the head keeps its initial weights.
+
+    The two pair vectors and the n-gram table of the embedding may be in only one of them. If the run has none, `model` keeps
+    its initial ones; if `model` has none, those of the run are ignored.
+    """
+    initial = model.state_dict()
+    shared = {name: tensor for name, tensor in init.tensors.items() if name.startswith(("embedding.", "encoder."))}
+    for name in ("embedding.second_text", "embedding.match", "embedding.ngrams.table"):
+        if name in initial:
+            shared.setdefault(name, initial[name])
+        else:
+            shared.pop(name, None)
+    head = {name: tensor for name, tensor in initial.items() if name.startswith("head.")}
+    load_weights(model, {**shared, **head}, init.path / "model.safetensors")

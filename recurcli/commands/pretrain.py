@@ -89,9 +89,8 @@ def _train_causal(
     tokenizer, length = yield from resolve_tokens(preset, lambda: splits["train"].texts)
     windows, data = yield from windows_of_splits(splits, tokenizer, length)
     model = yield from build_model(LanguageModel, preset, tokenizer, length, pairs=False)
-    stop, config = StopRequest(current()), preset.pretraining
-    micro_batch = -(-config.batch_size // config.gradient_accumulation_steps)
-    inference = InferenceConfig(device, "fp32", batch_size=micro_batch, ranks=current())
+    stop = StopRequest(current())
+    inference = InferenceConfig(device, "fp32", preset.pretraining.micro_batch_size, current())
     dev = DevPerplexity(model=model, windows=windows["dev"], inference=inference, between=stop.raise_if_agreed)
     objective = NextTokenObjective(windows["train"], tokenizer)
     return TrainingSetup(

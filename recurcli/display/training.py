@@ -7,7 +7,7 @@ from rich.text import Text
 
 from recurcli.display.tables import Cell, Table, heading, listing, number_columns, show, styled, text_columns
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import METRICS, PERPLEXITY, words_of
+from recurcli.evaluation.metrics import METRICS, MINIMIZED, PERPLEXITY, words_of
 from recurcli.facts import parameters_in_words
 
 
@@ -125,7 +125,7 @@ def _cost_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "steps", steps
     if stopped := result.get("early_stopping"):
         words, count = words_of(stopped["metric"]), stopped["evaluations"]
-        change = "fall" if stopped["metric"] == PERPLEXITY else "rise"
+        change = "fall" if stopped["metric"] in MINIMIZED else "rise"
         reason = f"dev {words} did not {change} in {pluralize(count, 'evaluation')}"
         yield "stopped early", f"{reason}, before step {stopped['steps']:,}"
     yield "time", f"{result['seconds']:,.1f} s of training steps, {result['tokens_per_second']:,} tokens/s"

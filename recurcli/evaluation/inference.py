@@ -6,7 +6,7 @@ cross-entropy of all tokens in nats. Shapes: N rows or texts, b rows per batch, 
 
 import contextlib
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -69,23 +69,13 @@ def logits_by_batch(
         model.train(was_training)
 
 
-def predict_logits(
-    model: Classifier, tokens: Tokens, config: InferenceConfig, between: Callable[[], None] = lambda: None
-) -> np.ndarray:
-    """Return the float64 logits (N, C) of all rows.
-
-    `between` is called before the first batch and after each batch; an exception that it raises ends the inference. Raises
-    NumericError if a logit is not finite.
-    """
-    return run_to_end(iter_logits(model, tokens, config), between)
-
-
 def iter_logits(
     model: Classifier, tokens: Tokens, config: InferenceConfig, *, total: int | None = None, before: int = 0
 ) -> Generator[RowsDone, None, np.ndarray]:
-    """Return the logits as `predict_logits` does, and yield the number of finished rows after each batch.
+    """Return the float64 logits (N, C) of all rows, and yield the number of finished rows after each batch.
 
-    `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown.
+    `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown. Raises
+    NumericError if a logit is not finite.
     """
     logits = np.zeros((len(tokens), len(model.config.labels)))
     with contextlib.closing(logits_by_batch(model, tokens, config)) as batches:
@@ -132,21 +122,11 @@ class TextScore:
         return {"perplexity": self.perplexity, "loss": self.loss, "tokens": self.tokens}
 
 
-def score_text(
-    model: LanguageModel, windows: Windows, config: InferenceConfig, between: Callable[[], None] = lambda: None
-) -> TextScore:
-    """Return the cross-entropy of the tokens of `windows`.
-
-    `between` is called before the first batch and after each batch; an exception that it raises ends the evaluation. Raises
-    NumericError if the loss is not finite.
-    """
-    return run_to_end(iter_score(model, windows, config), between)
-
-
 def iter_score(model: LanguageModel, windows: Windows, config: InferenceConfig) -> Generator[RowsDone, None, TextScore]:
-    """Return the cross-entropy as `score_text` does, and yield the number of finished windows after each batch.
+    """Return the cross-entropy of the tokens of `windows`, and yield the number of finished windows after each batch.
 
-    The ranks share the batches. The model is in evaluation mode until the generator ends or is closed.
+    The ranks share the batches. The model is in evaluation mode until the generator ends or is closed. Raises NumericError if
+    the loss is not finite.
     """
     ranks, batches = config.ranks, sorted_batches(windows.targets.lengths, config.batch_size)
     was_training, nats = model.training, 0.0
@@ -300,13 +280,7 @@ class Predictor:
 
     def logits(self, texts: Iterable[Text]) -> np.ndarray:
         """Return the logits (N, C) of `texts`. Raises as `predict` does."""
-        batches = self.iter_logits(self._pairs(enumerate(text_rows(texts))))
-        while True:
-            try:
-                next(batches)
-            except StopIteration as end:
-                logits: np.ndarray = end.value
-                return logits
+        return run_to_end(self.iter_logits(self._pairs(enumerate(text_rows(texts)))))
 
     def iter_logits(
         self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
@@ -315,31 +289,18 @@ class Predictor:
 
         `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown.
         """
-        if self.ensemble is None:
-            return (yield from self.iter_encoder_logits(texts, total=total, before=before))
-        linear = self.linear_logits(texts)
-        if not self.ensemble.encoder_weight:
+        linear = None if self.ensemble is None else self.ensemble.linear.logits(_as_pairs(texts))
+        if self.ensemble is not None and linear is not None and not self.ensemble.encoder_weight:
             yield RowsDone(before + len(texts), total)
             return self.ensemble.join(np.zeros_like(linear), linear)
-        encoder = yield from self.iter_encoder_logits(texts, total=total, before=before)
-        return self.ensemble.join(encoder, linear)
+        encoder = yield from self.iter_encoder_logits(self.encode(texts), total=total, before=before)
+        return encoder if self.ensemble is None or linear is None else self.ensemble.join(encoder, linear)
 
     def iter_encoder_logits(
-        self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
-    ) -> Generator[RowsDone, None, np.ndarray]:
-        """Return the logits of the encoder alone, as `iter_logits` does."""
-        return (yield from self.iter_token_logits(self.encode(texts), total=total, before=before))
-
-    def iter_token_logits(
         self, tokens: Tokens, *, total: int | None = None, before: int = 0
     ) -> Generator[RowsDone, None, np.ndarray]:
         """Return the logits of the encoder alone for the `tokens` of `encode`, as `iter_logits` does."""
         return (yield from iter_logits(self.model, tokens, self.config, total=total, before=before))
-
-    def linear_logits(self, texts: Sequence[Text]) -> np.ndarray:
-        """Return the logits (N, C) of the ensemble's linear model alone."""
-        assert self.ensemble is not None
-        return self.ensemble.linear.logits(_as_pairs(texts))
 
     def encode(self, texts: Sequence[Text]) -> Tokens:
         """Tokenise `texts`, count those that are truncated, and broadcast the tokens to the other ranks."""
@@ -354,7 +315,7 @@ class Predictor:
         while (sizes := self.config.ranks.broadcast(None)) is not None:
             tokens = Tokens(offsets=np.zeros(sizes[0] + 1, np.int64), ids=np.zeros(sizes[1], np.int32))
             self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
-            predict_logits(self.model, tokens, self.config)
+            run_to_end(iter_logits(self.model, tokens, self.config))
 
     def dismiss(self) -> None:
         """End `serve` on the other ranks."""

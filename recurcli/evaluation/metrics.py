@@ -128,7 +128,9 @@ Macro averages are over the classes that occur among the labels or the predictio
 
 
 PERPLEXITY = "perplexity"
-"""The dev metric of a language model, exp of the mean cross-entropy of its tokens in nats; lower is better."""
+"""The dev metric of a language model, exp of the mean cross-entropy of its tokens in nats."""
+MINIMIZED = frozenset({PERPLEXITY})
+"""The dev metrics of which a smaller value is better. They are no rows of METRICS, which are functions of labels."""
 
 
 def words_of(metric: str) -> str:

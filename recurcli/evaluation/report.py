@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
-from recurcli.evaluation.inference import InferenceConfig, predict_logits, probabilities, score_text
+from recurcli.evaluation.inference import InferenceConfig, iter_logits, iter_score, probabilities
 from recurcli.evaluation.metrics import PERPLEXITY, Report, accuracy_baselines, classification_report
+from recurcli.events import run_to_end
 from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
@@ -245,7 +246,7 @@ class DevEvaluation:
         labels = self.dev.labels
         rows = np.unique(np.linspace(0, len(labels) - 1, batches * self.inference.batch_size).astype(np.int64))
         tokens, labels = self.dev.tokens.take(rows), [labels[row] for row in rows]
-        report_of(predict_logits(self.model, tokens, self.inference), labels, self.task)
+        report_of(run_to_end(iter_logits(self.model, tokens, self.inference)), labels, self.task)
         return int(tokens.lengths.sum())
 
     def write_report(self, folder: Path) -> dict[str, Any]:
@@ -303,7 +304,7 @@ class DevEvaluation:
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
         """Return the logits (N, C) of the encoder alone. Raises what `between` raises."""
-        return predict_logits(self.model, rows.tokens, self.inference, between=self.between)
+        return run_to_end(iter_logits(self.model, rows.tokens, self.inference), self.between)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +330,7 @@ class DevPerplexity:
 
     def score(self) -> DevScore:
         """Return the perplexity and the loss of the dev text. Raises what `between` raises."""
-        score = score_text(self.model, self.windows, self.inference, between=self.between)
+        score = run_to_end(iter_score(self.model, self.windows, self.inference), self.between)
         return DevScore(score.perplexity, score.loss)
 
     def evaluate_partly(self, batches: int) -> int:
@@ -337,9 +338,9 @@ class DevPerplexity:
         count = min(len(self.windows.targets), batches * self.inference.batch_size)
         rows = np.linspace(0, len(self.windows.targets) - 1, count).astype(np.int64)
         some = Windows(self.windows.inputs.take(rows), self.windows.targets.take(rows))
-        return score_text(self.model, some, self.inference).tokens
+        return run_to_end(iter_score(self.model, some, self.inference)).tokens
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Return the name of the metric and the dev score of the selected model, for result.json. It writes no file."""
-        score = score_text(self.model, self.windows, self.inference, between=self.between)
+        score = run_to_end(iter_score(self.model, self.windows, self.inference), self.between)
         return {"metric": self.metric_name, "dev": score.to_json()}

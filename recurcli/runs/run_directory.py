@@ -1,7 +1,7 @@
 """The run directory: file names, the shapes of its JSON files, lock, preset.yaml, result.json and metrics.jsonl.
 
 It is importable without torch. `runs/model_files.py` reads and writes the model and its predictions;
-`training/checkpoint.py` does so for checkpoints.
+`training/session.py` does so for checkpoints.
 
 A shape of a JSON file has the keys that commands read, with the kinds of their values. It is a function that says whether a
 value fits, a mapping of keys to shapes, or a shape in a tuple for a value that may be null. A key with ? may be missing, and *

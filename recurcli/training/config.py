@@ -53,6 +53,11 @@ class OptimizationConfig:
     log_every: int = 50
     """Optimiser steps between lines of metrics.jsonl."""
 
+    @property
+    def micro_batch_size(self) -> int:
+        """Rows of the largest micro-batch. An evaluation during the training takes as many at a time."""
+        return -(-self.batch_size // self.gradient_accumulation_steps)
+
     def __post_init__(self) -> None:
         for name in (
             "epochs",

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from recurcli.data.config import TokenizerConfig
-from recurcli.evaluation.inference import InferenceConfig, iter_logits, logits_by_batch, predict_logits
+from recurcli.evaluation.inference import InferenceConfig, iter_logits, logits_by_batch
+from recurcli.events import run_to_end
 from recurcli.layers import CachedMap
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
@@ -51,7 +52,7 @@ def test_an_orthogonal_map_is_computed_once_for_all_batches(encoder: str) -> Non
     maps = [module for module in model.modules() if isinstance(module, CachedMap)]
     for module in maps:
         count(module, module.function)
-    predict_logits(model, tokens, CONFIG)
+    run_to_end(iter_logits(model, tokens, CONFIG))
     assert len(TEXTS) > CONFIG.batch_size
     assert maps
     assert calls == dict.fromkeys(maps, 1)
@@ -61,7 +62,7 @@ def test_an_orthogonal_map_is_computed_once_for_all_batches(encoder: str) -> Non
 def test_the_mode_of_the_model_is_restored_after_the_end_a_stop_and_an_error(training: bool) -> None:
     model, tokens = built("starsaber")
     model.train(training)
-    predict_logits(model, tokens, CONFIG)
+    run_to_end(iter_logits(model, tokens, CONFIG))
     assert model.training == training
     batches = logits_by_batch(model, tokens, CONFIG)
     next(batches)
@@ -84,7 +85,7 @@ def test_the_mode_of_the_model_is_restored_after_the_end_a_stop_and_an_error(tra
             raise Stop
 
     try:
-        predict_logits(model, tokens, CONFIG, between=stop_after_a_batch)
+        run_to_end(iter_logits(model, tokens, CONFIG), stop_after_a_batch)
     except Stop:
         assert model.training == training, "while the exception, and with it the frame, is still held"
     assert calls == [training, False]
@@ -96,4 +97,4 @@ def test_rows_are_counted_and_the_logits_are_those_of_one_call() -> None:
     assert [(event.done, event.total) for event in islice(steps, 4)] == [(102, 107), (104, 107), (106, 107), (107, 107)]
     with pytest.raises(StopIteration) as end:
         next(steps)
-    assert np.array_equal(end.value.value, predict_logits(model, tokens, CONFIG))
+    assert np.array_equal(end.value.value, run_to_end(iter_logits(model, tokens, CONFIG)))

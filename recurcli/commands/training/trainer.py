@@ -39,7 +39,7 @@ from recurcli.commands.training.resolve import resolve_precision, resolve_schedu
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError
-from recurcli.evaluation.metrics import PERPLEXITY
+from recurcli.evaluation.metrics import MINIMIZED
 from recurcli.evaluation.report import Evaluation
 from recurcli.events import Finished, Note
 from recurcli.facts import check_same, first_difference
@@ -241,7 +241,7 @@ def build_loop(
         precision=choose_precision(preset.runtime.precision, device),
         evaluate=None if dev is None else dev.score,
         evaluate_every=getattr(config, "evaluate_every", None),
-        minimize=dev is not None and dev.metric_name == PERPLEXITY,
+        minimize=dev is not None and dev.metric_name in MINIMIZED,
         patience=getattr(config, "patience", None),
         ranks=current(),
     )
