@@ -50,8 +50,8 @@ class EvaluationRequest:
     """None: all rows of `data` if it is a file or holds label folders, else the dev rows."""
     data: Path | None = None
     columns: Mapping[str, object] = field(default_factory=dict)
-    """The keys `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; a value
-    None means that of the training."""
+    """The keys `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None
+    means that of the training."""
     device: str = "auto"
     precision: Precision = "fp32"
     batch_size: int = 64
