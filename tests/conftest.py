@@ -1,5 +1,6 @@
 """What tests of all packages share: the real data, a task of a few rows, a model trained on it, and a fork server."""
 
+import functools
 import json
 import math
 import os
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 from forked import ForkServer
 from small_runs import fingerprint, options
 from tiny_task import rows, tiny, write_rows
@@ -44,6 +46,14 @@ def tiny_tnews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_command_line() -> Iterator[None]:
+    """The parser of the command line is built once, as in a process that runs one command; it keeps nothing of a command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
+
+
 def refuse_constant(name: str) -> None:
     """Called for NaN and the infinities, which JSON lacks and other programs refuse."""
     raise AssertionError(f"--json printed {name}")
@@ -71,16 +81,8 @@ def recur(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[in
 def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished fine-tuning run on the small TNEWS. Its ensemble adds encoder and linear logits; neither weight is 0."""
     path = tmp_path_factory.mktemp("runs") / "trained"
-    options = [
-        "--preset",
-        "starsaber-tnews",
-        "--data",
-        str(tiny_tnews),
-        "--output",
-        str(path),
-        "--quiet",
-        "--keep-checkpoints",
-    ]
+    options = ["--preset", "starsaber-tnews", "--data", str(tiny_tnews), "--output", str(path)]
+    options += ["--quiet", "--keep-checkpoints"]
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     settings = tiny("finetuning.epochs=6", "finetuning.patience=null", "ensemble=linear")
     with pytest.MonkeyPatch.context() as patch:

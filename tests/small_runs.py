@@ -24,17 +24,8 @@ AWKWARD = (
 
 def options(data: Path, output: Path, *settings: str, encoder: str = "starsaber") -> list[str]:
     """Arguments of a training of a second on the small TNEWS."""
-    source = [
-        "--preset",
-        f"{encoder}-tnews",
-        "--data",
-        str(data),
-        "--output",
-        str(output),
-        "--quiet",
-        "--keep-checkpoints",
-    ]
-    return [*source, *tiny(*AWKWARD, *settings)]
+    source = ["--preset", f"{encoder}-tnews", "--data", str(data), "--output", str(output)]
+    return [*source, "--quiet", "--keep-checkpoints", *tiny(*AWKWARD, *settings)]
 
 
 def fingerprint(run: Path) -> dict[str, object]:

@@ -7,6 +7,7 @@ Mappings merge, lists and scalars replace. A layer that names other data replace
 
 import dataclasses
 import difflib
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,9 +63,10 @@ def preset_file(name: str) -> Path | None:
     return found[0] if found and name != "base" else None
 
 
-def _foreign_encoders() -> set[str]:
+@functools.cache
+def _foreign_encoders() -> frozenset[str]:
     """Return the names of encoders of other installed packages, without importing them."""
-    return {point.name for point in entry_points(group="recurcli.encoders")}
+    return frozenset(point.name for point in entry_points(group="recurcli.encoders"))
 
 
 def preset_meant(name: str) -> str:

@@ -60,15 +60,21 @@ def variant(
     return target
 
 
-@pytest.fixture
-def runs(trained: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def five_runs(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seeds at a learning rate of 1e-2, and three, worse, at 1e-3."""
-    folder = tmp_path / "runs"
+    folder = tmp_path_factory.mktemp("five") / "runs"
     for seed, wrong in ((10, 0), (11, 2)):
         variant(trained, folder / f"good-{seed}", seed=seed, wrong=wrong)
     for seed, wrong in ((10, 9), (11, 12), (12, 10)):
         variant(trained, folder / "low" / f"bad-{seed}", seed=seed, wrong=wrong, learning_rate=0.001)
     return folder
+
+
+@pytest.fixture
+def runs(five_runs: Path, tmp_path: Path) -> Path:
+    """A copy of the five runs, to be changed."""
+    return shutil.copytree(five_runs, tmp_path / "runs")
 
 
 def compared(recur: Recur, *arguments: object) -> dict[str, Any]:
