@@ -80,7 +80,6 @@ def bench(
     events.
     """
     from recurcli.commands.benchmark.request import MODES, PRECISIONS, BenchRequest, whole_numbers, words
-    from recurcli.display import benchmark_plot
     from recurcli.files import PLOT, check_writable
 
     request = BenchRequest(
@@ -110,7 +109,7 @@ def bench(
 
     result = progress.follow(run_bench(request), quiet=quiet)
     if plot is not None:
-        benchmark_plot.draw_benchmark(result, plot)
+        display.draw_benchmark(result, plot)
         progress.tell_written(plot, quiet=quiet)
     if json:
         tables.print_json(result)

@@ -45,18 +45,18 @@ def compare(
     not finished are listed with their steps.
     """
     from recurcli.commands.compare import compare as run_compare
-    from recurcli.display import comparison, comparison_files, progress, tables
+    from recurcli.display import comparison, progress, tables
     from recurcli.display.report.page import REPORT
     from recurcli.files import check_writable
     from recurcli.runs.run_directory import contents_of
 
     read = [file for run in runs for file in contents_of(run)]
-    for option, path, kind in (("--output", output, comparison_files.TABLE), ("--report", report, REPORT)):
+    for option, path, kind in (("--output", output, comparison.TABLE), ("--report", report, REPORT)):
         if path is not None:
             check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
     result = progress.follow(run_compare(runs, part=part, metric=metric), quiet=quiet)
     if output is not None:
-        comparison_files.write_table(result, output)
+        comparison.write_table(result, output)
         progress.tell_written(output, quiet=quiet)
     if json:
         tables.print_json(result)

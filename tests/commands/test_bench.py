@@ -272,7 +272,7 @@ def test_encoders_without_attention_dropout_are_named(monkeypatch: pytest.Monkey
 
 def test_the_plot_names_the_candidates_and_the_settings(result: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from recurcli.display.benchmark_plot import draw_benchmark  # matplotlib
+    from recurcli.display.bench import draw_benchmark  # matplotlib
 
     draw_benchmark(result, tmp_path / "speed.svg")
     drawn = (tmp_path / "speed.svg").read_text(encoding="utf-8")
