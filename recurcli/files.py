@@ -130,7 +130,7 @@ def sha256_of(path: Path) -> str:
 
 def write_manifest(folder: Path, names: Iterable[str]) -> None:
     """Commit `folder`: record name, size and sha256 of `names`, read back from the disk."""
-    _write_facts(folder, {name: _facts_of(folder / name) for name in names})
+    _write_facts(folder, {name: size_and_hash(folder / name) for name in names})
 
 
 def extend_manifest(folder: Path, *names: str, coming: Mapping[str, bytes] | None = None) -> None:
@@ -139,12 +139,13 @@ def extend_manifest(folder: Path, *names: str, coming: Mapping[str, bytes] | Non
     `coming`: the names and the content of files that are written next. Raises ModelError if `folder` was never committed, or
     its manifest is damaged.
     """
-    facts = {name: _facts_of(folder / name) for name in names}
+    facts = {name: size_and_hash(folder / name) for name in names}
     facts |= {name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in (coming or {}).items()}
     _write_facts(folder, read_manifest(folder) | facts)
 
 
-def _facts_of(path: Path) -> tuple[int, str]:
+def size_and_hash(path: Path) -> tuple[int, str]:
+    """Return the size and the hex sha256 of a file, by which it is known to be whole."""
     return path.stat().st_size, sha256_of(path)
 
 
@@ -191,7 +192,7 @@ def verify_file(folder: Path, name: str, facts: tuple[int, str]) -> None:
         raise ModelError(f"{path}: is not a plain file of its folder")
     if not path.is_file():
         raise ModelError(f"{path}: is missing")
-    if _facts_of(path) != facts:
+    if size_and_hash(path) != facts:
         raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
 
 

@@ -212,7 +212,7 @@ class TransJectConfig(RandomTransJectConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig(LayersConfig):
-    """Keys of the encoders with attention and a feed-forward network in each layer (`recurcli.encoders.block`)."""
+    """Keys of the encoders with attention and a feed-forward network in each layer (`recurcli.encoders.encoder`)."""
 
     num_heads: int = 8
     """H, the number of attention heads per layer."""

@@ -6,9 +6,8 @@ attention: y_i = φ(q_i)^T sum_j φ(k_j) v_j^T / (φ(q_i)^T sum_j φ(k_j)),   φ
 
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import LinearTransformerConfig
-from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention
 from recurcli.ops.linear_attention import linear_attention, linear_attention_weights
 

@@ -9,8 +9,8 @@ Shapes: B batch, T positions, D hidden size, H heads, K = D / H head size, L lay
 from torch import Tensor
 from torch.func import functional_call
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import OrthogonalTransformerConfig
+from recurcli.encoders.encoder import BlockEncoder, BlockLayer
 from recurcli.encoders.transformer import transformer_layer
 from recurcli.layers import normal_, orthogonal_matrices, sinusoidal_positions
 

@@ -8,9 +8,8 @@ alpha is initialised with 0. Both sublayers of a layer share one alpha (the pape
 import torch
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import ReZeroConfig
-from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import Dropout, FeedForward, MultiheadAttention
 
 

@@ -14,9 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import RSAConfig
-from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention, softmax_attention, trains_short_texts, weighted
 from recurcli.ops.attention import attention_weights
 from recurcli.ops.recurrence import Kind, recurrence_matrix, recurrence_product, recurrence_product_dense

@@ -4,8 +4,8 @@ a  = LayerNorm(h + attention(h)),   h' = LayerNorm(a + feed_forward(a)),   h^0 =
 attention(h) = concat_heads( softmax(Q K^T / sqrt(K)) V ) W_O
 """
 
-from recurcli.encoders.block import BlockEncoder, BlockLayer
 from recurcli.encoders.config import TransformerConfig
+from recurcli.encoders.encoder import BlockEncoder, BlockLayer
 from recurcli.layers import MultiheadAttention
 
 

@@ -22,9 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import TransformerXLConfig
-from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.encoders.rsa import Recurrence
 from recurcli.layers import SelfAttention, dropout, normal_, sinusoids, weighted
 from recurcli.ops.chunks import before_pieces, joined, split, split_rows

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.bilstm import BiLSTM
-from recurcli.encoders.block import BlockLayer
+from recurcli.encoders.encoder import BlockLayer
 from recurcli.encoders.rezero import ReZero, ReZeroLayer
 from recurcli.encoders.transformer import Transformer
 from recurcli.errors import UsageError

@@ -41,7 +41,7 @@ from recurcli.files import (
     is_stream,
     locked,
     read_limited,
-    sha256_of,
+    size_and_hash,
     sync_directory,
     sync_file,
     write_atomically,
@@ -366,7 +366,7 @@ class CompleteFile(OutputStream):
             raise UsageError(
                 f"{output}: is complete, but nothing says by which run and options; --overwrite writes it again"
             )
-        if not output.is_file() or (output.stat().st_size, sha256_of(output)) != (earlier.size, earlier.output_sha256):
+        if not output.is_file() or size_and_hash(output) != (earlier.size, earlier.output_sha256):
             raise UsageError(f"{output}: was changed since it was written; --overwrite writes it again")
         self._earlier = earlier
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import BigBirdConfig
+from recurcli.encoders.encoder import BlockEncoder
 from recurcli.layers import SelfAttention, softmax_attention
 from recurcli.ops.attention import text_lengths
 from recurcli.ops.block_sparse import block_sparse_attention, random_blocks

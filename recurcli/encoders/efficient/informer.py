@@ -15,8 +15,8 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import InformerConfig
+from recurcli.encoders.encoder import BlockEncoder
 from recurcli.layers import SelfAttention, softmax_attention
 from recurcli.ops.prob_sparse import prob_sparse_attention, query_count
 from recurcli.ops.seeded import draw_seeds

@@ -8,9 +8,8 @@ differ by one at most, where the paper takes T to be a multiple of M; the depth-
 
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import NystromformerConfig
-from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention
 from recurcli.ops.attention import attention_weights
 from recurcli.ops.nystrom import nystrom_attention

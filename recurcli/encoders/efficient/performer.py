@@ -8,9 +8,8 @@ The equations of φ stand in `recurcli.ops.random_features`.
 
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import PerformerConfig
-from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention
 from recurcli.ops.random_features import draw_features, random_feature_attention, random_features
 

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import ReformerConfig
+from recurcli.encoders.encoder import BlockEncoder
 from recurcli.layers import SelfAttention, normal_
 from recurcli.ops.attention import text_lengths
 from recurcli.ops.lsh_attention import angular_buckets, bucket_counts, lsh_attention, shared_attention

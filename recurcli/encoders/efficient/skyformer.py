@@ -9,9 +9,8 @@ the draws (ours; the released code draws at every forward pass). The equations s
 import torch
 from torch import Tensor
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import SkyformerConfig
-from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention
 from recurcli.ops.gaussian_attention import DRAWS, attention_kernel, skyformer_attention
 

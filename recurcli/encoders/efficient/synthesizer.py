@@ -11,9 +11,8 @@ positions, H heads, K head size, r rank.
 import torch
 from torch import Tensor, nn
 
-from recurcli.encoders.block import BlockEncoder
 from recurcli.encoders.config import SynthesizerConfig
-from recurcli.encoders.encoder import LayerStats
+from recurcli.encoders.encoder import BlockEncoder, LayerStats
 from recurcli.layers import SelfAttention, key_mask, normal_
 
 
