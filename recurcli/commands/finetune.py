@@ -23,7 +23,7 @@ from recurcli.evaluation.report import DevEvaluation, ScoredRows
 from recurcli.events import Note
 from recurcli.facts import find_difference
 from recurcli.files import sha256_of
-from recurcli.linear.model import fit_linear_model
+from recurcli.linear.model import LinearModel, fit_linear_model
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
@@ -52,11 +52,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         request = _with_recognised_delimiter(request, [*splits.values(), *([] if test is None else [test])])
         preset = request.resolved.preset
         yield from notes_on_dev_rows(train, task, preset.data)
-        if unread := unread_in_words(train.columns.text, train.unread):
-            all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
-            yield Note(
-                f"{train.path.name if train.path else task.name}: {unread}; {escaped(f'--set {all_texts}', 300)} joins them"
-            )
+        yield from _note_on_unread_columns(train, task)
         yield from _notes_on_labels(task, train, splits["dev"])
         if train.dev is None:
             yield from _note_on_known_rows("dev", splits["dev"], train, train)
@@ -87,11 +83,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         targets = task.targets(example.label for example in train.examples if example.label is not None)
         preset = yield from resolve_word_dropout(preset, pairs=pairs)
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
-        linear = None
-        wanted = preset.finetuning.linear_baseline or preset.ensemble is not None
-        if wanted and not request.dry_run and current().is_main:
-            linear, note = fit_linear_model(train.texts, targets, len(task.labels))
-            yield note
+        linear = yield from _fit_linear_model(request, train, targets, task)
         stop = StopRequest(current())
         inference = InferenceConfig(device, "fp32", preset.finetuning.micro_batch_size, current())
         dev = DevEvaluation(
@@ -172,6 +164,30 @@ def _load_test(request: TrainingRequest, task: Task, train: Split) -> tuple[Spli
             raise
         return None, [Note(f"no test score: {error}", "warning" if preset.data.path is not None else "info")]
     return (None if test.label is None else test), []
+
+
+def _note_on_unread_columns(train: Split, task: Task) -> Iterator[Note]:
+    """Yield a note on the columns of texts that the training does not read, if there are any."""
+    if unread := unread_in_words(train.columns.text, train.unread):
+        all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
+        name = train.path.name if train.path else task.name
+        yield Note(f"{name}: {unread}; {escaped(f'--set {all_texts}', 300)} joins them")
+
+
+def _fit_linear_model(
+    request: TrainingRequest, train: Split, targets: Sequence[int], task: Task
+) -> Generator[Note, None, LinearModel | None]:
+    """Return the linear model on the training rows; None if the preset wants none, in a dry run, and on ranks other than 0.
+
+    `DevEvaluation` scores it beside the encoder and in the ensemble; the trainer writes it with the first model of the run.
+    """
+    preset = request.resolved.preset
+    wanted = preset.finetuning.linear_baseline or preset.ensemble is not None
+    if not wanted or request.dry_run or not current().is_main:
+        return None
+    linear, note = fit_linear_model(train.texts, targets, len(task.labels))
+    yield note
+    return linear
 
 
 def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Iterator[Note]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from recurcli.commands.tuning.report import shown_value
+from recurcli.commands.tune import shown_value
 from recurcli.commands.tuning.request import short_names
 from recurcli.display.tables import (
     NARROW,

@@ -12,8 +12,7 @@ import pytest
 from forked import ForkServer
 from tiny_task import TINY, rows, write_rows
 
-from recurcli.commands.tune import facts_of
-from recurcli.commands.tuning.report import command_of
+from recurcli.commands.tune import command_of, facts_of
 from recurcli.commands.tuning.request import Range, TuningRequest, parse_range, ranges_around, ranges_of
 from recurcli.display import progress
 from recurcli.events import Progress, TrialProgress
