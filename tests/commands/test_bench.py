@@ -280,38 +280,6 @@ def test_the_plot_names_the_candidates_and_the_settings(result: dict[str, Any], 
         assert words in drawn
 
 
-def test_on_a_gpu_the_time_is_that_between_two_events_of_a_synchronised_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    class Event:
-        def __init__(self, enable_timing: bool) -> None:
-            assert enable_timing
-
-        def record(self, stream: object) -> None:
-            calls.append("record")
-
-        def elapsed_time(self, other: object) -> float:
-            return 250.0  # milliseconds
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: calls.append("synchronize"))
-    assert measuring.seconds_of(lambda: calls.append("step"), 2, torch.device("cuda")) == 0.25
-    assert calls == ["synchronize", "record", "step", "step", "record", "synchronize"]
-
-
-def test_on_a_gpu_the_peak_is_that_of_the_allocator_over_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    allocated = {"now": 100, "peak": 100}
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocated["now"])
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: allocated["peak"])
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: allocated.update(peak=allocated["now"]))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    meter = MemoryMeter(torch.device("cuda"))
-    assert meter.peak(lambda: allocated.update(now=130, peak=170)) == 70
-    assert meter.live == 30
-    assert meter.peak(lambda: None) == 30
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_is_timed_by_events_and_has_its_own_peak() -> None:
     found = finished(BenchRequest(("starsaber",), lengths=(8,), device="cuda", **SMALL))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cases import slow_but
 from test_evaluate import copy_of
 from tiny_task import tiny
 
@@ -18,6 +19,7 @@ from recurcli.tokens.tokenizer import Tokenizer
 
 Recur = Callable[..., tuple[int, str, str]]
 MODEL = ("config.json", "model.safetensors", "tokenizer.json")
+FILES = (*MODEL, "predictions.dev.jsonl", "manifest.json")
 
 
 def refused(recur: Recur, path: Path, reason: str, work: Path) -> None:
@@ -37,7 +39,7 @@ def refused(recur: Recur, path: Path, reason: str, work: Path) -> None:
     assert [path.name for path in work.iterdir()] == ["x.tsv"]
 
 
-@pytest.mark.parametrize("name", [*MODEL, "predictions.dev.jsonl", "manifest.json"])
+@pytest.mark.parametrize("name", slow_but(["model.safetensors", "manifest.json"], FILES))
 def test_a_flipped_bit_is_found_in_every_file(name: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     damaged = copy_of(trained, tmp_path / "run")
     content = bytearray((damaged / name).read_bytes())
@@ -47,7 +49,7 @@ def test_a_flipped_bit_is_found_in_every_file(name: str, recur: Recur, trained: 
     refused(recur, damaged, reason, tmp_path / "work")
 
 
-@pytest.mark.parametrize("name", [*MODEL, "predictions.dev.jsonl", "manifest.json"])
+@pytest.mark.parametrize("name", slow_but(["model.safetensors", "manifest.json"], FILES))
 def test_a_missing_file_is_named(name: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     damaged = copy_of(trained, tmp_path / "run")
     (damaged / name).unlink()

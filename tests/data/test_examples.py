@@ -291,28 +291,6 @@ def test_skipping_bad_rows_forgives_one_in_a_hundred(tmp_path: Path, good: int, 
     assert [line.split(": ")[0] for line in split.bad] == [f"{path}:{good}", f"{path}:{good + 1}"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("x.json", "", "has no rows"),
-        ("x.json", "\n\n", r"2 of 2 rows cannot be used: .*x\.json:1: is blank"),
-        ("x.tsv", "", "is empty; expected a header"),
-        ("x.tsv", "sentence\tlabel\n", "has no rows"),
-        ("x.tsv", "\n\n\n", "x.tsv:1: is blank; expected a header"),
-        ("x.tsv", "一句话\t102\n又一句\t103\n", "x.tsv:1: has no column 'sentence'; known: 102, 一句话"),
-        ("x.tsv", "sentence\tlabel\na\t102\n\nb\t103\n", "1 of 3 rows cannot be used: .*x.tsv:3: is blank"),
-        ("x.tsv", "sentence\tlabel\na b\t102\textra\n", "x.tsv:2: has 3 fields, not 2"),
-        ("x.tsv", "sentence,label\na,102\na,b,102\n", "separated by a comma, not by TAB"),
-        ("x.tsv", "sentence\tlabel\rx\t102\r", "lines end in CR alone"),
-    ],
-)
-def test_a_file_without_usable_rows_says_so(tmp_path: Path, name: str, content: str, reason: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content.encode())
-    with pytest.raises(DataError, match=reason):
-        load_split(TNEWS, "train", config(path))
-
-
 def test_a_split_of_only_dropped_rows_says_so(tmp_path: Path) -> None:
     write_json(tmp_path / "dev.json", {"sentence1": "a", "sentence2": "b", "label": "-"})
     with pytest.raises(DataError, match="no row is left of 1"):

@@ -1,35 +1,28 @@
-"""`recur predict` over the table in dirty_files.py: one row out for each row in, or the whole file refused by name."""
+"""Check, training and prediction take or refuse each file of the table in dirty_files.py: nothing is lost in silence."""
 
+import json
 import time
 from pathlib import Path
 
 import pytest
-from cases import slow_but
-from dirty_files import CASES, Case, write
+from dirty_files import CASES, HEAD, TWO, Case, write
 from predicting import Recur, as_stdin, jsonl
+from tiny_task import tiny
+
+from recurcli.data.config import DataConfig
+from recurcli.data.splits import load_split, with_labels_of
+from recurcli.data.tasks import TASKS
+from recurcli.errors import DataError
 
 MAX_SECONDS = 20
-"""CPU time that no file may take."""
-PREDICTED = (
-    *(("x.tsv", case) for case in ("an empty file", "a header only", "only blank lines", "a blank line in the middle")),
-    *(
-        ("x.tsv", case)
-        for case in ("CR alone as line end", "UTF-16", "a bad byte", "NUL", "two stray quotes far apart")
-    ),
-    *(("x.tsv", case) for case in ("an extra TAB", "a missing field", "another delimiter", "no header", "a gzip file")),
-    *(("x.tsv", case) for case in ("nearly the same name twice", "a header's name twice", "a line of 1 MB")),
-    *(("x.tsv", case) for case in ("words that look like missing values", "an empty and a blank text")),
-    *(("x.csv", case) for case in ("commas, quotes and lines in a text", "a quote that is never closed")),
-    *(("x.csv", case) for case in ("a quote that a stray one closes", "another delimiter", "text after a quote")),
-    *(("x.jsonl", case) for case in ("only blank lines", "a bad first row", "a cut last line", "null for a text")),
-    *(
-        ("x.jsonl", case)
-        for case in ("a missing key", "a list of strings", "an array instead of lines", "an escaped NUL")
-    ),
-    *(("x.parquet", case) for case in ("no rows", "strings", "a null", "no numbers", "no text", "an empty file")),
+"""CPU time that no file may take; one word of a million characters once took minutes."""
+TRAINED_ON = (
+    ("x.tsv", "a character a million times"),
+    ("x.csv", "commas, quotes and lines in a text"),
+    ("x.jsonl", "a bad first row"),
 )
-"""What the default run predicts: a file for each thing that a prediction decides. Training reads the whole table."""
-PACKED = (("x.tsv", "a bad byte"), ("x.csv", "CRLF"), ("x.jsonl", "a bad byte"), ("x.tsv", "UTF-16"))
+"""What goes through `recur finetune` as a whole, which reads its rows with `load_split`."""
+PACKED = (("x.tsv", "a bad byte"), ("x.csv", "CRLF"), ("x.jsonl", "a cut last line"), ("x.tsv", "UTF-16"))
 """What a gzipped file is tried with: a file of each format, and one that is refused."""
 PIPED = (
     *("an empty file", "a header only", "only blank lines", "a BOM at the start", "UTF-16", "CR alone as line end"),
@@ -48,7 +41,7 @@ WRITTEN_AS_TSV = (
 """Rows that a TSV must alter to keep each of them on its line, or cannot hold."""
 
 
-def check(case: Case, code: int, out: str, err: str, name: str) -> None:
+def check_prediction(case: Case, code: int, out: str, err: str, name: str) -> None:
     """Each row of the output against its expectation."""
     if isinstance(case.prediction, str):
         assert (code, out) == (3, ""), err
@@ -64,29 +57,68 @@ def check(case: Case, code: int, out: str, err: str, name: str) -> None:
     assert all(row["prediction"].isdigit() and 0 < row["score"] <= 1 for row in found)
 
 
-@pytest.mark.parametrize("key", slow_but(PREDICTED, CASES), ids=" with ".join)
-def test_every_row_of_a_file_comes_out_in_its_place(
+def check_training(case: Case, name: str, path: Path) -> None:
+    """The texts and labels of the training rows in `path`, or the refusal, are those of the case with the file `name`."""
+    (path.parent / "dev.tsv").write_bytes(HEAD + TWO)
+    config = DataConfig(path=str(path.parent))
+    if isinstance(case.training, str):
+        with pytest.raises(DataError) as refused:
+            with_labels_of(TASKS["custom"], load_split(TASKS["custom"], "train", config), config)
+        assert case.training.replace(name, path.name) in str(refused.value)
+        assert str(refused.value).startswith(str(path))
+    else:
+        split = load_split(TASKS["custom"], "train", config)
+        with_labels_of(TASKS["custom"], split, config)
+        assert [example.text for example in split.examples] == case.training
+
+
+@pytest.mark.parametrize("key", CASES, ids=" with ".join)
+def test_check_training_and_prediction_read_every_row_or_name_the_first_bad_one(
     key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    case = CASES[key]
-    path = write(case, tmp_path / key[0])
+    name, case = key[0], CASES[key]
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows_to_train = write(case, folder / name.replace("x", "train"))
+    path = write(case, tmp_path / name)
     started = time.process_time()
+    check_training(case, name, rows_to_train)
+    code, _, err = recur("check", path, "--no-lengths")
+    assert code == (3 if isinstance(case.training, str) else 0), err
     result = recur("predict", trained, path, "--format", "jsonl")
     assert time.process_time() - started < MAX_SECONDS
-    check(case, *result, name=str(path))
+    check_prediction(case, *result, name=str(path))
     rows = jsonl(result[1])
     if isinstance(case.training, list) and len(rows) == len(case.training) and not any(case.prediction):
-        name = next(name for name in ("text", " Text", "1") if name in rows[0])
-        texts = [" ".join(row[name]) if isinstance(row[name], list) else row[name] for row in rows]
+        column = next(column for column in ("text", " Text", "1") if column in rows[0])
+        texts = [" ".join(row[column]) if isinstance(row[column], list) else row[column] for row in rows]
         assert texts == case.training
+
+
+@pytest.mark.parametrize("key", TRAINED_ON, ids=" with ".join)
+def test_finetune_takes_or_refuses_the_file(key: tuple[str, str], recur: Recur, tmp_path: Path) -> None:
+    name, case = key[0], CASES[key]
+    write(case, tmp_path / name.replace("x", "train"))
+    (tmp_path / "dev.tsv").write_bytes(HEAD + TWO)
+    options = ["--preset", "starsaber-custom", "--data", tmp_path, "--output", tmp_path / "run"]
+    code, out, err = recur("finetune", *options, *tiny(), "--dry-run", "--json")
+    if isinstance(case.training, str):
+        assert (code, out) == (3, ""), err
+        assert case.training.replace(name, name.replace("x", "train")) in err
+        assert err.splitlines()[-1].startswith(f"recur: error: {tmp_path / 'train'}")
+    else:
+        assert code == 0, err
+        assert json.loads(out)["data"]["train"]["rows"] == len(case.training)
 
 
 @pytest.mark.parametrize("key", PACKED, ids=" with ".join)
 def test_a_gzipped_file_gives_the_rows_of_the_file(
     key: tuple[str, str], recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    path = write(CASES[key], tmp_path / f"{key[0]}.gz")
-    check(CASES[key], *recur("predict", trained, path, "--format", "jsonl"), name=str(path))
+    name, case = key[0], CASES[key]
+    check_training(case, name, write(case, tmp_path / f"{name.replace('x', 'train')}.gz"))
+    path = write(case, tmp_path / f"{name}.gz")
+    check_prediction(case, *recur("predict", trained, path, "--format", "jsonl"), name=str(path))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +132,7 @@ def test_a_pipe_gives_the_rows_of_the_file(
     case = CASES[key]
     assert isinstance(case.content, bytes)
     as_stdin(monkeypatch, case.content)
-    check(case, *recur("predict", trained, "--format", "jsonl"), name="standard input")
+    check_prediction(case, *recur("predict", trained, "--format", "jsonl"), name="standard input")
 
 
 UNFIT_FOR_TSV = (
