@@ -44,8 +44,6 @@ FILES: dict[str, tuple[bytes, list[tuple[str, str]]]] = {
     ),
     "an empty file": (b"", []),
     "only blank lines": (b"\n\n\r\n", [("", "")] * 3),
-    "no line end at the end": (b"a\nb", [("a", ""), ("b", "")]),
-    "CRLF": (b"a\r\nb\r\n", [("a", ""), ("b", "")]),
     "mixed line ends": (b"a\r\nb\nc\r\n", [("a", ""), ("b", ""), ("c", "")]),
     "a BOM at the start": (b"\xef\xbb\xbfa\nb\n", [("a", ""), ("b", "")]),
 }
@@ -113,8 +111,6 @@ JSON_ROWS: list[tuple[bytes, str | None]] = [
 JSON_FILES: dict[str, tuple[bytes, list[str | None]]] = {
     "rows of every kind": (b"\n".join(row for row, _ in JSON_ROWS) + b"\n", [reason for _, reason in JSON_ROWS]),
     "an empty file": (b"", []),
-    "a cut last line": (b'{"sentence": "a"}\n{"sentence": "b', [None, "it seems to be cut"]),
-    "a first row that is broken": (b'{"sentence": \n{"sentence": "b"}\n', ["is not JSON", None]),
 }
 
 
