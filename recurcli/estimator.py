@@ -94,18 +94,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._predictor = self._load()
         return self
 
-    def predict(self, texts: Rows) -> np.ndarray:
+    def predict(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
         """Return the label of each text (N,), of the type that `fit` was given.
 
-        Raises TypeError or ValueError for what is neither a text nor a pair of texts, with its row from 0.
+        `fast` takes the linear part of a sum alone. Raises TypeError or ValueError for what is neither a text nor a pair of
+        texts, with its row from 0. Raises ValueError with `fast` if the model has no linear part.
         """
-        check_is_fitted(self, "classes_")
-        return self.classes_[self._predictor.logits(texts).argmax(axis=1)]
+        return self.classes_[self._chosen(fast=fast).logits(texts).argmax(axis=1)]
 
-    def predict_proba(self, texts: Rows) -> np.ndarray:
+    def predict_proba(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
         """Return the probabilities (N, C) of the classes in the order of `classes_`. Raises as `predict` does."""
-        check_is_fitted(self, "classes_")
-        return probabilities(self._predictor.logits(texts), self._predictor.temperature)
+        predictor = self._chosen(fast=fast)
+        return probabilities(predictor.logits(texts), predictor.temperature)
 
     def save(self, path: str | Path) -> None:
         """Write the run directory of the fitted model, for `recurcli.load` and for `recur predict`.
@@ -124,6 +124,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             except BaseException:
                 shutil.rmtree(made, ignore_errors=True)
                 raise
+
+    def _chosen(self, *, fast: bool) -> Predictor:
+        """Return the fitted model, or with `fast` its linear part."""
+        check_is_fitted(self, "classes_")
+        with _python_errors():
+            return self._predictor.linear_part() if fast else self._predictor
 
     def _resolve(self, more: Mapping[str, Any]) -> ResolvedPreset:
         """Return the preset with `settings`, `seed` and the keys `more`."""

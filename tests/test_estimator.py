@@ -4,6 +4,7 @@ import pickle
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tiny_task import rows
 import recurcli
 from recurcli import TextClassifier
 from recurcli.estimator import _targets
+from recurcli.evaluation.inference import probabilities
 from recurcli.files import sha256_of
 
 SETTINGS = {
@@ -198,6 +200,18 @@ def test_training_rows_among_the_dev_rows_are_a_python_warning() -> None:
 def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
+
+
+def test_fast_predicts_with_the_linear_part_alone(fitted: TextClassifier) -> None:
+    model = pickle.loads(pickle.dumps(fitted))
+    whole = model._predictor.ensemble
+    model._predictor.ensemble = replace(whole, encoder_weight=0.7, linear_weight=1.3)
+    logits = whole.linear_alone_weight * whole.linear.logits([(text, None) for text in TEXTS])
+    assert np.array_equal(model.predict_proba(TEXTS, fast=True), probabilities(logits, 1.0))
+    assert np.array_equal(model.predict(TEXTS, fast=True), model.classes_[logits.argmax(axis=1)])
+    model._predictor.ensemble = replace(whole, encoder_weight=1.0, linear_weight=0.0)
+    with pytest.raises(ValueError, match=r"it has no linear part.*fast=True"):
+        model.predict(TEXTS, fast=True)
 
 
 @pytest.mark.slow

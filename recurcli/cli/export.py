@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import command
-from recurcli.cli.options import Computation, Data, Debug, Json, Quiet
+from recurcli.cli.options import Computation, Data, Debug, Fast, Json, Quiet
 
 
 @command(
@@ -25,6 +25,7 @@ def export(
         ),
     ] = "clue",
     data: Data = None,
+    fast: Fast = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing output file. For onnx: an earlier export.")
     ] = False,
@@ -49,6 +50,7 @@ def export(
         output=output,
         data=data,
         overwrite=overwrite,
+        fast=fast,
         **computation.or_default("fp32"),
     )
     from recurcli.display import progress, tables, training

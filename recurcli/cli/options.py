@@ -74,6 +74,12 @@ Encoding = Annotated[
 Run = Annotated[Path, typer.Argument(help="Run directory of `recur finetune`.", metavar="RUN")]
 
 
+Fast = Annotated[
+    bool,
+    typer.Option("--fast", help="Take the linear part of a sum alone: no encoder runs, and the labels may differ."),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextColumns:
     """The options on the columns and the form of rows of texts."""

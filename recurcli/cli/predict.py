@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from recurcli.cli.app import command
-from recurcli.cli.options import Computation, Debug, Header, Pair, Quiet, Run, Text
+from recurcli.cli.options import Computation, Debug, Fast, Header, Pair, Quiet, Run, Text
 
 
 @command(
@@ -78,6 +78,7 @@ def predict(
         bool,
         typer.Option("--unbuffered", help="Predict rows of a pipe as soon as no more wait; default on a terminal."),
     ] = False,
+    fast: Fast = False,
     resume: Annotated[
         bool,
         typer.Option(
@@ -117,6 +118,7 @@ def predict(
         threshold=threshold,
         strict=strict,
         unbuffered=unbuffered,
+        fast=fast,
         resume=resume,
         overwrite=overwrite,
         **computation.or_default("auto"),

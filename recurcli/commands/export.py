@@ -33,10 +33,12 @@ def export(
     device: str = "auto",
     precision: Precision = "fp32",
     batch_size: int = 64,
+    fast: bool = False,
 ) -> Iterator[Note | RowsDone | Finished]:
     """Load every run and write all of them as `format` (see FORMATS); yields notes, rows done, and the result.
 
-    Raises UsageError for an unknown format and for an output that exists without `overwrite`.
+    `fast` exports the linear part of a sum alone. Raises UsageError for an unknown format, for an output that exists without
+    `overwrite`, and with `fast` for a run whose model has no linear part.
     """
     if format not in FORMATS:
         raise UsageError(f"--format: unknown format '{escaped(format)}'; known: {', '.join(FORMATS)}")
@@ -47,7 +49,11 @@ def export(
     else:
         read = [file for run in runs for file in contents_of(run)]
         check_writable(output, FORMATS[format].kind, overwrite=overwrite, inputs=read)
-    predictors = [Predictor.load(run, device=device, precision=precision, batch_size=batch_size) for run in runs]
+    predictors = [
+        Predictor.load(run, device=device, precision=precision, batch_size=batch_size, fast=fast) for run in runs
+    ]
+    for run in (run for run, predictor in zip(runs, predictors, strict=True) if predictor.is_linear_part):
+        yield Note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
     loaded = [
         _trained_run(run, predictor, data, FORMATS[format]) for run, predictor in zip(runs, predictors, strict=True)
     ]
@@ -63,7 +69,15 @@ def _trained_run(run: Path, predictor: Predictor, data: Path | None, format: Exp
     config = data_config(run, data) if format.reads_data else RunDirectory(run).read_data_config()
     task = task_of(run, predictor)
     return TrainedRun(
-        run, task, config, predictor.model, predictor.tokenizer, predictor.ensemble, predictor.temperature, predict
+        path=run,
+        task=task,
+        data=config,
+        model=predictor.model,
+        tokenizer=predictor.tokenizer,
+        ensemble=predictor.ensemble,
+        is_linear_part=predictor.is_linear_part,
+        temperature=predictor.temperature,
+        predict=predict,
     )
 
 

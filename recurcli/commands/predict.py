@@ -78,6 +78,8 @@ class PredictRequest:
     """The score below which a row has no prediction; None if every row has one."""
     strict: bool = False
     unbuffered: bool = False
+    fast: bool = False
+    """Whether the linear part of a sum predicts alone."""
     resume: bool = False
     overwrite: bool = False
     device: str = "auto"
@@ -242,7 +244,8 @@ def _summary(
 ) -> Iterator[Note]:
     """Yield notes on all rows: what labelled them, faults, and rows without a prediction or cut."""
     if predictor.ensemble and not predictor.ensemble.encoder_weight:
-        yield Note("labelled by the linear model alone, which was the best on the dev rows; the encoder did not run")
+        why = "as --fast asks" if predictor.is_linear_part else "which was kept by the dev rows"
+        yield Note(f"labelled by the linear model alone, {why}; the encoder did not run")
     if not progress.rows:
         yield Note(f"{records.name}: the input has no rows", "warning")
     if progress.faults:
@@ -260,7 +263,12 @@ def _summary(
 
 def _load(request: PredictRequest) -> Predictor:
     return Predictor.load(
-        request.run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=current()
+        request.run,
+        device=request.device,
+        precision=request.precision,
+        batch_size=request.batch_size,
+        fast=request.fast,
+        ranks=current(),
     )
 
 
@@ -319,6 +327,7 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter, del
             "--top-k": request.top_k,
             "--threshold": request.threshold,
             "--strict": request.strict,
+            **({"--fast": True} if predictor.is_linear_part else {}),
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),
             "--batch-size": config.batch_size,

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
-from recurcli.errors import NumericError, escaped
+from recurcli.errors import NumericError, UsageError, escaped
 from recurcli.events import RowsDone, run_to_end
 from recurcli.linear.ensemble import Ensemble
 from recurcli.model.config import Label
@@ -190,6 +190,8 @@ class Predictor:
         run: Path | None = None,
         ensemble: Ensemble | None = None,
         temperature: float = 1.0,
+        *,
+        is_linear_part: bool = False,
     ) -> None:
         self.run = run
         """The run directory of the model; None if it is not known."""
@@ -197,6 +199,8 @@ class Predictor:
         """The linear model whose logits are added to the encoder's; None: there is none."""
         self.temperature = temperature
         """The probabilities are softmax(logits / temperature). It is 1 with an ensemble, whose weights are fitted instead."""
+        self.is_linear_part = is_linear_part
+        """Whether the ensemble is the linear part of a sum, whose encoder is left out (`linear_part`)."""
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
@@ -212,11 +216,13 @@ class Predictor:
         device: str = "auto",
         precision: Precision = "auto",
         batch_size: int = 64,
+        fast: bool = False,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> "Predictor":
         """Load the model of a run directory. Raises ModelError if it is damaged, was not written by recur, or has no labels.
 
-        With several `ranks`, rank 0 predicts and finally calls `dismiss`; the others call `serve`.
+        `fast` takes the linear part of a sum alone. Raises UsageError if the model has none. With several `ranks`, rank 0
+        predicts and finally calls `dismiss`; the others call `serve`.
         """
         files = read_model(Path(run))
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
@@ -224,7 +230,25 @@ class Predictor:
         ensemble = read_ensemble(files.path, len(files.config.labels)) if ranks.is_main else None
         temperature = 1.0 if ensemble else read_temperature(files.path)
         model = build_trained_classifier(files, config.device)
-        return cls(model, files.tokenizer, config, files.path, ensemble, temperature)
+        predictor = cls(model, files.tokenizer, config, files.path, ensemble, temperature)
+        try:
+            return predictor.linear_part() if fast and ranks.is_main else predictor
+        except UsageError as error:
+            raise UsageError(f"{run}: {error}") from None
+
+    def linear_part(self) -> "Predictor":
+        """Return a predictor with the linear part of the sum alone, which runs no encoder.
+
+        It is this one if its model is the linear model alone. Raises UsageError if its model is the encoder alone.
+        """
+        if self.ensemble is None or not self.ensemble.linear_weight:
+            raise UsageError(
+                "the model is the encoder alone, so it has no linear part; predict without --fast (in Python: fast=True)"
+            )
+        if not self.ensemble.encoder_weight:
+            return self
+        part = self.ensemble.linear_part()
+        return Predictor(self.model, self.tokenizer, self.config, self.run, part, is_linear_part=True)
 
     @property
     def cut_to(self) -> str:

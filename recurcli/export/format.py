@@ -16,7 +16,7 @@ from recurcli.tokens.tokenizer import Tokenizer
 Texts = Sequence[tuple[str, str | None]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainedRun:
     """A verified run."""
 
@@ -28,6 +28,8 @@ class TrainedRun:
     tokenizer: Tokenizer
     ensemble: Ensemble | None
     """The linear model whose logits are added to the encoder's; None: there is none."""
+    is_linear_part: bool
+    """Whether the ensemble is the linear part of a sum, whose encoder is left out."""
     temperature: float
     """The probabilities are softmax(logits / temperature)."""
     predict: Callable[[Texts, int, int], Generator[RowsDone, None, list[str]]]

@@ -61,10 +61,8 @@ def export_onnx(runs: Sequence[TrainedRun], output: Path) -> Generator[Note, Non
         content, difference = interruptible(partial(onnx_model, run.model.cpu()))
         files["model.onnx"] = content, f"encoder; its logits are within {difference:.0e} of the run's"
         files["tokenizer.json"] = run.tokenizer.to_json().encode(), "tokenizer"
-    else:
-        yield Note(
-            "the linear model alone was the best on the dev rows, so there is no model.onnx: no encoder needs to run"
-        )
+    elif not run.is_linear_part:
+        yield Note("the linear model alone was kept, so there is no model.onnx: no encoder needs to run")
     if run.ensemble is not None and weights[1]:
         files["linear.npz"] = _npz(run.ensemble.linear), "linear model on n-grams"
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
@@ -123,8 +121,13 @@ def _card(run: TrainedRun, about: str, *, encoder: bool) -> str:
     """Return the run's model card, which begins with `about`, with the use of this folder."""
     packages = "onnxruntime tokenizers numpy" if encoder else "numpy"
     texts = "two texts a line, separated by a TAB" if run.model.config.columns.get("pair") else "one text a line"
+    part = (
+        "\nThis folder has the linear part of the sum alone (`--fast`): its dev accuracy is that of the linear baseline.\n"
+        if run.is_linear_part
+        else ""
+    )
     return (
-        f"{about}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"
+        f"{about}{part}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"
         f"texts.txt has {texts} (UTF-8); labels.tsv has `label<TAB>probability` for each, in order.\n"
     )
 

@@ -187,10 +187,15 @@ def read_ensemble(folder: Path, num_classes: int) -> Ensemble | None:
     with naming_damage(folder / name):
         stored = json.loads(read_limited(folder / name, limit=1 << 16))
         weights = float(stored["encoder_weight"]), float(stored["linear_weight"])
+        alone = float(stored.get("linear_alone_weight", weights[1]))  # older runs do not tell it
         rows, linear = int(stored["rows"]), read_linear_model(folder, num_classes)
-        if linear is None or stored["kind"] != "linear" or not all(0 <= weight <= MAX_WEIGHT for weight in weights):
+        if (
+            linear is None
+            or stored["kind"] != "linear"
+            or not all(0 <= weight <= MAX_WEIGHT for weight in (*weights, alone))
+        ):
             raise ValueError(f"it needs linear.safetensors, and weights between 0 and {MAX_WEIGHT:,.0f}")
-    return Ensemble(linear, *weights, rows)
+    return Ensemble(linear, *weights, rows, alone)
 
 
 def write_temperature(folder: Path, temperature: float, rows: int) -> None:

@@ -102,7 +102,12 @@ SCORES = {
 """The shape of the metrics of a classifier. Tables by class have other names."""
 _LINEAR = {"ngrams": is_count, "dev?": {"*": _is_score}}
 _PARTS = {"encoder": SCORES, "linear": SCORES}
-_ENSEMBLE = {"encoder_weight": is_number, "linear_weight": is_number, "rows": is_count}
+_ENSEMBLE = {
+    "encoder_weight": is_number,
+    "linear_weight": is_number,
+    "linear_alone_weight?": is_number,
+    "rows": is_count,
+}
 _STOPPED = {"metric": is_text, "best": (_is_finite,), "evaluations": is_count, "steps": is_count}
 _MATCHED = {
     "keys": {"*": is_number},

@@ -14,7 +14,7 @@ from small_runs import options
 
 from recurcli.evaluation import inference
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import sha256_of
+from recurcli.files import extend_manifest, sha256_of
 from recurcli.runs.model_files import read_ensemble, write_ensemble
 
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
@@ -89,6 +89,51 @@ def test_the_linear_model_alone_runs_no_encoder_and_says_so(
     assert code == 0, err
     assert out.count("\n") == 50
     assert "labelled by the linear model alone" in err
+
+
+def test_fast_takes_the_linear_part_of_a_sum_alone(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensemble = read_ensemble(trained, 15)
+    assert ensemble is not None
+    assert 0 < ensemble.linear_alone_weight != ensemble.linear_weight
+    kept = weighted(trained, tmp_path / "kept", 0, ensemble.linear_alone_weight)
+    (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(50)))
+    line = (tmp_path / "x.txt", "--no-header", "--probabilities")
+    monkeypatch.setattr(inference, "iter_logits", None)
+    code, out, err = recur("predict", trained, *line, "--fast")
+    assert (code, "labelled by the linear model alone, as --fast asks" in err) == (0, True), err
+    assert recur("predict", kept, *line)[1] == out
+    same = recur("predict", kept, *line, "--fast")
+    assert (same[1], "which was kept by the dev rows" in same[2]) == (out, True)
+
+
+def test_fast_is_refused_where_the_encoder_alone_was_kept(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = weighted(trained, tmp_path / "run", 1, 0)
+    for line in (("predict", run, "--fast"), ("export", run, "--fast", "--format", "onnx", "--output", tmp_path / "x")):
+        code, out, err = recur(*line)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert f"{run}: the model is the encoder alone, so it has no linear part; predict without --fast" in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_prediction_is_not_resumed_with_another_part(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("鼠牛\n")
+    line = ("predict", trained, tmp_path / "x.txt", "--no-header", "--output", tmp_path / "y.tsv", "--resume")
+    assert recur(*line, "--fast")[0] == 0
+    code, _, err = recur(*line)
+    assert (code, "cannot be resumed: --fast was True and is now absent" in err) == (2, True), err
+
+
+def test_an_older_run_has_the_weight_of_the_sum_where_its_linear_part_is_alone(trained: Path, tmp_path: Path) -> None:
+    run = weighted(trained, tmp_path / "run", 0.7, 1.3)
+    stored = json.loads((run / "ensemble.json").read_text())
+    del stored["linear_alone_weight"]
+    (run / "ensemble.json").write_text(json.dumps(stored))
+    extend_manifest(run, "ensemble.json")
+    ensemble = read_ensemble(run, 15)
+    assert ensemble is not None
+    assert (ensemble.linear_part().encoder_weight, ensemble.linear_part().linear_weight) == (0, 1.3)
 
 
 @pytest.mark.slow

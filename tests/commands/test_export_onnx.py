@@ -215,6 +215,21 @@ def test_the_linear_model_alone_needs_numpy_only(
         assert done.stderr.decode() == f"predict.py: error: {reason}\n"
 
 
+def test_fast_exports_the_linear_part_of_a_sum_alone(
+    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
+    code, _, err = recur("export", trained, "--format", "onnx", "--fast", "--output", tmp_path / "folder")
+    assert (code, f"{trained}: the linear model predicts alone, as --fast asks" in err) == (0, True), err
+    assert "linear part of the sum alone (`--fast`)" in (tmp_path / "folder" / "README.md").read_text()
+    assert not (tmp_path / "folder" / "model.onnx").exists()
+    (tmp_path / "x.txt").write_text("鼠牛虎\n龙蛇\n猴鸡 nothing known\n")
+    predicted = tsv(recur("predict", trained, tmp_path / "x.txt", "--no-header", "--fast")[1])
+    done = tsv(labelled(tmp_path / "folder", (tmp_path / "x.txt").read_bytes()).stdout.decode())
+    assert [label for label, _ in done] == [row[-2] for row in predicted]
+    assert [float(share) for _, share in done] == pytest.approx([float(row[-1]) for row in predicted], abs=1e-4)
+
+
 def test_without_the_packages_it_says_what_to_install(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

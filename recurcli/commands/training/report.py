@@ -167,9 +167,9 @@ def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
         pluralize(ensemble["rows"], "dev row"),
     )
     if not encoder:
-        return f"the linear model alone is the best on the {rows}; predictions do not run the encoder"
+        return f"the linear model alone is kept, as no sum is clearly better on the {rows}; predictions do not run the encoder"
     if not linear:
-        return f"the encoder alone is the best on the {rows}; the linear model is not used"
+        return f"the encoder alone is kept, as no sum is clearly better on the {rows}"
     return f"logits = {encoder:.3g} encoder + {linear:.3g} linear model, fitted on the {rows}"
 
 

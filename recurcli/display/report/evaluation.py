@@ -79,7 +79,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"{pluralize(result['training_rows'], 'training row', 'are')} among them."
     ensemble = result.get("ensemble")
     if ensemble and not ensemble["encoder_weight"]:
-        yield "The model is its linear part alone, which was the best on the dev rows."
+        yield "The model is its linear part alone, which was kept by the dev rows."
 
 
 def _scores(name: str, result: Mapping[str, Any]) -> Scores:
