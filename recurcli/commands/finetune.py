@@ -185,7 +185,7 @@ def _fit_linear_model(
     wanted = preset.finetuning.linear_baseline or preset.ensemble is not None
     if not wanted or request.dry_run or not current().is_main:
         return None
-    linear, note = fit_linear_model(train.texts, targets, len(task.labels))
+    linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear)
     yield note
     return linear
 

@@ -9,6 +9,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,8 @@ from recurcli.events import Note
 from recurcli.export.format import TrainedRun
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.interruptible import interruptible
-from recurcli.linear.model import MAX_TEXT, LinearModel
+from recurcli.linear.model import LinearModel
+from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT
 from recurcli.model.models import Classifier
 from recurcli.model.saved import config_to_dict
 from recurcli.runs.run_directory import MODEL_CARD, RunDirectory
@@ -102,8 +104,7 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
         "special_ids": [] if tokenizer.unknown_id is None else replaced,
         "characters_per_token": CHARACTERS_PER_TOKEN,
         "longest_text": MAX_TEXT,
-        "ngrams": None if ngrams is None else [ngrams.characters, ngrams.words],
-        "second_text": None if ngrams is None else ngrams.second_text,
+        "ngrams": None if ngrams is None else {**asdict(ngrams), "first_text": FIRST_TEXT, "both_texts": BOTH_TEXTS},
     }
 
 

@@ -10,6 +10,7 @@ from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.encoders import ENCODERS
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.metrics import METRICS
+from recurcli.linear.config import LinearConfig
 from recurcli.model.config import EmbeddingConfig, PairPooling, Pooling
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig, RuntimeConfig
 from recurcli.validation import STRICT, section_of
@@ -39,6 +40,8 @@ class Preset:
     ensemble: Literal["linear"] | None = None
     """linear: the logits of a linear model on n-grams of the training rows are added to those of the encoder, which is trained
     apart. null: no ensemble."""
+    linear: LinearConfig = field(default_factory=LinearConfig)
+    """The linear model on n-grams, a baseline and a part of the ensemble."""
     pretraining: PretrainingConfig = field(default_factory=PretrainingConfig)
     """Settings of `recur pretrain`."""
     finetuning: FinetuningConfig = field(default_factory=FinetuningConfig)

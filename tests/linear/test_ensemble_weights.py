@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from recurcli.linear.ensemble import FEWEST_ROWS, NEUTRAL, Ensemble, fit_weights, held_out_losses
-from recurcli.linear.model import LinearModel
+from recurcli.linear.model import Choice, LinearModel
+from recurcli.linear.ngrams import NgramConfig
 
-LINEAR = LinearModel.fit([("a", None), ("b", None)], [0, 1], num_classes=2)
+LINEAR = LinearModel.fit([("a", None), ("b", None)], [0, 1], 2, Choice(NgramConfig(characters=(1, 1)), 0.5))
 
 
 def drawn(strengths: tuple[float, float], rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

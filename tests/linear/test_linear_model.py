@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,19 @@ from scipy import sparse
 
 from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
-from recurcli.linear import model
-from recurcli.linear.model import IDF_POWER, MAX_TEXT, SECOND_TEXT, LinearModel, NgramConfig, Ngrams, choose_ngrams
+from recurcli.linear import model, ngrams, solvers
+from recurcli.linear.config import LinearConfig
+from recurcli.linear.model import Choice, LinearModel, choose, refit_linear_model
+from recurcli.linear.ngrams import (
+    BOTH_TEXTS,
+    FIRST_TEXT,
+    IDF_POWER,
+    MAX_TEXT,
+    OLDER_SCHEME,
+    NgramConfig,
+    Ngrams,
+    ngram_sets,
+)
 
 TEXTS = [
     *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
@@ -22,19 +34,30 @@ TEXTS = [
 ]
 
 
-def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> list[dict[object, float]]:
+def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> list[dict[Any, float]]:
     """TF-IDF by the equation, a dictionary for each row."""
 
-    def counts(row: tuple[str, str | None]) -> Counter[object]:
-        found: Counter[object] = Counter()
-        for side, text in enumerate(row):
-            characters = list((text or "").lower())
-            for kind, units, (shortest, longest) in (
-                ("c", characters, config.characters),
-                ("w", model._WORD.findall((text or "").lower()), config.words),
-            ):
-                for n in range(shortest, longest + 1) if longest else ():
-                    found.update((side, kind, tuple(units[i : i + n])) for i in range(len(units) - n + 1))
+    def side_counts(text: str) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        lower, (shortest, longest) = text.lower(), config.characters
+        parts = [lower] if config.across_words else [f" {word} " for word in lower.split()]
+        for n in range(shortest, longest + 1) if longest else ():
+            found.update(("c", part[i : i + n]) for part in parts for i in range(len(part) - n + 1))
+        words, (shortest, longest) = ngrams._WORD.findall(lower), config.words
+        for n in range(shortest, longest + 1) if longest else ():
+            found.update(("w", *words[i : i + n]) for i in range(len(words) - n + 1))
+        return found
+
+    def counts(row: tuple[str, str | None]) -> Counter[Any]:
+        sides = [side_counts(text or "") for text in row]
+        if row[1] is None:
+            return sides[0]
+        found: Counter[Any] = Counter()
+        for number, (side, other) in enumerate((sides, sides[::-1])):
+            for gram, count in side.items():
+                shared = config.scheme != OLDER_SCHEME and gram in other
+                first_of_older = config.scheme == OLDER_SCHEME and not number
+                found[gram if first_of_older else (*gram, "both" if shared else number)] += count
         return found
 
     tf = [counts(row) for row in texts]
@@ -45,22 +68,34 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
             gram: (1 + math.log(n)) * (1 + math.log((1 + len(texts)) / (1 + df[gram]))) ** IDF_POWER
             for gram, n in row.items()
         }
-        norm = math.sqrt(sum(value**2 for value in vector.values())) or 1.0
-        vectors.append({gram: value / norm for gram, value in vector.items()})
+        for kinds in ("c", "w") if config.scheme != OLDER_SCHEME else ("cw",):
+            norm = math.sqrt(sum(value**2 for gram, value in vector.items() if gram[0] in kinds))
+            vector = {gram: value / (norm if gram[0] in kinds else 1) for gram, value in vector.items()}
+        vectors.append(vector)
     return vectors
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 3, 4096])
 @pytest.mark.parametrize(
-    "config", [NgramConfig(characters=(1, 3)), NgramConfig(characters=(2, 4), words=(1, 2)), NgramConfig(words=(2, 2))]
+    "config",
+    [
+        NgramConfig(characters=(1, 3)),
+        NgramConfig(characters=(2, 4), words=(1, 2)),
+        NgramConfig(words=(2, 2)),
+        NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
+        NgramConfig(characters=(2, 4), words=(1, 2), scheme=OLDER_SCHEME),
+    ],
 )
 def test_vectors_are_those_of_a_plain_loop(
     config: NgramConfig, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(ngrams, "ROWS_AT_ONCE", rows_at_once)
     plain = plain_vectors(TEXTS, config)
-    vocabulary = Ngrams.fit(TEXTS, config)
+    vocabulary, fitted, found = Ngrams.fit(TEXTS, config)
     offsets, columns, values = vocabulary.transform(TEXTS)
+    assert found == len(vocabulary.keys)
+    for one, other in zip(fitted, (offsets, columns, values), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
     made = sparse.csr_matrix((values, columns, offsets), shape=(len(TEXTS), len(vocabulary.keys)))
     assert made.shape == (len(TEXTS), len({gram for row in plain for gram in row}))
     products = np.array([[sum(a[gram] * b.get(gram, 0.0) for gram in a) for b in plain] for a in plain])
@@ -74,7 +109,7 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
     alphabet = [character for character in characters if character.lower() == character]
     pairs = [("".join(alphabet[start : start + 500]), None) for start in range(0, len(alphabet), 500)]
     sides = [
-        Ngrams.fit(rows, NgramConfig(characters=(1, 3))).keys for rows in (pairs, [("", text) for text, _ in pairs])
+        Ngrams.fit(rows, NgramConfig(characters=(1, 3)))[0].keys for rows in (pairs, [("", text) for text, _ in pairs])
     ]
     assert len(sides[0]) == len(sides[1]) > 3 * len(alphabet) - 500
     assert not np.intersect1d(sides[0], sides[1]).size
@@ -82,46 +117,123 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
 
 def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
     texts = [("good film", f"{'good' if n % 3 else 'bad'} {n}") for n in range(30)]
-    ngrams = Ngrams.fit(
-        texts, NgramConfig(characters=(1, 2), second_text=512)
-    )  # that of a character 512 places further on
-    weights = np.random.default_rng(0).standard_normal((len(ngrams.keys), 2)).astype(np.float32)
-    older = LinearModel(ngrams, weights, np.zeros(2, np.float32), len(texts))
-    tensors = {name: tensor for name, tensor in load(older.to_bytes()).items() if name != "second_text"}
+    config = NgramConfig(
+        characters=(1, 2), scheme=OLDER_SCHEME, second_text=512
+    )  # of a character 512 places further on
+    vocabulary = Ngrams.fit(texts, config)[0]
+    weights = np.random.default_rng(0).standard_normal((len(vocabulary.keys), 2)).astype(np.float32)
+    older = LinearModel(vocabulary, weights, np.zeros(2, np.float32), len(texts))
+    tensors = {name: tensor for name, tensor in load(older.to_bytes()).items() if name not in model.NOT_IN_OLDER}
     (tmp_path / "linear.safetensors").write_bytes(save(tensors))
     assert (LinearModel.load(tmp_path / "linear.safetensors").logits(texts) == older.logits(texts)).all()
 
 
-@pytest.mark.parametrize("second_text", [SECOND_TEXT, 512])
-def test_the_script_of_an_export_hashes_as_the_model_does(second_text: int) -> None:
-    config = NgramConfig(characters=(2, 4), words=(1, 2), second_text=second_text)
+@pytest.mark.parametrize(
+    "config",
+    [
+        NgramConfig(characters=(2, 4), words=(1, 2)),
+        NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
+        NgramConfig(characters=(2, 4), words=(1, 2), scheme=OLDER_SCHEME),
+        NgramConfig(characters=(2, 4), words=(1, 2), scheme=OLDER_SCHEME, second_text=512),
+    ],
+)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_script_of_an_export_scores_as_the_model_does(config: NgramConfig, *, pairs: bool) -> None:
+    rows = [(text, pair or "" if pairs else None) for text, pair in TEXTS if "\ud800" not in text]
+    fitted = LinearModel.fit(rows, [n % 3 for n in range(len(rows))], 3, Choice(config, 0.5))
     script = object.__new__(Linear)
-    script.ranges, script.longest_text, script.second_text = [(2, 4), (1, 2)], MAX_TEXT, second_text
-    rows: list[tuple[str, ...]] = [(text, pair or "") for text, pair in TEXTS if "\ud800" not in text]
-    keys = Ngrams.fit([(row[0], row[1]) for row in rows], config).keys
-    assert (np.unique(script.ngrams(rows)[0]) == keys).all()
+    script.keys, script.idf, script.weights, script.bias = (
+        *(fitted.ngrams.keys, fitted.ngrams.weights),
+        *(fitted.weights, fitted.bias),
+    )
+    script.config = {**asdict(config), "first_text": FIRST_TEXT, "both_texts": BOTH_TEXTS}
+    script.longest_text = MAX_TEXT
+    texts = [tuple(text for text in row if text is not None) for row in rows]
+    np.testing.assert_allclose(script.logits(texts), fitted.logits(rows), atol=1e-5)
 
 
-def test_ngrams_follow_the_script_and_the_length_of_the_texts() -> None:
-    assert choose_ngrams([("股市今日大涨", "今日天气")]) == NgramConfig(characters=(1, 3))
-    assert choose_ngrams([("what is the price of gold?", None)]) == NgramConfig(characters=(2, 4), words=(1, 2))
-    assert choose_ngrams([("a long review of a film " * 40, None)]) == NgramConfig(words=(1, 2))
+def test_ngrams_follow_the_script() -> None:
+    assert {ngrams.words for ngrams in ngram_sets([("股市今日大涨", "今日天气")])} == {(0, 0)}
+    assert {ngrams.words for ngrams in ngram_sets([("what is the price of gold?", None)])} == {(1, 2)}
+
+
+WORDS = ["good", "great", "fine", "fun", "bad", "poor", "awful", "dull", *(f"film{n}" for n in range(60))]
+
+
+def made_rows(count: int) -> tuple[list[tuple[str, str | None]], list[int]]:
+    """Return texts of 6 words, and whether more of their words are among the first 4 than among the next 4."""
+    drawn = np.random.default_rng(0)
+    words = [drawn.choice(WORDS, 6, p=[0.05] * 8 + [0.01] * 60) for _ in range(count)]
+    targets = [int(np.isin(row, WORDS[:4]).sum() > np.isin(row, WORDS[4:8]).sum()) for row in words]
+    return [(" ".join(row), None) for row in words], targets
+
+
+def test_what_is_given_is_not_chosen() -> None:
+    texts, targets = made_rows(300)
+    chosen = choose(texts, targets, 2, LinearConfig(c=3.0, characters=(3, 4), words=None, across_words=True))
+    assert chosen == Choice(NgramConfig(characters=(3, 4)), 3.0)
+    chosen = choose(texts, targets, 2, LinearConfig(characters=None))
+    assert chosen.ngrams == NgramConfig(words=(1, 2))
+    assert chosen.rows == 300
+
+
+def test_c_and_ngrams_are_those_of_the_best_cross_validation() -> None:
+    texts, targets = made_rows(600)
+    chosen = choose(texts, targets, 2, LinearConfig())
+    assert chosen.ngrams.words == (1, 2)  # a label hangs on whole words
+    assert chosen.accuracy is not None
+    for c in (chosen.c / 2, chosen.c * 2):
+        assert choose(texts, targets, 2, LinearConfig(c=c)).accuracy <= chosen.accuracy  # type: ignore[operator]
+
+
+def test_rows_of_one_text_are_in_one_fold() -> None:
+    texts = [(f"row {n // 2}", None) for n in range(200)]  # each text twice, with a label of its own
+    targets = np.random.default_rng(0).integers(0, 2, 100).repeat(2).tolist()
+    accuracy = choose(texts, targets, 2, LinearConfig()).accuracy
+    assert accuracy is not None
+    assert accuracy < 0.7  # 1 if the other row of a text were in the training folds
+
+
+@pytest.mark.parametrize("targets", [[0] * 5 + [1], [0, 1] * 2])
+def test_too_few_rows_are_fitted_without_a_choice(targets: list[int]) -> None:
+    texts = [(f"text {n}", None) for n in range(len(targets))]
+    assert choose(texts, targets, 2, LinearConfig()).accuracy is None
+    assert LinearModel.fit(texts, targets, 2, choose(texts, targets, 2, LinearConfig())).rows == len(texts)
+
+
+def test_sgd_fits_as_linear_svc_does_and_goes_on_with_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, targets = made_rows(4000)
+    labels, choice = np.array(targets), Choice(NgramConfig(words=(1, 2)), 0.5)
+    svc = LinearModel.fit(texts[:3000], targets[:3000], 3, choice)
+    monkeypatch.setattr(solvers, "SVC_WORK", 0)
+    sgd = LinearModel.fit(texts[:3000], targets[:3000], 3, choice)
+    assert (svc.facts()["solver"], sgd.facts()["solver"]) == ("LinearSVC", "SGD")
+    accuracy = [(fitted.logits(texts[3000:]).argmax(axis=1) == labels[3000:]).mean() for fitted in (svc, sgd)]
+    assert accuracy[0] > 0.85
+    assert abs(accuracy[0] - accuracy[1]) < 0.02
+    more = refit_linear_model(sgd, texts, targets)
+    assert more.rows == 4000
+    assert (more.logits(texts[3000:]).argmax(axis=1) == labels[3000:]).mean() >= accuracy[1]
+    again = refit_linear_model(sgd, texts, targets)
+    assert (again.weights == more.weights).all()
 
 
 def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
     texts = [(f"{'good' if n % 3 else 'bad'} film number {n}", None) for n in range(90)]
-    model = LinearModel.fit(texts, [0 if n % 3 else 2 for n in range(90)], num_classes=3)
-    logits = model.logits(texts)
+    fitted = LinearModel.fit(
+        texts, [0 if n % 3 else 2 for n in range(90)], 3, Choice(NgramConfig(characters=(2, 4), words=(1, 2)), 0.5)
+    )
+    logits = fitted.logits(texts)
     assert (logits.argmax(axis=1) == [0 if n % 3 else 2 for n in range(90)]).all()
     assert (logits[:, 1] < logits[:, [0, 2]].min()).all()  # no row had class 1
-    (tmp_path / "linear.safetensors").write_bytes(model.to_bytes())
+    (tmp_path / "linear.safetensors").write_bytes(fitted.to_bytes())
     assert (LinearModel.load(tmp_path / "linear.safetensors").logits(texts) == logits).all()
 
 
 def test_a_row_of_its_own_scores_as_it_does_among_others() -> None:
-    model = LinearModel.fit(TEXTS, [0, 1, 0, 1, 0, 1, 0, 1], num_classes=2)
-    alone = np.concatenate([model.logits([row]) for row in TEXTS])
-    assert (alone == model.logits(TEXTS)).all()
+    fitted = LinearModel.fit(TEXTS, [0, 1] * 4, 2, Choice(NgramConfig(characters=(1, 3)), 0.5))
+    alone = np.concatenate([fitted.logits([row]) for row in TEXTS])
+    assert (alone == fitted.logits(TEXTS)).all()
 
 
 @pytest.mark.parametrize(
@@ -132,13 +244,16 @@ def test_what_cannot_be_learnt_from_is_refused(
     texts: list[tuple[str, str | None]], targets: list[int], reason: str
 ) -> None:
     with pytest.raises(DataError, match=reason):
-        LinearModel.fit(texts, targets, num_classes=2)
+        LinearModel.fit(texts, targets, 2, Choice(NgramConfig(words=(1, 2)), 0.5))
 
 
 def test_very_large_data_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recurcli.linear.model.MAX_CHARACTERS", 1000)
+    monkeypatch.setattr(ngrams, "MAX_VALUES", 400)
+    monkeypatch.setattr(ngrams, "ROWS_AT_ONCE", 10)
     texts = [(f"text number {n}", None) for n in range(300)]
-    assert LinearModel.fit(texts, [n // 150 for n in range(300)], num_classes=2).rows < 100
+    fitted = LinearModel.fit(texts, [n // 150 for n in range(300)], 2, Choice(NgramConfig(words=(1, 2)), 0.5))
+    assert 60 <= fitted.rows <= 100
+    assert "in 80 of 300 rows" in fitted.in_words(300)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"PK\x03\x04 no tensors at all"])
@@ -167,7 +282,7 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     ],
 )
 def test_tensors_that_no_fit_gives_are_refused(name: str, tensor: Any, reason: str, tmp_path: Path) -> None:
-    tensors = load(LinearModel.fit(TEXTS, [0, 1, 0, 1, 0, 1, 0, 1], num_classes=2).to_bytes())
+    tensors = load(LinearModel.fit(TEXTS, [0, 1] * 4, 2, Choice(NgramConfig(characters=(1, 3)), 0.5)).to_bytes())
     whole = tensors[name][::-1].copy() if tensor is None else tensor
     tensors[name] = np.full(tensors[name].shape, tensor) if isinstance(tensor, np.floating) else whole
     path = tmp_path / "linear.safetensors"

@@ -7,25 +7,28 @@ from typing import Any
 
 import numpy as np
 
+ONE, PRIME = np.uint64(1), np.uint64(0x9E3779B97F4A7C15)
+
 
 class Linear:
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         stored = np.load(path)
         self.keys, self.idf = stored["keys"], stored["idf"]  # (V,), the n-grams' hashes, ascending, and their weights
         self.weights, self.bias = stored["weights"], stored["bias"]  # (V, C) and (C,)
-        self.ranges = config["ngrams"]  # the shortest and longest n-gram of characters and of words; [0, 0]: none
-        self.second_text = config["second_text"]  # what is added to the hash of an n-gram of the second text
-        self.longest_text = config["longest_text"]
+        self.config, self.longest_text = config["ngrams"], config["longest_text"]
 
     def logits(self, rows: list[tuple[str, ...]]) -> Any:
-        """Return the logits (N, C): the TF-IDF vectors of `rows`, of norm 1, times the weights."""
+        """Return the logits (N, C): the TF-IDF vectors of `rows` times the weights."""
         hashes, place = self.ngrams(rows)
         columns = np.searchsorted(self.keys, hashes).clip(max=len(self.keys) - 1)
         known = self.keys[columns] == hashes
         cells, counts = np.unique(place[known] * len(self.keys) + columns[known], return_counts=True)
         place, columns = np.divmod(cells, len(self.keys))
         values = (1 + np.log(counts)) * self.idf[columns]
-        values /= np.sqrt(np.bincount(place, values**2, minlength=len(rows)))[place]
+        part = place  # the n-grams of characters of a row have norm 1, and those of words
+        if self.config["scheme"] > 1:
+            part = place * 2 + (self.keys[columns] & np.uint64(1)).astype(np.int64)
+        values /= np.sqrt(np.bincount(part, values**2, minlength=1))[part]
         logits = np.tile(self.bias, (len(rows), 1))
         filled, starts = np.unique(place, return_index=True)
         logits[filled] += np.add.reduceat(values.astype(np.float32)[:, None] * self.weights[columns], starts)
@@ -33,27 +36,51 @@ class Linear:
 
     def ngrams(self, rows: list[tuple[str, ...]]) -> Any:
         """Return the hash of each n-gram of each row, and its row."""
+        older = self.config["scheme"] == 1
+        sides = [
+            self.ngrams_of_texts(texts, self.config["second_text"] if older and side else 0)
+            for side, texts in enumerate(zip(*rows, strict=True))
+        ]
+        if len(sides) == 2 and not older:  # n-grams of the first text only, of the second only, and of both
+            in_row = [mix(keys + place.astype(np.uint64) * PRIME) for keys, place in sides]
+            for side, (keys, place) in enumerate(sides):
+                alone = (self.config["first_text"], self.config["second_text"])[side]
+                mark = np.where(np.isin(in_row[side], in_row[1 - side]), self.config["both_texts"], alone)
+                sides[side] = (mix(keys + mark.astype(np.uint64)) & ~ONE | keys & ONE, place)
+        return tuple(map(np.concatenate, zip(*sides, strict=True)))
+
+    def ngrams_of_texts(self, texts: tuple[str, ...], added: int) -> Any:
+        """Return the hash of each n-gram of each text, and its row. `added` changes all hashes."""
         found = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
-        for side, texts in enumerate(zip(*rows, strict=True)):
-            lower = [text[: self.longest_text].lower() for text in texts]
-            for kind, (shortest, longest) in enumerate(self.ranges):
-                if not longest:
-                    continue
-                units = [re.findall(r"\w+|[^\w\s]", text) if kind else list(text) for text in lower]
-                numbers = {unit: hash_word(unit) if kind else ord(unit) for unit in {u for text in units for u in text}}
-                codes = np.array([numbers[unit] for text in units for unit in text], np.uint64)
-                lengths = np.array([len(text) for text in units])
-                row, hashes = np.repeat(np.arange(len(units)), lengths), np.zeros(len(codes), np.uint64)
-                left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(codes))  # units to the end of the text
-                for n in range(1, longest + 1):
-                    count = max(0, len(codes) - n + 1)
-                    hashes = (
-                        hashes[:count] * np.uint64(0x9E3779B97F4A7C15) + codes[n - 1 : n - 1 + count] + np.uint64(1)
-                    )
-                    if n >= shortest:
-                        inside = left[:count] >= n  # the n-grams of one text
-                        salt = (side * self.second_text + (kind << 8) + n) % 2**64
-                        found.append((mix(hashes[inside] + np.uint64(salt)), row[:count][inside]))
+        lower = [text[: self.longest_text].lower() for text in texts]
+        for is_word, (shortest, longest) in enumerate((self.config["characters"], self.config["words"])):
+            if not longest:
+                continue
+            kind, separator, units = is_word, None, [list(text) for text in lower]
+            if is_word:
+                units = [re.findall(r"\w+|[^\w\s]", text) for text in lower]
+            elif not self.config["across_words"]:
+                kind, separator, units = (
+                    2,
+                    " ",
+                    [list(f" {' '.join(text.split())} ") if text.strip() else [] for text in lower],
+                )
+            numbers = {unit: hash_word(unit) if is_word else ord(unit) for unit in {u for text in units for u in text}}
+            codes = np.array([numbers[unit] for text in units for unit in text], np.uint64)
+            lengths = np.array([len(text) for text in units])
+            row, starts = np.repeat(np.arange(len(units)), lengths), np.arange(len(codes))
+            ends, hashes = np.repeat(np.cumsum(lengths), lengths), np.zeros(len(codes), np.uint64)
+            if separator:  # an n-gram ends with the next space after its first character, at the latest
+                spaces = np.flatnonzero(codes == ord(separator))
+                following = np.append(spaces, len(codes))[np.searchsorted(spaces, starts, side="right")]
+                ends = np.minimum(ends, following + 1)
+            for n in range(1, longest + 1):
+                inside = starts + n <= ends[starts]  # the n-grams of one text
+                starts, hashes = starts[inside], hashes[inside]
+                hashes = hashes * PRIME + codes[starts + n - 1] + ONE
+                if n >= max(shortest, kind):
+                    key = mix(hashes + np.uint64((added + (kind << 8) + n) % 2**64))
+                    found.append((key if self.config["scheme"] == 1 else key & ~ONE | np.uint64(is_word), row[starts]))
         return tuple(map(np.concatenate, zip(*found, strict=True)))
 
 

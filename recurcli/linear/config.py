@@ -1,0 +1,36 @@
+"""The settings of the linear model."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recurcli.validation import STRICT
+
+Range = tuple[int, int]
+MAX_NGRAM = 16
+"""Longest n-gram that is counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearConfig:
+    """The linear model on n-grams. What is `auto` is chosen by cross-validation on the training rows."""
+
+    __pydantic_config__ = STRICT
+
+    c: float | Literal["auto"] = "auto"
+    """LinearSVC's C: the smaller, the stronger the regularization."""
+    characters: Range | Literal["auto"] | None = "auto"
+    """Shortest and longest n-gram of characters; null: none."""
+    words: Range | Literal["auto"] | None = "auto"
+    """Shortest and longest n-gram of words; null: none."""
+    across_words: bool | Literal["auto"] = "auto"
+    """Whether n-grams of characters go across words; false: they lie in one word and a space before and after it."""
+
+    def __post_init__(self) -> None:
+        if self.c != "auto" and not 1e-6 <= self.c <= 1e6:
+            raise ValueError(f"c must lie between 1e-6 and 1e6, not {self.c}")
+        for name in ("characters", "words"):
+            given = getattr(self, name)
+            if given not in ("auto", None) and not 1 <= given[0] <= given[1] <= MAX_NGRAM:
+                raise ValueError(f"{name} must be [shortest, longest] from 1 to {MAX_NGRAM}, not {list(given)}")
+        if self.characters is None and self.words is None:
+            raise ValueError("characters and words are both null; a linear model needs one of them")
