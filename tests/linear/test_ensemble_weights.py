@@ -96,6 +96,26 @@ def test_a_sum_of_clearly_lower_loss_is_taken_although_it_predicts_the_same() ->
     assert accuracy(targets, ensemble.join(encoder, linear)) == accuracy(targets, linear)
 
 
+def test_a_sum_of_lower_loss_counts_if_its_accuracy_is_higher_by_a_standard_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 400 rows the sum turns 8 to right and k to wrong: its gain is 8 - k rows, the standard error sqrt(8 + k).
+
+    Where the sum is very sure of a wrong row, its loss is higher.
+    """
+    monkeypatch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", np.inf)
+    monkeypatch.setattr("recurcli.linear.ensemble.fit_weights", lambda parts, *_: np.ones(len(parts)))
+    targets = np.zeros(400, np.int64)
+    for wrong, sure, wins in ((1, 4, True), (4, 4, True), (5, 4, False), (8, 4, False), (1, 400, False)):
+        linear = np.tile([1.0, 0.0], (400, 1))
+        encoder = np.tile([0.5, 0.0], (400, 1))
+        linear[:8], encoder[:8] = [-0.1, 0.0], [4.0, 0.0]
+        linear[8 : 8 + wrong], encoder[8 : 8 + wrong] = [0.1, 0.0], [-sure, 0.0]
+        encoder[30:50] = [-0.5, 0.0]  # wrong alone, and outvoted
+        ensemble = Ensemble.fit(LINEAR, (encoder, linear), targets, partial(accuracy, targets))
+        assert (ensemble.encoder_weight, ensemble.linear_weight) == (float(wins), 1.0), (wrong, sure)
+
+
 def test_few_rows_take_no_sum() -> None:
     for rows in (FEWEST_ROWS - 1, FEWEST_ROWS):
         parts, targets = drawn((1.5, 1.5), rows=rows)
