@@ -86,7 +86,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 run = Path(folder) / "run"
                 init = None if self.init is None else Path(self.init)
                 request = TrainingRequest(
-                    resolved, run, init, splits=splits, time_precision=False, label_type=targets.label_type
+                    resolved,
+                    run,
+                    init,
+                    splits=splits,
+                    dev_is_drawn=dev is None,
+                    time_precision=False,
+                    label_type=targets.label_type,
                 )
                 self.result_ = self._train(request)
                 self._files = {name: (run / name).read_bytes() for name in CONTENTS if (run / name).is_file()}

@@ -1,7 +1,7 @@
 """`recur eval`: the scores of a trained classifier on labelled rows, or the perplexity of a language model on a text."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,13 @@ from recurcli.evaluation.significance import intervals
 from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import OutputKind, finite, write_atomically
 from recurcli.model.device import Precision, choose_device
-from recurcli.runs.model_files import build_trained_language_model, read_known_rows, read_linear_model, read_model
+from recurcli.runs.model_files import (
+    build_trained_language_model,
+    is_refitted,
+    read_known_rows,
+    read_linear_model,
+    read_model,
+)
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
@@ -92,13 +98,15 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     scored = scored_split(run, request.split, request.data, request.columns)
     rows = load_rows(run, task, scored, training_rows(run, predictor))
     yield from _notes_on_rows(rows, task)
-    overlap = {} if scored.name == "train" else (yield from training_overlap(run, task, rows, request.data))
+    overlap = {}
+    if scored.name != "train":
+        overlap = yield from training_overlap(run, task, rows, request.data, own_dev=scored.is_own_dev)
     tokens = predictor.encode(rows.texts)
     if request.plots is not None and not len(_diagnosed_rows(tokens)):
         raise DataError("no row has two tokens, so --plots has nothing to draw")
     encoder_logits = yield from predictor.iter_encoder_logits(tokens, total=len(tokens))
     predictor.dismiss()
-    metrics, facts, evaluated = _evaluated(predictor, run, task, scored.name, rows, tokens, encoder_logits)
+    metrics, facts, evaluated = _evaluated(predictor, run, task, scored, rows, tokens, encoder_logits)
     if predictor.truncated:
         yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
     if request.diagnosed:
@@ -142,13 +150,24 @@ def _notes_on_rows(rows: Split, task: Task) -> Iterator[Note]:
 
 
 def _evaluated(
-    predictor: Predictor, run: Path, task: Task, split: str, rows: Split, tokens: Tokens, encoder_logits: np.ndarray
+    predictor: Predictor,
+    run: Path,
+    task: Task,
+    scored: ScoredSplit,
+    rows: Split,
+    tokens: Tokens,
+    encoder_logits: np.ndarray,
 ) -> tuple[dict[str, Any], dict[str, Any], EvaluatedRows]:
-    """Return the metrics of the model for the JSON, facts on its parts and calibration, and the rows with their predictions."""
+    """Return the metrics of the model for the JSON, facts on its parts and calibration, and the rows with their predictions.
+
+    The run's own dev rows are scored with the first fit of the linear model, which was not fitted on them.
+    """
     ensemble, labels = predictor.ensemble, [str(example.label) for example in rows.examples]
-    linear = ensemble.linear if ensemble else read_linear_model(run, len(predictor.labels))
+    linear = read_linear_model(run, len(predictor.labels), first_fit=scored.is_own_dev)
+    if ensemble is not None and linear is not None:
+        ensemble = replace(ensemble, linear=linear)
     linear_logits = None if linear is None else linear.logits(rows.texts)
-    known = task.baselines if split == "dev" else {}
+    known = task.baselines if scored.name == "dev" else {}
     scores, facts, logits = report_with_parts(
         encoder_logits, linear_logits, ensemble, labels, task, known, predictor.temperature
     )
@@ -186,12 +205,13 @@ def load_rows(run: Path, task: Task, scored: ScoredSplit, trained: TrainingRows 
 
 
 def training_overlap(
-    run: Path, task: Task, rows: Split, data: Path | None
+    run: Path, task: Task, rows: Split, data: Path | None, *, own_dev: bool = False
 ) -> Generator[Note, None, dict[str, int | None]]:
     """Return the numbers of `rows` with the text of a training row and of a dev row of the run; yields a note on them.
 
-    A number is None if the run tells no longer. On rows of the run's own, for which `data` is None, there is a note only if
-    training rows are among them.
+    The dev rows are training rows if the linear model was fitted again on them; as `own_dev` rows they are not. A number is
+    None if the run tells no longer. On rows of the run's own, for which `data` is None, there is a note only if training
+    rows are among them.
     """
     stored = read_known_rows(run)
     if stored is None and data is None:  # the training counted them
@@ -199,6 +219,8 @@ def training_overlap(
     known = stored or (yield from known_rows_of(run, task))
     if known is None:
         return {"training_rows": None, "dev_rows": None}
+    if is_refitted(run) and not own_dev:
+        known = known.refitted()
     counts, note = known.among(rows.hashes)
     if data is not None or counts["training_rows"]:
         yield note

@@ -1,7 +1,8 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run (`--init`)."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -23,7 +24,7 @@ from recurcli.evaluation.report import DevEvaluation, ScoredRows
 from recurcli.events import Note
 from recurcli.facts import find_difference
 from recurcli.files import sha256_of
-from recurcli.linear.model import LinearModel, fit_linear_model
+from recurcli.linear.model import LinearModel, fit_linear_model, refit_linear_model
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
@@ -96,6 +97,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             between=stop.raise_if_agreed,
             linear=linear,
             ensemble=preset.ensemble,
+            refit=_refit_of(request, linear, train, splits["dev"], task),
             test=None if test is None else ScoredRows(test, tokens["test"]),
         )
         yield from run_training(
@@ -188,6 +190,19 @@ def _fit_linear_model(
     linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear)
     yield note
     return linear
+
+
+def _refit_of(
+    request: TrainingRequest, linear: LinearModel | None, train: Split, dev: Split, task: Task
+) -> Callable[[], LinearModel] | None:
+    """Return what fits the linear model again on the training rows and the dev rows; None if it is not to be done."""
+    drawn = request.dev_is_drawn if request.splits is not None else train.dev is not None
+    wanted = request.resolved.preset.finetuning.refit
+    if linear is None or not (drawn if wanted == "auto" else wanted):
+        return None
+    rows = [*train.examples, *dev.examples]
+    targets = task.targets(example.label for example in rows if example.label is not None)
+    return partial(refit_linear_model, linear, [*train.texts, *dev.texts], targets)
 
 
 def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Iterator[Note]:

@@ -5,7 +5,7 @@ Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `E
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -23,7 +23,7 @@ from recurcli.events import run_to_end
 from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature
+from recurcli.runs.model_files import write_ensemble, write_predictions, write_refit, write_temperature
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
 
@@ -215,6 +215,8 @@ class DevEvaluation:
     """The linear model on n-grams of the training rows; None: not fitted."""
     ensemble: Literal["linear"] | None = None
     """Whether the logits of the linear model are added to those of the encoder, once it is trained; None: they are not."""
+    refit: Callable[[], LinearModel] | None = None
+    """Fits the linear model again, on the dev rows too; None: it is not fitted again."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once; None: there are none."""
 
@@ -252,7 +254,8 @@ class DevEvaluation:
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Write predictions.dev.jsonl, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
 
-        Raises what `between` raises.
+        In the end the linear model is fitted again, if it is to be, and is a part of the chosen model: the test rows are scored
+        with it, the dev rows without. Raises what `between` raises.
         """
         encoder = self._encoder_logits(self.dev)
         tested = None if self.test is None else self._encoder_logits(self.test)
@@ -281,14 +284,23 @@ class DevEvaluation:
         if self.linear is not None:
             assert linear is not None
             facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
+        fitted = self.linear
+        if self.refit is not None and ensemble is not None and ensemble.linear_weight:
+            fitted = self.refit()
+            self.between()
+            write_refit(folder, fitted)
+            ensemble = replace(ensemble, linear=fitted)
+            facts["linear_baseline"]["refit_rows"] = fitted.rows
         if tested is not None:
-            facts["test"] = self._test_report(tested, ensemble, temperature)
+            facts["test"] = self._test_report(tested, fitted, ensemble, temperature)
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
 
-    def _test_report(self, encoder: np.ndarray, ensemble: Ensemble | None, temperature: float) -> dict[str, Any]:
+    def _test_report(
+        self, encoder: np.ndarray, fitted: LinearModel | None, ensemble: Ensemble | None, temperature: float
+    ) -> dict[str, Any]:
         """Return the test metrics of the model, with its baselines and parts. `encoder` (N, C) are the encoder's logits."""
         assert self.test is not None
-        linear = None if self.linear is None else self.linear.logits(self.test.split.texts)
+        linear = None if fitted is None else fitted.logits(self.test.split.texts)
         report, facts, _ = report_with_parts(encoder, linear, ensemble, self.test.labels, self.task, {}, temperature)
         facts.pop("ensemble", None)  # stands beside the dev metrics
         return {**report.to_json(), **facts}

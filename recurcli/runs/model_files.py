@@ -37,6 +37,7 @@ from recurcli.runs.run_directory import (
     CALIBRATION,
     ENSEMBLE,
     KNOWN_ROWS,
+    LINEAR_FIRST_FIT,
     LINEAR_MODEL,
     MODEL_FILES,
     OLDER_ENSEMBLE,
@@ -70,6 +71,10 @@ class KnownRows:
     def joined(self, other: "KnownRows") -> "KnownRows":
         """Return the rows of both."""
         return KnownRows(np.union1d(self.trained, other.trained), np.union1d(self.selected, other.selected))
+
+    def refitted(self) -> "KnownRows":
+        """Return the rows of a run whose linear model was fitted again on the dev rows too: all of them are trained on."""
+        return KnownRows(np.union1d(self.trained, self.selected), NONE)
 
     def among(
         self, rows: Hashes, *, name: str = "", of: str = "", lines: bool = False
@@ -145,6 +150,7 @@ def write_model(
         OLDER_ENSEMBLE,
         CALIBRATION,
         PREDICTIONS,
+        LINEAR_FIRST_FIT,
     ):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
     write_atomically(folder / "config.json", to_json(config_to_dict(config)))
@@ -156,17 +162,37 @@ def write_model(
     write_manifest(folder, (*MODEL_FILES, *present))
 
 
-def read_linear_model(folder: Path, num_classes: int) -> LinearModel | None:
+def read_linear_model(folder: Path, num_classes: int, *, first_fit: bool = False) -> LinearModel | None:
     """Read the linear model of a run that `read_model` has verified; None if its manifest lists none.
 
-    Raises ModelError if it does not have `num_classes` classes.
+    `first_fit`: the one that was fitted on the training rows only. Raises ModelError if it does not have `num_classes` classes.
     """
-    if LINEAR_MODEL not in read_manifest(folder):
+    listed = read_manifest(folder)
+    name = LINEAR_FIRST_FIT if first_fit and LINEAR_FIRST_FIT in listed else LINEAR_MODEL
+    if name not in listed:
         return None
-    linear = LinearModel.load(folder / LINEAR_MODEL)
+    linear = LinearModel.load(folder / name)
     if len(linear.bias) != num_classes:
-        raise ModelError(f"{folder / LINEAR_MODEL}: has {len(linear.bias)} classes, but the model has {num_classes}")
+        raise ModelError(f"{folder / name}: has {len(linear.bias)} classes, but the model has {num_classes}")
     return linear
+
+
+def is_refitted(folder: Path) -> bool:
+    """Return whether the linear model of a run was fitted again on the dev rows too."""
+    return LINEAR_FIRST_FIT in read_manifest(folder)
+
+
+def write_refit(folder: Path, linear: LinearModel) -> None:
+    """Put the linear model that was fitted again in the place of the first one, which gets a name of its own.
+
+    Meanwhile there is no manifest, so that a model in between does not verify.
+    """
+    listed = read_manifest(folder)
+    first = (folder / LINEAR_MODEL).read_bytes()
+    (folder / MANIFEST).unlink()
+    write_atomically(folder / LINEAR_FIRST_FIT, first)
+    write_atomically(folder / LINEAR_MODEL, linear.to_bytes())
+    write_manifest(folder, (*listed, LINEAR_FIRST_FIT))
 
 
 def write_ensemble(folder: Path, ensemble: Ensemble) -> None:

@@ -100,7 +100,7 @@ SCORES = {
     "*": _is_score,
 }
 """The shape of the metrics of a classifier. Tables by class have other names."""
-_LINEAR = {"ngrams": is_count, "dev?": {"*": _is_score}}
+_LINEAR = {"ngrams": is_count, "refit_rows?": is_count, "dev?": {"*": _is_score}}
 _PARTS = {"encoder": SCORES, "linear": SCORES}
 _ENSEMBLE = {
     "encoder_weight": is_number,
@@ -199,6 +199,8 @@ MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
 LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
+LINEAR_FIRST_FIT = "linear.first-fit.safetensors"
+"""The linear model on the training rows alone, which scores the dev rows, if LINEAR_MODEL was fitted again on these too."""
 ENSEMBLE = "ensemble.json"
 """The weights of encoder and linear model, if their logits are joined."""
 KNOWN_ROWS = "training_rows.safetensors"
@@ -211,6 +213,7 @@ CONTENTS = (
     PRESET,
     *MODEL_FILES,
     LINEAR_MODEL,
+    LINEAR_FIRST_FIT,
     KNOWN_ROWS,
     ENSEMBLE,
     OLDER_ENSEMBLE,

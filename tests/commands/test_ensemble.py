@@ -10,12 +10,13 @@ import pytest
 from forked import ForkServer
 from predicting import Recur, texts
 from ranks import run_ranks
-from small_runs import options
+from small_runs import options, tiny
 
-from recurcli.evaluation import inference
+from recurcli.cli import run
+from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import extend_manifest, sha256_of
-from recurcli.runs.model_files import read_ensemble, write_ensemble
+from recurcli.runs.model_files import read_ensemble, read_linear_model, write_ensemble
 
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
 
@@ -189,3 +190,80 @@ def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, tra
     assert (code, out) == (4, "")
     assert "ensemble.json: is damaged" in err
     assert err.count("\n") == 1
+
+
+REFIT = ["finetune", "--preset", "starsaber-custom", *tiny("finetuning.epochs=1", "tokenizer.kind=char")]
+"""A run whose dev rows have so simple labels that the linear model alone is kept."""
+
+
+@pytest.fixture(scope="module")
+def refitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose dev rows were drawn from its training file."""
+    folder = tmp_path_factory.mktemp("refitted")
+    rows = [f"{'good' if n % 3 else 'bad'} film {n} {'very' * (n % 2)},{'y' if n % 3 else 'n'}\n" for n in range(120)]
+    (folder / "x.csv").write_text("text,label\n" + "".join(rows))
+    (folder / "test.csv").write_text("text,label\n" + "".join(row.replace("film", "book") for row in rows[:40]))
+    arguments = [*REFIT, "--data", folder / "x.csv", "--test", folder / "test.csv", "--output", folder / "run"]
+    assert run([str(argument) for argument in arguments]) == 0
+    return folder
+
+
+def test_the_dev_rows_are_scored_by_the_first_fit_and_the_others_by_the_refit(recur: Recur, refitted: Path) -> None:
+    folder = refitted / "run"
+    result = json.loads((folder / "result.json").read_text())
+    first, again = (read_linear_model(folder, 2, first_fit=first) for first in (True, False))
+    assert first is not None
+    assert again is not None
+    assert (first.rows, again.rows, result["linear_baseline"]["refit_rows"]) == (108, 120, 120)
+    code, out, err = recur("eval", folder, "--json")
+    assert code == 0, err
+    assert json.loads(out)["metrics"]["loss"] == pytest.approx(result["dev"]["loss"], abs=1e-6)
+    code, out, err = recur("eval", folder, "--data", refitted / "test.csv", "--json")
+    assert code == 0, err
+    assert json.loads(out)["metrics"]["loss"] == pytest.approx(result["test"]["loss"], abs=1e-6)
+    rows = [(f"good {n}", None) for n in range(5)]
+    weight = json.loads((folder / "ensemble.json").read_text())["linear_weight"]
+    np.testing.assert_allclose(
+        Predictor.load(folder, device="cpu").logits(rows), weight * again.logits(rows), atol=1e-5
+    )
+    _, _, err = recur("eval", folder, "--data", refitted / "x.csv")
+    assert "120 of 120 rows are in the training rows" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "rows"), [("auto", True, None), ("true", True, 120), ("false", False, None)]
+)
+def test_dev_rows_of_their_own_are_fitted_on_only_if_that_is_asked(
+    given: str, *, named: bool, rows: int | None, recur: Recur, refitted: Path, tmp_path: Path
+) -> None:
+    lines = (refitted / "x.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "train.csv").write_text("".join(lines[:101]))
+    (tmp_path / "dev.csv").write_text("".join([lines[0], *lines[101:]]))
+    data = (
+        ["--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv"] if named else ["--data", refitted / "x.csv"]
+    )
+    code, _, err = recur(*REFIT, *data, "--output", tmp_path / "run", "--set", f"finetuning.refit={given}")
+    assert code == 0, err
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["linear_baseline"].get("refit_rows") == rows
+    assert (tmp_path / "run" / "linear.first-fit.safetensors").exists() == (rows is not None)
+
+
+@pytest.mark.parametrize("place", ["write_refit", "write_predictions"])
+def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
+    place: str, recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", tmp_path / "run"]
+    original = getattr(report, place)
+
+    def stopped(*given: object) -> None:
+        original(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(report, place, stopped)
+        assert recur(*arguments)[0] == 130
+    code, _, err = recur(*arguments, "--resume")
+    assert code == 0, err
+    for name in ("linear.safetensors", "linear.first-fit.safetensors", "ensemble.json", "predictions.dev.jsonl"):
+        assert sha256_of(tmp_path / "run" / name) == sha256_of(refitted / "run" / name)

@@ -138,6 +138,10 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
         return
     if ensemble := result.get("ensemble"):
         yield Note(ensemble_in_words(ensemble))
+    if rows := result.get("linear_baseline", {}).get("refit_rows"):
+        yield Note(
+            f"for predictions the linear model was fitted again on all {rows:,} rows; dev scores are those of the first fit"
+        )
     whose, scores = ("encoder's ", result["parts"]["encoder"]) if ensemble else ("", result["dev"])
     baselines = sorted(result["baselines"].items(), key=lambda item: item[1])
     above = [

@@ -57,6 +57,8 @@ class TrainingRequest:
     splits: "Mapping[str, Split] | None" = None
     """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 
+    dev_is_drawn: bool = False
+    """Whether the dev rows of `splits` were drawn from the training rows."""
     label_type: LabelType = "str"
     """Python's type of the labels of `splits`, whose names the examples hold."""
 
