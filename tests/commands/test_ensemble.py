@@ -10,7 +10,8 @@ import pytest
 from forked import ForkServer
 from predicting import Recur, texts
 from ranks import run_ranks
-from small_runs import options, tiny
+from small_runs import options
+from tiny_task import tiny
 
 from recurcli.cli import run
 from recurcli.evaluation import inference, report
