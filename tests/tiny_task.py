@@ -12,6 +12,7 @@ TINY = [
     "data.max_length=16",
     "data.extra_rows=[]",
     "embedding.ngrams=null",
+    "embedding.bag=null",
     "finetuning.batch_size=8",
     "finetuning.epochs=2",
     "finetuning.learning_rate=1e-2",

@@ -342,5 +342,5 @@ def load_pretrained(model: Classifier, init: TrainedFiles) -> None:
             shared.setdefault(name, initial[name])
         else:
             shared.pop(name, None)
-    head = {name: tensor for name, tensor in initial.items() if name.startswith("head.")}
+    head = {name: tensor for name, tensor in initial.items() if name.startswith(("head.", "bag."))}
     load_weights(model, {**shared, **head}, init.path / "model.safetensors")

@@ -50,6 +50,37 @@ class NgramEmbeddingConfig:
             raise ValueError(f"dropout must lie in [0, 1), not {self.dropout}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class NgramBagConfig:
+    """A bag of n-grams of the whole text; its logits and those of the head are averaged."""
+
+    __pydantic_config__ = STRICT
+
+    tokens: tuple[int, ...] = (1, 2)
+    """Numbers of tokens of the n-grams of tokens."""
+    characters: tuple[int, ...] = (3, 4, 5)
+    """Numbers of characters of the n-grams inside a token; [] means none."""
+    buckets: int = 65536
+    """Rows of the table that all n-grams share by their hash."""
+    size: int = 64
+    """Columns of the table."""
+    dropout: float = 0.5
+    """Probability that an n-gram is left out of the bag, drawn anew in each step."""
+
+    def __post_init__(self) -> None:
+        for name, lengths in (("tokens", self.tokens), ("characters", self.characters)):
+            if not {*lengths} <= {*range(1, 17)} or len({*lengths}) < len(lengths):
+                raise ValueError(f"{name} must be different numbers from 1 to 16, not {list(lengths)}")
+        if not self.tokens:
+            raise ValueError("tokens must not be empty; [1] is the least")
+        if not 1 <= self.buckets < 2**31:
+            raise ValueError(f"buckets must lie in [1, 2^31), not {self.buckets}")
+        if self.size < 1:
+            raise ValueError(f"size must be at least 1, not {self.size}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), not {self.dropout}")
+
+
 REQUIRED_VECTORS = "required"
 """`embedding.vectors` of a preset that cannot be trained before a file is named."""
 
@@ -79,6 +110,9 @@ class EmbeddingConfig:
     Reading Wikipedia to Answer Open-Domain Questions, ACL 2017, section 3.2)."""
     ngrams: NgramEmbeddingConfig | None = None
     """Embeddings of token n-grams, added to those of the tokens; null: none."""
+    bag: NgramBagConfig | None = None
+    """A bag of n-grams of tokens and of characters inside them (fastText), beside the encoder; null: none. Pairs and
+    pre-training have none."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -113,6 +147,8 @@ class ModelConfig:
     """Whether tokens that stand in both texts of a pair have a learned vector added."""
     embedding_ngrams: NgramEmbeddingConfig | None = None
     """The n-gram embeddings; None: none."""
+    embedding_bag: NgramBagConfig | None = None
+    """The bag of n-grams; None: none."""
     separator_id: int = -1
     """The token id between the texts of a pair; -1: not known."""
     unknown_id: int = -1

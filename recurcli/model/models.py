@@ -1,7 +1,7 @@
 """The two models, a classifier and a language model for pre-training, and their parts: token embedding, pooling, head.
 
 Shapes: B batch, T positions, D hidden, C classes, V vocabulary, W columns of the token embedding, N chosen positions, L lengths
-of n-grams.
+of n-grams, H buckets, S columns of a bag, K MOST_PARTS.
 """
 
 import math
@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from recurcli.encoders import build_encoder
 from recurcli.encoders.encoder import Encoder
 from recurcli.layers import CachedMap, Dropout, computed_once, normal_, sinusoidal_positions
-from recurcli.model.config import ModelConfig, NgramEmbeddingConfig, PairPooling, Pooling
+from recurcli.model.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig, PairPooling, Pooling
 from recurcli.ops.orthogonal import orthonormal
 
 _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 950706376, 742938285
 """Multipliers modulo 2^31 - 1 (Fishman & Moore, SIAM J. Sci. Stat. Comput., 1986)."""
+MOST_PARTS = 40
+"""Most n-grams of characters of one token, those of a word of 14 characters by 3, 4 and 5; the others are left out."""
 
 
 def ngram_buckets(ids: Tensor, lengths: Sequence[int], buckets: int) -> Tensor:
@@ -182,6 +184,73 @@ def pool(states: Tensor, mask: Tensor, how: Pooling) -> Tensor:
     return chosen * mask.any(dim=1, keepdim=True)
 
 
+def part_buckets(tokens: Sequence[str], lengths: Sequence[int], buckets: int) -> Tensor:
+    """Return the buckets (V, K) int32 of the n-grams of characters in each of `tokens`, and -1 where there are no more.
+
+    A word begins with < and ends with >, as in fastText (Bojanowski et al., TACL 2017, section 3.2); a piece that goes on with
+    a word (##) has no <. Tokens in brackets, which are special, and single characters have none.
+    """
+    found = torch.full((len(tokens), MOST_PARTS), -1, dtype=torch.int32)
+    for row, token in enumerate(tokens):
+        word = token.removeprefix("##")
+        if len(word) < 2 or (token[0] == "[" and token[-1] == "]"):
+            continue
+        text = ("" if token.startswith("##") else "<") + word + ">"
+        codes = torch.tensor([[ord(character) for character in text]])
+        parts = [ngram_buckets(codes, [length], buckets)[0, length - 1 :, 0] for length in lengths]
+        known = torch.cat(parts)[:MOST_PARTS] if parts else codes[0, :0]
+        found[row, : len(known)] = known.int()
+    return found
+
+
+class NgramBag(nn.Module):
+    """Logits of a bag of n-grams: a linear map of the sum of their vectors, divided by the root of their number [ours].
+
+    It is fastText's classifier (Joulin et al., EACL 2017), with n-grams of tokens and of the characters in each token. In
+    training each n-gram is left out with probability `config.dropout`. `parts` (V, K) are the `part_buckets` of the tokens.
+    """
+
+    parts: Tensor
+
+    def __init__(self, config: NgramBagConfig, vocab_size: int, classes: int) -> None:
+        super().__init__()
+        self.lengths = tuple(config.tokens)
+        self.dropout = config.dropout
+        self.table = nn.Parameter(normal_(torch.empty(config.buckets, config.size), std=0.1 * config.size**-0.5))
+        self.output = nn.Linear(config.size, classes, bias=False)
+        self.register_buffer("parts", torch.full((vocab_size, MOST_PARTS), -1, dtype=torch.int32))
+        self.sums_of_parts = CachedMap(self._sums_of_parts)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the logits (B, C): ids, mask (B, T)."""
+        buckets = ngram_buckets(ids, self.lengths, len(self.table))  # (B, T, L)
+        first = torch.tensor(self.lengths, device=ids.device) - 1  # an n-gram needs as many tokens before its last one
+        present = mask.unsqueeze(2) & (torch.arange(ids.shape[1], device=ids.device).unsqueeze(1) >= first)
+        if not self.training:
+            sums, counts = self.sums_of_parts([self.table])
+            vectors = (F.embedding(buckets, self.table) * present.unsqueeze(3)).sum(dim=(1, 2))
+            vectors = vectors + (F.embedding(ids, sums) * mask.unsqueeze(2)).sum(dim=1)
+            count = present.sum(dim=(1, 2)) + (counts[ids] * mask).sum(dim=1)
+            return self.output(vectors * count.clamp_min(1).to(vectors.dtype).rsqrt().unsqueeze(1))
+        parts = self.parts[ids]  # (B, T, K)
+        buckets = torch.cat([buckets.flatten(1), parts.clamp_min(0).flatten(1)], dim=1)
+        present = torch.cat([present.flatten(1), ((parts >= 0) & mask.unsqueeze(2)).flatten(1)], dim=1)
+        if self.dropout:
+            present = present & (torch.rand(present.shape, device=ids.device) >= self.dropout)
+        weights = present / present.sum(dim=1, keepdim=True).clamp_min(1).sqrt()
+        return self.output(
+            F.embedding_bag(buckets, self.table, per_sample_weights=weights.to(self.table.dtype), mode="sum")
+        )
+
+    def _sums_of_parts(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """Return the sum of the vectors of each token's n-grams of characters (V, S), and their number (V,)."""
+        (table,) = parameters
+        present = self.parts >= 0
+        buckets = self.parts.clamp(0, len(table) - 1).long()
+        sums = F.embedding_bag(buckets, table, per_sample_weights=present.to(table.dtype), mode="sum")
+        return [sums, present.sum(dim=1)]
+
+
 class ClassificationHead(nn.Module):
     """Pooling, then one linear map. Mean pooling is ours; the StarSaber paper's is not available.
 
@@ -244,18 +313,31 @@ class Backbone(nn.Module):
 
 
 class Classifier(Backbone):
-    """A backbone with a classification head."""
+    """A backbone with a classification head, and the logits of a bag of n-grams where the configuration has one."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.head = ClassificationHead(config.hidden_size, len(config.labels), config.pooling, config.pair_pooling)
+        bag, classes = config.embedding_bag, len(config.labels)
+        self.bag = None if bag is None else NgramBag(bag, config.vocab_size, classes)
 
-    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode)."""
+    def forward(
+        self, ids: Tensor, mask: Tensor, whole: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode).
+
+        With a bag they are the mean of its logits and the head's. In training, where each learns apart (ours: together the
+        encoder learns by heart what the bag leaves over), they are the head's and then the bag's (2B, C). The bag reads
+        `whole`, the ids and the mask before word dropout; None: the same as the encoder.
+        """
         with computed_once():
             x, states = self.encode(ids, mask)
             losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
-        return self.head(states, mask, ids == self.config.separator_id), losses
+        logits = self.head(states, mask, ids == self.config.separator_id)
+        if self.bag is None:
+            return logits, losses
+        of_bag = self.bag(*(whole or (ids, mask)))
+        return (torch.cat([logits, of_bag]) if self.training else (logits + of_bag) / 2), losses
 
 
 class LanguageModel(Backbone):

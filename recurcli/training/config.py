@@ -154,6 +154,8 @@ class FinetuningConfig(OptimizationConfig):
     word_dropout: float | Literal["auto"] = 0.0
     """Probability that a token is left out of a training row, drawn anew in each step (word dropout; Iyyer et al.,
     2015, section 3.1; there whole words). auto: 0.5; for pairs, which are compared word by word, 0.2."""
+    bag_learning_rate: float = 0.003
+    """Largest learning rate of the bag of n-grams (`embedding.bag`)."""
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
 
@@ -172,6 +174,8 @@ class FinetuningConfig(OptimizationConfig):
             value = getattr(self, name)
             if value != "auto" and not 0 <= value < 1:
                 raise ValueError(f"{name} must lie in [0, 1), not {value}")
+        if not 0 < self.bag_learning_rate < float("inf"):
+            raise ValueError(f"bag_learning_rate must be above 0, not {self.bag_learning_rate}")
         if self.label_smoothing and self.loss == "hinge":
             raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
 

@@ -64,22 +64,30 @@ def build_optimizer(model: Backbone, config: OptimizationConfig) -> AdamWWithSpa
     table and to an embedding with frozen rows.
 
     The `lr_factor` of a parameter group multiplies the learning rate. It is `config.scalar_lr_factor` for scalars, because
-    Adam changes a parameter by about one learning rate per step; the n-gram table has a rate of its own.
+    Adam changes a parameter by about one learning rate per step; the n-gram table and the bag have rates of their own.
     """
     assert config.learning_rate is not None
     table = ngram_table(model)
     scalars: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []  # and what else has no weight decay
     matrices: list[nn.Parameter] = []
+    bag: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter is not table:
             scalar = parameter.ndim == 0 or name.rpartition(".")[2] in model.encoder.scalar_names
             undecayed = parameter.ndim == 1 or (model.embedding.frozen and parameter is model.embedding.weight)
-            (scalars if scalar else vectors if undecayed else matrices).append(parameter)
+            (bag if name.startswith("bag.") else scalars if scalar else vectors if undecayed else matrices).append(
+                parameter
+            )
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay, "lr_factor": 1.0},
         {"params": vectors, "weight_decay": 0.0, "lr_factor": 1.0},
         {"params": scalars, "weight_decay": 0.0, "lr_factor": config.scalar_lr_factor},
+        {
+            "params": bag,
+            "weight_decay": config.weight_decay,
+            "lr_factor": getattr(config, "bag_learning_rate", config.learning_rate) / config.learning_rate,
+        },
         {
             "params": [] if table is None else [table],
             "weight_decay": 0.0,

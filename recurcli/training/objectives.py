@@ -38,6 +38,8 @@ class MicroBatch:
     """(N,) indices of the targets in the flattened (B·T,) input; None for classification."""
     weight: float
     """This micro-batch's part of the batch weight, which divides the summed loss."""
+    whole: tuple[Tensor, Tensor] | None = None
+    """`ids` and `mask` before word dropout; None: no word was dropped."""
 
     def share(self, rank: int, size: int) -> "MicroBatch":
         """Return the rows of process `rank` of `size`: every size-th row, possibly none. The weight is unchanged."""
@@ -45,7 +47,8 @@ class MicroBatch:
             return self
         ids, mask = self.ids[rank::size], self.mask[rank::size]
         if self.positions is None:
-            return MicroBatch(ids, mask, self.targets[rank::size], None, self.weight)
+            whole = None if self.whole is None else (self.whole[0][rank::size], self.whole[1][rank::size])
+            return MicroBatch(ids, mask, self.targets[rank::size], None, self.weight, whole)
         width = self.ids.shape[1]
         rows = self.positions // width
         mine = (rows % size == rank) & (self.targets != IGNORED)
@@ -126,7 +129,9 @@ class ClassificationObjective:
         batches = []
         for some in np.array_split(rows, min(count, len(rows))):
             ids, mask = collate(self.tokens, some, pad_id=self.tokenizer.pad_id)
+            whole = None
             if self.word_dropout:
+                whole = ids, mask
                 ids, mask = drop_words(
                     ids,
                     mask,
@@ -136,14 +141,19 @@ class ClassificationObjective:
                     generator=generator,
                 )
             targets = self.targets[torch.from_numpy(some)]
-            batches.append(MicroBatch(ids, mask, targets, None, float(self.class_weights[targets].sum())))
+            batches.append(MicroBatch(ids, mask, targets, None, float(self.class_weights[targets].sum()), whole))
         return batches
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the class-weighted sum of the losses over the rows, and the auxiliary losses."""
         assert isinstance(model, Classifier)
-        logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device))
-        return self._summed(logits.float(), batch.targets.to(device)), auxiliary
+        whole = None
+        if model.bag is not None and batch.whole is not None:
+            whole = batch.whole[0].to(device), batch.whole[1].to(device)
+        logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), whole)
+        parts = max(1, len(logits) // max(1, len(batch.targets)))  # the head, and the bag if there is one
+        targets = batch.targets.to(device).repeat(parts)
+        return self._summed(logits.float(), targets) / parts, auxiliary
 
     def mean_loss(self, logits: Tensor, targets: Tensor) -> float:
         """Return the class-weighted mean of the losses, which training minimizes: (N, C), (N,) -> number."""

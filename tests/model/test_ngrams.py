@@ -3,15 +3,17 @@
 import copy
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tiny_task import tiny
 
-from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
-from recurcli.model.models import Classifier, NgramEmbedding, ngram_buckets
+from recurcli.model.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig
+from recurcli.model.models import Classifier, NgramBag, NgramEmbedding, ngram_buckets, part_buckets
 from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer
 
@@ -164,3 +166,100 @@ def test_a_bad_value_is_refused(ngrams: str, reason: str, recur: Recur, tiny_tne
     assert reason.split(maxsplit=1)[1] in err
     assert f"embedding.ngrams.{reason.split()[0].rstrip(':')}: " in err
     assert len(err.splitlines()) == 1
+
+
+def bag_of(dropout: float = 0.0) -> NgramBag:
+    torch.manual_seed(1)
+    tokens = ["[PAD]", "[UNK]", "a", "the", "##ing", "walk", "extraordinarily"]
+    config = NgramBagConfig(tokens=(1, 2), characters=(3, 4), buckets=31, size=5, dropout=dropout)
+    bag = NgramBag(config, len(tokens), 3).double()
+    bag.parts.copy_(part_buckets(tokens, (3, 4), 31))
+    return bag
+
+
+def test_the_parts_of_a_token_are_the_ngrams_of_its_characters() -> None:
+    parts = part_buckets(["[SEP]", "a", "the", "##ing", "x" * 60], (3, 4), 97)
+    spelled = {2: ["<th", "the", "he>", "<the", "the>"], 3: ["ing", "ng>", "ing>"]}
+    assert (parts[:2] == -1).all()
+    for row, texts in spelled.items():
+        assert parts[row, : len(texts)].tolist() == [bucket([ord(c) for c in text], 97) for text in texts]
+        assert (parts[row, len(texts) :] == -1).all()
+    assert (parts[4] >= 0).all(), "a long token has as many as there is room for"
+
+
+def test_a_bag_is_the_loop_over_its_ngrams_in_training_and_in_evaluation() -> None:
+    bag = bag_of()
+    rows = [[3, 5, 4], [6], [2, 1, 2, 2], []]
+    ids = torch.tensor([row + [0] * (4 - len(row)) for row in rows])
+    mask = torch.tensor([[place < len(row) for place in range(4)] for row in rows])
+    again = bag.table.detach().clone().requires_grad_()
+    expected = []
+    for row in rows:
+        found = [bucket([token], 31) for token in row]
+        found += [bucket(row[place - 1 : place + 1], 31) for place in range(1, len(row))]
+        found += [part for token in row for part in bag.parts[token].tolist() if part >= 0]
+        sums = sum((again[place] for place in found), torch.zeros(5).double())
+        expected.append(bag.output.weight @ sums / max(1, len(found)) ** 0.5)
+    training = bag.train()(ids, mask)
+    torch.testing.assert_close(training, torch.stack(expected))
+    weight = torch.randn_like(training)
+    torch.autograd.backward([(training * weight).sum()])
+    gradient = bag.table.grad
+    torch.autograd.backward([(torch.stack(expected) * weight).sum()])
+    torch.testing.assert_close(gradient, again.grad)
+    with torch.no_grad():
+        torch.testing.assert_close(bag.eval()(ids, mask), training)
+
+
+def test_a_bag_leaves_out_ngrams_in_training_alone() -> None:
+    bag, ids = bag_of(dropout=0.5), torch.tensor([[3, 5, 4, 6]])
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    assert not torch.equal(bag.train()(ids, mask), bag(ids, mask))
+    assert torch.equal(bag.eval()(ids, mask), bag(ids, mask))
+
+
+def test_head_and_bag_are_trained_apart_and_the_bag_reads_the_whole_text() -> None:
+    config = ModelConfig(
+        encoder={"name": "starsaber", "hidden_size": 8, "num_layers": 1, "dropout": 0.0},
+        vocab_size=20,
+        pad_id=0,
+        max_length=9,
+        embedding_bag=NgramBagConfig(buckets=31, size=5, dropout=0.0),
+        labels=("a", "b", "c"),
+    )
+    model, ids = Classifier(config).double(), torch.tensor([[3, 7, 7, 19], [4, 5, 6, 7]])
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    together = model.eval()(ids, mask)[0]
+    apart = model.train()(ids, mask)[0]
+    torch.testing.assert_close((apart[:2] + apart[2:]) / 2, together)
+    shorter = model(ids[:, :2], mask[:, :2], (ids, mask))[0]
+    torch.testing.assert_close(shorter[2:], apart[2:])
+    assert not torch.allclose(shorter[:2], apart[:2])
+
+
+def test_a_run_with_a_bag_predicts_exports_and_resumes_and_pairs_have_none(recur: Recur, tmp_path: Path) -> None:
+    texts = [
+        f"{word} {other} things," for word in ("red", "blue", "cold") for other in ["the", "two", "fine", "walking"]
+    ] * 4
+    rows = [{"text": text, "pair": text, "label": text.split()[0]} for text in texts]
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keys = tiny("embedding.bag={buckets: 500, size: 4}", "data.max_length=auto", "ensemble=null")
+    given = ["--preset", "starsaber-custom", "--data", data, *keys]
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    line = ["finetune", *given, "--set", "data.text=text", "--set", "data.label=label"]
+    code, _, err = recur(*line, "--output", whole, "--keep-checkpoints")
+    assert code == 0, err
+    assert json.loads((whole / "config.json").read_text())["embedding_bag"]["size"] == 4
+    assert "bag.table" in load_file(whole / "model.safetensors")
+    shutil.copytree(whole, stopped)
+    shutil.rmtree(max((stopped / "checkpoints").iterdir()))
+    (stopped / "result.json").unlink()
+    code, _, err = recur(*line, "--output", stopped, "--resume")
+    assert code == 0, err
+    assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    code, _, err = recur("predict", whole, data, "--quiet")
+    assert code == 0, err
+    code, _, err = recur("finetune", *given, "--set", "data.pair=pair", "--output", tmp_path / "pairs")
+    assert code == 0, err
+    assert json.loads((tmp_path / "pairs" / "config.json").read_text())["embedding_bag"] is None

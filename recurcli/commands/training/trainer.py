@@ -46,7 +46,7 @@ from recurcli.facts import check_same, first_difference
 from recurcli.linear.model import LinearModel
 from recurcli.model.config import LabelType, ModelConfig
 from recurcli.model.device import choose_device, choose_precision
-from recurcli.model.models import Classifier, LanguageModel
+from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.model_files import KnownRows, write_model
 from recurcli.runs.run_directory import KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
@@ -176,6 +176,7 @@ def build_model(
     Word vectors of `embedding.vectors` are copied into its embedding; yields a note on their number. Raises UsageError if
     their size does not fit the model.
     """
+    bag = preset.embedding.bag if kind is Classifier and not pairs else None
     config = ModelConfig(
         encoder=preset.encoder,
         vocab_size=tokenizer.vocab_size,
@@ -187,6 +188,7 @@ def build_model(
         embedding_segments=preset.embedding.segments and pairs,
         embedding_matches=preset.embedding.matches and pairs,
         embedding_ngrams=preset.embedding.ngrams,
+        embedding_bag=bag,
         separator_id=tokenizer.separator_id,
         unknown_id=-1 if tokenizer.unknown_id is None else tokenizer.unknown_id,
         pooling=preset.pooling,
@@ -198,6 +200,8 @@ def build_model(
     )
     seed_weights(preset.runtime.seed)
     model = kind(config)
+    if bag is not None and isinstance(model, Classifier) and model.bag is not None:
+        model.bag.parts.copy_(part_buckets(tokenizer.tokens, bag.characters, bag.buckets))
     if preset.embedding.vectors is None:
         return model
     path = Path(preset.embedding.vectors)
