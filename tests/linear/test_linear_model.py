@@ -182,8 +182,22 @@ def test_c_and_ngrams_are_those_of_the_best_cross_validation() -> None:
     chosen = choose(texts, targets, 2, LinearConfig())
     assert chosen.ngrams.words == (1, 2)  # a label hangs on whole words
     assert chosen.accuracy is not None
-    for c in (chosen.c / 2, chosen.c * 2):
-        assert choose(texts, targets, 2, LinearConfig(c=c)).accuracy <= chosen.accuracy  # type: ignore[operator]
+    accuracy = {c: choose(texts, targets, 2, LinearConfig(c=c)).accuracy or 0 for c in model.CS}
+    assert accuracy[chosen.c] == chosen.accuracy > max(accuracy.values()) - 0.02
+    assert accuracy[min(accuracy)] < chosen.accuracy - 0.02  # so that there was something to choose
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ((90, 60, 40, 39, 38, 40, 50, 60, 70), 0.25),
+        ((9, 9, 9, 9, 9, 9, 9, 9, 9), 2**-5),
+        ((90, 80, 70, 60, 50, 40, 30, 29, 40), 2.0),
+    ],
+)
+def test_c_is_the_smallest_that_may_be_as_good_as_the_best(wrong: tuple[int, ...], expected: float) -> None:
+    rows = np.arange(200)
+    assert model._choose_c(lambda c: rows >= wrong[model.CS.index(c)]) == expected
 
 
 def test_rows_of_one_text_are_in_one_fold() -> None:
