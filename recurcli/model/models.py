@@ -190,17 +190,21 @@ def part_buckets(tokens: Sequence[str], lengths: Sequence[int], buckets: int) ->
     A word begins with < and ends with >, as in fastText (Bojanowski et al., TACL 2017, section 3.2); a piece that goes on with
     a word (##) has no <. Tokens in brackets, which are special, and single characters have none.
     """
-    found = torch.full((len(tokens), MOST_PARTS), -1, dtype=torch.int32)
-    for row, token in enumerate(tokens):
+    texts = []
+    for token in tokens:
         word = token.removeprefix("##")
-        if len(word) < 2 or (token[0] == "[" and token[-1] == "]"):
-            continue
-        text = ("" if token.startswith("##") else "<") + word + ">"
-        codes = torch.tensor([[ord(character) for character in text]])
-        parts = [ngram_buckets(codes, [length], buckets)[0, length - 1 :, 0] for length in lengths]
-        known = torch.cat(parts)[:MOST_PARTS] if parts else codes[0, :0]
-        found[row, : len(known)] = known.int()
-    return found
+        whole = len(word) > 1 and not (token[0] == "[" and token[-1] == "]")
+        texts.append(f"{'<' if word == token else ''}{word}>"[: MOST_PARTS + 2] if whole else "")
+    width = max(map(len, texts), default=0)
+    codes = torch.tensor([[*map(ord, text), *[0] * (width - len(text))] for text in texts], dtype=torch.long)
+    ends = torch.arange(width)
+    inside = ends < torch.tensor([len(text) for text in texts]).unsqueeze(1)  # (V, width)
+    present = inside.unsqueeze(1) & (ends >= torch.tensor(lengths, dtype=torch.long).unsqueeze(1) - 1)
+    if not present.any():
+        return torch.full((len(tokens), MOST_PARTS), -1, dtype=torch.int32)
+    found = ngram_buckets(codes, lengths, buckets).transpose(1, 2).masked_fill(~present, -1).flatten(1).int()
+    first = (found < 0).int().argsort(dim=1, stable=True)[:, :MOST_PARTS]
+    return F.pad(found.gather(1, first), (0, MOST_PARTS - first.shape[1]), value=-1)
 
 
 class NgramBag(nn.Module):

@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -185,6 +186,25 @@ def test_the_parts_of_a_token_are_the_ngrams_of_its_characters() -> None:
         assert parts[row, : len(texts)].tolist() == [bucket([ord(c) for c in text], 97) for text in texts]
         assert (parts[row, len(texts) :] == -1).all()
     assert (parts[4] >= 0).all(), "a long token has as many as there is room for"
+    assert parts[4].tolist() == [bucket([ord(c) for c in text], 97) for text in ["<xx", *["xxx"] * 39]]
+    assert all((part_buckets(tokens, (3,), 97) == -1).all() for tokens in (["a", "##b"], ["[MASK]"]))
+    assert (part_buckets(["word"], (), 97) == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("bag", "reason"),
+    [
+        ({"tokens": ()}, "tokens must not be empty"),
+        ({"tokens": (0,)}, "tokens must be different numbers from 1 to 16"),
+        ({"characters": (3, 3)}, "characters must be different numbers from 1 to 16"),
+        ({"buckets": 0}, "buckets must lie in"),
+        ({"size": 0}, "size must be at least 1, not 0"),
+        ({"dropout": 1.0}, "dropout must lie in"),
+    ],
+)
+def test_a_bad_value_of_a_bag_is_refused(bag: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        NgramBagConfig(**bag)
 
 
 def test_a_bag_is_the_loop_over_its_ngrams_in_training_and_in_evaluation() -> None:
