@@ -172,9 +172,9 @@ def test_dev_rows_are_evaluated_in_batches_that_the_memory_of_training_holds(
 
     sizes, forward = set(), Classifier.forward
 
-    def watched(self: Classifier, ids: Any, mask: Any) -> Any:
+    def watched(self: Classifier, ids: Any, mask: Any, whole: Any = None) -> Any:
         sizes.add((self.training, len(ids)))
-        return forward(self, ids, mask)
+        return forward(self, ids, mask, whole)
 
     monkeypatch.setattr(Classifier, "forward", watched)
     accumulated = "finetuning.gradient_accumulation_steps=2"
