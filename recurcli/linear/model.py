@@ -31,6 +31,7 @@ from recurcli.linear.ngrams import (
     Texts,
     Vectors,
     characters_read,
+    first_values,
     joined,
     ngram_sets,
     row_blocks,
@@ -313,19 +314,18 @@ def fit_linear_model(
 def refit_linear_model(model: LinearModel, texts: Texts, targets: Sequence[int]) -> LinearModel:
     """Return a linear model of more rows, with the kinds of n-grams and C of `model`. It may come from the cache.
 
-    A model that SGD fitted goes on with its vocabulary for one epoch of all rows.
+    A model that SGD fitted goes on with its vocabulary for one epoch of all rows, or of as many as fit in memory, drawn anew.
 
     Raises DataError as `LinearModel.fit` does.
     """
     if not model.choice.c:
-        order = np.random.default_rng(0).permutation(len(texts))
-        rows = [texts[row] for row in order]
-        vectors = joined(map(model.ngrams.transform, row_blocks(rows, CHARACTERS_AT_ONCE)))
-        labels = np.asarray(targets)[order]
-        weights, bias = fit_sgd(
-            _matrix(vectors, len(model.ngrams.keys)), labels, len(model.bias), (model.weights, model.bias)
-        )
-        return replace(model, weights=weights, bias=bias, rows=len(texts))
+        order = np.random.default_rng(1).permutation(len(texts))
+        blocks = row_blocks([texts[row] for row in order], CHARACTERS_AT_ONCE)
+        vectors = joined(list(first_values(map(model.ngrams.count, blocks))), model.ngrams.weigh)
+        labels = np.asarray(targets)[order[: len(vectors.offsets) - 1]]
+        start = model.weights, model.bias
+        weights, bias = fit_sgd(_matrix(vectors, len(model.ngrams.keys)), labels, len(model.bias), start)
+        return replace(model, weights=weights, bias=bias, rows=len(labels))
     refitted, note = _fit(texts, targets, len(model.bias), lambda: model.choice, asdict(model.choice))
     if refitted is None:
         raise DataError(note.text)

@@ -5,7 +5,7 @@ block of texts are hashed at once. Shapes: N rows, V n-grams of the vocabulary, 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
@@ -131,18 +131,13 @@ class Ngrams:
         keys = hashes[starts[np.sort(np.argsort(-frequency, kind="stable")[: max(1, KEPT_WEIGHTS // num_classes)])]]
         del hashes
         ngrams = cls(config, keys, np.ones(len(keys), np.float32))
-        counted, values = [], 0
-        for block in row_blocks(texts, CHARACTERS_AT_ONCE):
-            counted.append(ngrams.count(block))
-            values += len(counted[-1].columns)
-            if values >= MAX_VALUES:
-                break
+        counted = list(first_values(map(ngrams.count, row_blocks(texts, CHARACTERS_AT_ONCE))))
         rows = sum(len(counts.offsets) - 1 for counts in counted)
         in_rows = np.zeros(len(keys), np.int64)
         for counts in counted:
             in_rows += np.bincount(counts.columns, minlength=len(keys))
         ngrams.weights = ((1 + np.log((1 + rows) / (1 + in_rows))) ** IDF_POWER).astype(np.float32)
-        return ngrams, joined(map(ngrams.weigh, counted)), len(starts)
+        return ngrams, joined(counted, ngrams.weigh), len(starts)
 
     def columns_of(self, hashes: Keys) -> NDArray[np.int64]:
         """Return the column of each of the `hashes` (M,) in the vocabulary; -1: it has none."""
@@ -181,14 +176,27 @@ class Ngrams:
         return self.weigh(self.count(texts))
 
 
-def joined(parts: Iterable[Vectors]) -> Vectors:
-    """Return the rows of all `parts`."""
-    offsets, columns, values = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
+def first_values(parts: Iterable[Vectors]) -> Iterator[Vectors]:
+    """Yield the `parts` until they have MAX_VALUES values."""
+    values = 0
     for part in parts:
-        offsets.append(np.diff(part.offsets))
-        columns.append(part.columns)
-        values.append(part.values)
-    return Vectors(np.cumsum(np.concatenate(offsets)), np.concatenate(columns), np.concatenate(values))
+        yield part
+        values += len(part.columns)
+        if values >= MAX_VALUES:
+            return
+
+
+def joined(parts: list[Vectors], weigh: Callable[[Vectors], Vectors]) -> Vectors:
+    """Return `weigh` of all `parts` as one. The list is emptied meanwhile, so that no part is in memory twice."""
+    size = sum(len(part.columns) for part in parts)
+    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]))
+    columns, values, start = np.empty(size, np.int32), np.empty(size, np.float32), 0
+    parts.reverse()
+    while parts:
+        part = weigh(parts.pop())
+        place = slice(start, start := start + len(part.columns))
+        columns[place], values[place] = part.columns, part.values
+    return Vectors(offsets, columns, values)
 
 
 def characters_read(row: tuple[str, str | None]) -> int:
