@@ -24,8 +24,11 @@ ROWS_AT_ONCE = 4096
 """A block ends after this many rows, however short they are."""
 CHARACTERS_AT_ONCE = 1 << 16
 """A block of rows ends after this many characters, which bounds the memory of its n-grams."""
-MAX_COUNTED = 24_000_000
-"""A vocabulary is that of rows with this many occurrences of n-grams. Ours: 0.4 GB and 3 s."""
+MAX_COUNTED = 16_000_000
+"""A vocabulary is that of rows with this many occurrences of n-grams. Ours: 0.4 GB and 2 s."""
+LONG_TEXT = 600
+"""In texts of more characters on average only words are counted. Ours: on 25,000 IMDb reviews of 1,300 characters words have an
+accuracy of 91.0, with characters 90.0; on texts of 40 words characters gain 0.3 points, and on shorter ones 2 to 5."""
 MAX_VALUES = 50_000_000
 """Vectors are made of rows with this many values, n-grams of a row. Ours: 0.4 GB."""
 MAX_TEXT = 1 << 16
@@ -69,12 +72,14 @@ def ngram_sets(texts: Texts) -> list[NgramConfig]:
     """Return the sets of n-grams that suit the script of `texts`, the one with the fewest n-grams first [ours].
 
     Characters 1-2 or 1-3 where words are not separated by spaces; else words 1-2, alone or with characters 2-5 inside words or
-    across them.
+    across them. Of texts longer than LONG_TEXT on average, words 1-2.
     """
     sample = [text for row in texts[:: max(1, len(texts) // 1000)] for text in row if text]
     if not separates_words(sample):
         return [NgramConfig(characters=(1, 2)), NgramConfig(characters=(1, 3))]
     words = (1, 2)
+    if sum(map(len, sample)) > LONG_TEXT * len(sample):
+        return [NgramConfig(words=words)]
     return [
         NgramConfig(words=words),
         NgramConfig(words=words, characters=(2, 5), across_words=False),
@@ -190,12 +195,12 @@ def joined(parts: list[Vectors], weigh: Callable[[Vectors], Vectors]) -> Vectors
     """Return `weigh` of all `parts` as one. The list is emptied meanwhile, so that no part is in memory twice."""
     size = sum(len(part.columns) for part in parts)
     offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]))
-    columns, values, start = np.empty(size, np.int32), np.empty(size, np.float32), 0
-    parts.reverse()
-    while parts:
+    columns, values, end = np.empty(size, np.int32), np.empty(size, np.float32), size
+    while parts:  # from the end, so that the memory of the last part can be given back
         part = weigh(parts.pop())
-        place = slice(start, start := start + len(part.columns))
+        place = slice(end - len(part.columns), end)
         columns[place], values[place] = part.columns, part.values
+        end = place.start
     return Vectors(offsets, columns, values)
 
 

@@ -154,6 +154,7 @@ def test_the_script_of_an_export_scores_as_the_model_does(config: NgramConfig, *
 
 def test_ngrams_follow_the_script() -> None:
     assert {ngrams.words for ngrams in ngram_sets([("股市今日大涨", "今日天气")])} == {(0, 0)}
+    assert ngram_sets([("a long review of a film " * 40, None)]) == [NgramConfig(words=(1, 2))]
     assert {ngrams.words for ngrams in ngram_sets([("what is the price of gold?", None)])} == {(1, 2)}
 
 
