@@ -31,8 +31,6 @@ from recurcli.linear.ngrams import (
     Texts,
     Vectors,
     characters_read,
-    first_values,
-    joined,
     ngram_sets,
     row_blocks,
 )
@@ -320,8 +318,8 @@ def refit_linear_model(model: LinearModel, texts: Texts, targets: Sequence[int])
     """
     if not model.choice.c:
         order = np.random.default_rng(1).permutation(len(texts))
-        blocks = row_blocks([texts[row] for row in order], CHARACTERS_AT_ONCE)
-        vectors = joined(list(first_values(map(model.ngrams.count, blocks))), model.ngrams.weigh)
+        vectors = model.ngrams.count_first([texts[row] for row in order])
+        model.ngrams.weigh_all(vectors)
         labels = np.asarray(targets)[order[: len(vectors.offsets) - 1]]
         start = model.weights, model.bias
         weights, bias = fit_sgd(_matrix(vectors, len(model.ngrams.keys)), labels, len(model.bias), start)

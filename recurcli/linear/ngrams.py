@@ -5,7 +5,7 @@ block of texts are hashed at once. Shapes: N rows, V n-grams of the vocabulary, 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
@@ -136,13 +136,14 @@ class Ngrams:
         keys = hashes[starts[np.sort(np.argsort(-frequency, kind="stable")[: max(1, KEPT_WEIGHTS // num_classes)])]]
         del hashes
         ngrams = cls(config, keys, np.ones(len(keys), np.float32))
-        counted = list(first_values(map(ngrams.count, row_blocks(texts, CHARACTERS_AT_ONCE))))
-        rows = sum(len(counts.offsets) - 1 for counts in counted)
+        vectors = ngrams.count_first(texts)
         in_rows = np.zeros(len(keys), np.int64)
-        for counts in counted:
-            in_rows += np.bincount(counts.columns, minlength=len(keys))
+        for part, _ in parts_of(vectors):
+            in_rows += np.bincount(part.columns, minlength=len(keys))
+        rows = len(vectors.offsets) - 1
         ngrams.weights = ((1 + np.log((1 + rows) / (1 + in_rows))) ** IDF_POWER).astype(np.float32)
-        return ngrams, joined(counted, ngrams.weigh), len(starts)
+        ngrams.weigh_all(vectors)
+        return ngrams, vectors, len(starts)
 
     def columns_of(self, hashes: Keys) -> NDArray[np.int64]:
         """Return the column of each of the `hashes` (M,) in the vocabulary; -1: it has none."""
@@ -180,28 +181,34 @@ class Ngrams:
         """Return the TF-IDF vectors (N, V) of `texts`; a row without a known n-gram is zero."""
         return self.weigh(self.count(texts))
 
+    def count_first(self, texts: Texts) -> Vectors:
+        """Return `count` of the first of `texts`, as many as have MAX_VALUES values. No value is in memory twice."""
+        lengths = sum(longest - shortest + 1 for shortest, longest in (self.config.characters, self.config.words))
+        size = min(MAX_VALUES, lengths * sum(characters_read(row) + 4 for row in texts))  # 4: spaces around two texts
+        columns, values = np.empty(size, np.int32), np.empty(size, np.float32)  # takes no memory before it is filled
+        row_lengths, end = [np.zeros(1, np.int64)], 0
+        for block in row_blocks(texts, CHARACTERS_AT_ONCE):
+            counts = self.count(block)
+            place = slice(end, end + len(counts.columns))
+            if place.stop > size:
+                break
+            columns[place], values[place] = counts.columns, counts.values
+            row_lengths.append(np.diff(counts.offsets))
+            end = place.stop
+        return Vectors(np.cumsum(np.concatenate(row_lengths)), columns[:end], values[:end])
 
-def first_values(parts: Iterable[Vectors]) -> Iterator[Vectors]:
-    """Yield the `parts` until they have MAX_VALUES values."""
-    values = 0
-    for part in parts:
-        yield part
-        values += len(part.columns)
-        if values >= MAX_VALUES:
-            return
+    def weigh_all(self, counts: Vectors) -> None:
+        """Replace the values of `counts` by those of TF-IDF, in place."""
+        for part, place in parts_of(counts):
+            counts.values[place] = self.weigh(part).values
 
 
-def joined(parts: list[Vectors], weigh: Callable[[Vectors], Vectors]) -> Vectors:
-    """Return `weigh` of all `parts` as one. The list is emptied meanwhile, so that no part is in memory twice."""
-    size = sum(len(part.columns) for part in parts)
-    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]))
-    columns, values, end = np.empty(size, np.int32), np.empty(size, np.float32), size
-    while parts:  # from the end, so that the memory of the last part can be given back
-        part = weigh(parts.pop())
-        place = slice(end - len(part.columns), end)
-        columns[place], values[place] = part.columns, part.values
-        end = place.start
-    return Vectors(offsets, columns, values)
+def parts_of(vectors: Vectors) -> Iterator[tuple[Vectors, slice]]:
+    """Yield blocks of the rows of `vectors`, which share their memory, and the place of their values."""
+    for start in range(0, len(vectors.offsets) - 1, ROWS_AT_ONCE):
+        offsets = vectors.offsets[start : start + ROWS_AT_ONCE + 1]
+        place = slice(int(offsets[0]), int(offsets[-1]))
+        yield Vectors(offsets - offsets[0], vectors.columns[place], vectors.values[place]), place
 
 
 def characters_read(row: tuple[str, str | None]) -> int:
