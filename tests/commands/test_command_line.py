@@ -125,7 +125,7 @@ def test_the_version_names_what_matters(recur: Recur) -> None:
         (["predict"], "missing argument 'RUN'; see `recur predict --help`"),
         (
             ["predict", "x", "--formt", "tsv"],
-            "no such option: --formt; did you mean --format, --input-format?; see `recur predict --help`",
+            "no such option: --formt; did you mean --fast, --format, --input-format?; see `recur predict --help`",
         ),
         (["predict", "x", "--format", "xml"], "'xml' is not one of 'tsv', 'csv', 'jsonl', 'clue'"),
         (["predict", "x", "--top-k", "0"], "'--top-k'"),
