@@ -151,9 +151,7 @@ def check_rows_of_training(run: Path, split: str, rows: Split | TextSplit) -> No
     elif split == "dev" and not _selected(run, rows, has_init=has_init):
         fault = f"its dev rows are not those on which {run} was selected"
         if sha256 is not None:
-            fault += (
-                ", because an older recur took texts of other case, accents or white space as different in their draw"
-            )
+            fault += ", because an older recur drew them by a rule that kept fewer texts together"
     else:
         return
     raise DataError(

@@ -5,6 +5,7 @@ import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from recurcli.data.columns import Columns, TrainingRows, find_columns, is_usual
 from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.rows import Record
-from recurcli.data.splits import DevSplitter, Example, examples_of, hash_of, open_source, row_hash
+from recurcli.data.splits import DevSplitter, Example, RowHashes, examples_of, hash_of, open_source, row_hash
 from recurcli.data.tasks import Source, Task, find_source, is_one_file, split_named, splits_of, task_with_columns
 from recurcli.data.values import BadRow, TextColumns, Unlabelled
 from recurcli.errors import DataError
@@ -251,7 +252,7 @@ def _examples(
     labelled = named or task.has_labels(split) if split in ("train", "dev", *task.files) else None
     if split in layout.unlabelled:
         labelled = False
-    splitter = DevSplitter(task.dev_fraction, config.dev_seed) if file.alone or len(file.splits) > 1 else None
+    draws = file.alone or len(file.splits) > 1
     with open_source(file.source, task, config) as records:
         extra = split in ("train", UNNAMED)
         columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, trained=trained)
@@ -259,14 +260,29 @@ def _examples(
             rows.columns, rows.format = columns, records.format
             rows.recognised = records.delimiter if records.recognised else None
             rows.header = layout.header and records.format in ("tsv", "csv")
+        hashes = _hashes_of_pairs(file, task, config, columns) if draws and columns.texts.pair else None
+        sides = None if hashes is None else iter(hashes.sides.tolist())
+        splitter = DevSplitter(task.dev_fraction, config.dev_seed, carries=hashes is not None and hashes.are_grouped)
         for record, example in examples_of(records, task, columns, layout.label_names):
             digest, is_dev = 0, False
-            if isinstance(example, Example) and (splits or splitter is not None):
+            if isinstance(example, Example) and (splits or draws):
                 digest = row_hash(example.text, example.pair)
-                is_dev = splitter is not None and splitter.is_dev(digest, example.label)
+                is_dev = draws and splitter.is_dev(digest if sides is None else next(sides), example.label)
             yield record, example, digest, is_dev
         for rows in splits:
             rows.hint, rows.doubt = records.hint, records.doubt
+
+
+def _hashes_of_pairs(file: DataFile, task: Task, config: DataConfig, columns: Columns) -> RowHashes:
+    """Return the hashes of the usable rows of `file`, up to its first fault: which first texts stand in few rows."""
+
+    def pairs() -> Iterator[tuple[str, str | None]]:
+        with suppress(DataError), open_source(file.source, task, config) as records:
+            for _, example in examples_of(records, task, columns, file.source.layout.label_names):
+                if isinstance(example, Example):
+                    yield example.text, example.pair
+
+    return RowHashes.of(pairs())
 
 
 def prepare_tokens(

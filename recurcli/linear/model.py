@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.files import cached
@@ -202,8 +203,8 @@ class LinearModel:
 def choose(texts: Texts, targets: Sequence[int], num_classes: int, config: LinearConfig) -> Choice:
     """Choose the n-grams and C that `config` leaves open by 3-fold cross-validation on at most MAX_CHOICE_ROWS rows.
 
-    Rows of one first text are in one fold. A larger set of n-grams is chosen where it is better than a smaller one by one
-    standard error, with FIRST_C; C after it. The largest set and FIRST_C are chosen where the rows are too few,
+    Rows of one side (see `RowHashes`) are in one fold. A larger set of n-grams is chosen where it is better than a smaller
+    one by one standard error, with FIRST_C; C after it. The largest set and FIRST_C are chosen where the rows are too few,
     or the classes too many, to tell.
     """
     sets = list(dict.fromkeys(_with_given(ngrams, config) for ngrams in ngram_sets(texts)))
@@ -220,11 +221,9 @@ def choose(texts: Texts, targets: Sequence[int], num_classes: int, config: Linea
         matrices.append(_matrix(vectors, len(vocabulary.keys)))
     work = max(matrix.nnz for matrix in matrices) * num_classes
     labels = labels[: int(len(labels) * min(1.0, MAX_CHOICE_WORK / max(1, work)))]
-    numbers: dict[str, int] = {}
-    groups = np.array(
-        [numbers.setdefault(text[0].strip().lower(), len(numbers)) for text in sample[: len(labels)]], np.int64
-    )
-    folds = groups % FOLDS
+    numbers: dict[int, int] = {}
+    sides = RowHashes.of(sample[: len(labels)]).sides.tolist()
+    folds = np.array([numbers.setdefault(side, len(numbers)) for side in sides], np.int64) % FOLDS
     if (
         any(len(np.unique(labels[folds != fold])) < 2 for fold in range(FOLDS))
         or len(labels) < MIN_CHOICE * num_classes

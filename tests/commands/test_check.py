@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from test_command_line import CHECKOUT, process
 
 from recurcli.data.config import DataConfig
-from recurcli.data.splits import DevSplitter, row_hash
+from recurcli.data.splits import DevSplitter, draw_dev_rows, row_hash, split_in_memory
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -128,6 +129,17 @@ def test_one_training_file_is_divided_as_a_training_divides_it(
     assert messages(found, "information") == [
         f"{path.name}: labels with one row, which is a training row: 'z' (line 122)"
     ]
+
+
+def test_pairs_of_one_first_text_are_divided_as_a_training_divides_them(
+    report: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = [(f"premise {row // 3}", f"hypothesis {row}", "xyz"[row % 3]) for row in range(600)]
+    written(tmp_path / "train.tsv", *map("\t".join, rows), header="text\tpair\tlabel")
+    train, dev = report(tmp_path)["splits"]
+    drawn = draw_dev_rows(split_in_memory(rows), 0.1, DataConfig().dev_seed)[1]
+    assert (train["rows"] + dev["rows"], dev["rows"]) == (600, len(drawn.examples))
+    assert dev["labels"] == dict(Counter(row.label for row in drawn.examples))
 
 
 def test_a_training_file_too_short_for_dev_rows_is_an_error(

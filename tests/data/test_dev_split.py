@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from recurcli.data.config import TokenizerConfig, TokenizerKind
-from recurcli.data.splits import DevSplitter, draw_dev_rows, hashes_of, row_hash, split_in_memory, text_key
+from recurcli.data.splits import (
+    DevSplitter,
+    RowHashes,
+    draw_dev_rows,
+    hash_of,
+    hashes_of,
+    row_hash,
+    split_in_memory,
+    text_key,
+)
 from recurcli.tokens.tokenizer import Tokenizer
 
 
@@ -114,3 +123,40 @@ def test_only_the_first_row_of_a_class_may_repeat_the_text_of_a_dev_row_of_anoth
     drawn = next(text for (text, _), is_dev in zip(rows, split(rows), strict=True) if is_dev)
     assert split([*rows, (drawn, "b")])[10:] == [False]
     assert split([*rows, ("other", "b"), (drawn, "b")])[10:] == [False, True]
+
+
+def drawn_ids(rows: list[tuple[str, str | None, str]]) -> list[int]:
+    return [int(row.id) for row in draw_dev_rows(split_in_memory(rows), 0.1, 0)[1].examples]
+
+
+def test_single_texts_and_pairs_of_their_own_are_drawn_as_ever() -> None:
+    rows = [(f"text {number * number % 211}", "abc"[number % 7 % 3]) for number in range(600)]
+    ids = drawn_ids([(text, None, label) for text, label in rows])
+    assert hash_of(*ids) == 16036691722258130245, "by the rule before first texts counted"
+    assert ids == [number for number, is_dev in enumerate(split(rows)) if is_dev]
+    pairs: list[tuple[str, str | None, str]] = [(f"text {number}", "same", "ab"[number % 2]) for number in range(600)]
+    assert hash_of(*drawn_ids(pairs)) == 11704092872996070352
+
+
+@pytest.mark.parametrize("rows_per_text", [2, 3, 6, 20])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_pairs_of_one_first_text_stay_on_one_side_and_each_class_keeps_its_tenth(
+    rows_per_text: int, shuffled: bool
+) -> None:
+    rows: list[tuple[str, str | None, str]]
+    rows = [(f"Premise {row // rows_per_text}", f"hypothesis {row}", "aab"[row % 3]) for row in range(6000)]
+    if shuffled:
+        rows = [rows[row] for row in np.random.default_rng(0).permutation(len(rows))]
+    train, dev = draw_dev_rows(split_in_memory(rows), 0.1, 0)
+    assert not {text_key(row.text) for row in train.examples} & {text_key(row.text) for row in dev.examples}
+    totals, counts = (Counter(row[-1] for row in rows), Counter(row.label for row in dev.examples))
+    for label, total in totals.items():
+        assert counts[label] == pytest.approx(total / 10, rel=0.2)
+
+
+def test_a_first_text_of_many_rows_keeps_none_together() -> None:
+    for topics, rows in ((5, 1000), (40, 40 * 21), (2, 40)):
+        texts = [(f"topic {row % topics}", f"text {row}") for row in range(rows)]
+        assert not RowHashes.of(texts).are_grouped
+        assert len(drawn_ids([(*pair, "ab"[row // topics % 2]) for row, pair in enumerate(texts)])) >= rows // 10 - 2
+    assert RowHashes.of([(f"topic {row % 40}", f"text {row}") for row in range(800)]).are_grouped
