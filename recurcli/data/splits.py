@@ -154,6 +154,18 @@ class RowHashes(NamedTuple):
         """Whether first texts keep rows together."""
         return not np.array_equal(self.rows, self.sides)
 
+    def drawn(self, labels: Sequence[str | None], fraction: float, seed: int) -> NDArray[np.bool_]:
+        """Return whether each row (N,) is a dev row. Where rows are grouped, those of a group are drawn at its first row."""
+        splitter = DevSplitter(fraction, seed, carries=self.are_grouped)
+        order = np.arange(len(labels))
+        if self.are_grouped:
+            _, firsts, numbers = np.unique(self.sides, return_index=True, return_inverse=True)
+            order = np.argsort(firsts[numbers], kind="stable")
+        sides, drawn = self.sides.tolist(), np.zeros(len(labels), np.bool_)
+        for row in order.tolist():
+            drawn[row] = splitter.is_dev(sides[row], labels[row])
+        return drawn
+
     @classmethod
     def of(cls, texts: Iterable[tuple[str, str | None]]) -> "RowHashes":
         """Return the hashes of all texts or pairs of a file."""
@@ -325,9 +337,7 @@ def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
 def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see DevSplitter)."""
     hashes = RowHashes.of(everything.texts)
-    splitter = DevSplitter(fraction, seed, carries=hashes.are_grouped)
-    labels = (example.label for example in everything.examples)
-    drawn = np.array(list(map(splitter.is_dev, hashes.sides.tolist(), labels)), np.bool_)
+    drawn = hashes.drawn([example.label for example in everything.examples], fraction, seed)
     sides = [(list(compress(everything.examples, side)), hashes.rows[side]) for side in (~drawn, drawn)]
     dev = everything.with_examples(*sides[1])
     counted_once = dev.with_examples(*sides[1], dropped=0, bad=[], notes=(), unlabelled=0)  # with the training rows

@@ -260,29 +260,33 @@ def _examples(
             rows.columns, rows.format = columns, records.format
             rows.recognised = records.delimiter if records.recognised else None
             rows.header = layout.header and records.format in ("tsv", "csv")
-        hashes = _hashes_of_pairs(file, task, config, columns) if draws and columns.texts.pair else None
-        sides = None if hashes is None else iter(hashes.sides.tolist())
-        splitter = DevSplitter(task.dev_fraction, config.dev_seed, carries=hashes is not None and hashes.are_grouped)
+        drawn = _drawn_pairs(file, task, config, columns) if draws and columns.texts.pair else None
+        splitter = DevSplitter(task.dev_fraction, config.dev_seed)
         for record, example in examples_of(records, task, columns, layout.label_names):
             digest, is_dev = 0, False
             if isinstance(example, Example) and (splits or draws):
                 digest = row_hash(example.text, example.pair)
-                is_dev = draws and splitter.is_dev(digest if sides is None else next(sides), example.label)
+                is_dev = draws and (splitter.is_dev(digest, example.label) if drawn is None else next(drawn))
             yield record, example, digest, is_dev
         for rows in splits:
             rows.hint, rows.doubt = records.hint, records.doubt
 
 
-def _hashes_of_pairs(file: DataFile, task: Task, config: DataConfig, columns: Columns) -> RowHashes:
-    """Return the hashes of the usable rows of `file`, up to its first fault: which first texts stand in few rows."""
+def _drawn_pairs(file: DataFile, task: Task, config: DataConfig, columns: Columns) -> Iterator[bool]:
+    """Return whether each usable row of `file`, up to its first fault, is a dev row. It takes a reading of its own, since
+    the first texts that stand in few rows are known at the end only.
+    """
+    labels: list[str | None] = []
 
     def pairs() -> Iterator[tuple[str, str | None]]:
         with suppress(DataError), open_source(file.source, task, config) as records:
             for _, example in examples_of(records, task, columns, file.source.layout.label_names):
                 if isinstance(example, Example):
+                    labels.append(example.label)
                     yield example.text, example.pair
 
-    return RowHashes.of(pairs())
+    hashes = RowHashes.of(pairs())
+    return iter(hashes.drawn(labels, task.dev_fraction, config.dev_seed).tolist())
 
 
 def prepare_tokens(

@@ -151,7 +151,7 @@ def test_pairs_of_one_first_text_stay_on_one_side_and_each_class_keeps_its_tenth
     assert not {text_key(row.text) for row in train.examples} & {text_key(row.text) for row in dev.examples}
     totals, counts = (Counter(row[-1] for row in rows), Counter(row.label for row in dev.examples))
     for label, total in totals.items():
-        assert counts[label] == pytest.approx(total / 10, rel=0.2)
+        assert counts[label] == pytest.approx(total / 10, rel=0.05)
 
 
 def test_a_first_text_of_many_rows_keeps_none_together() -> None:
