@@ -98,15 +98,18 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     scored = scored_split(run, request.split, request.data, request.columns)
     rows = load_rows(run, task, scored, training_rows(run, predictor))
     yield from _notes_on_rows(rows, task)
+    own_dev = scored.name == "dev" and _divides_as_training(run, task, scored)
     overlap = {}
     if scored.name != "train":
-        overlap = yield from training_overlap(run, task, rows, request.data, own_dev=scored.is_own_dev)
+        overlap = yield from training_overlap(run, task, rows, request.data, own_dev=own_dev)
     tokens = predictor.encode(rows.texts)
     if request.plots is not None and not len(_diagnosed_rows(tokens)):
         raise DataError("no row has two tokens, so --plots has nothing to draw")
     encoder_logits = yield from predictor.iter_encoder_logits(tokens, total=len(tokens))
     predictor.dismiss()
-    metrics, facts, evaluated = _evaluated(predictor, run, task, scored, rows, tokens, encoder_logits)
+    metrics, facts, evaluated = _evaluated(
+        predictor, run, task, scored.name, rows, tokens, encoder_logits, own_dev=own_dev
+    )
     if predictor.truncated:
         yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
     if request.diagnosed:
@@ -153,21 +156,23 @@ def _evaluated(
     predictor: Predictor,
     run: Path,
     task: Task,
-    scored: ScoredSplit,
+    split: str,
     rows: Split,
     tokens: Tokens,
     encoder_logits: np.ndarray,
+    *,
+    own_dev: bool,
 ) -> tuple[dict[str, Any], dict[str, Any], EvaluatedRows]:
     """Return the metrics of the model for the JSON, facts on its parts and calibration, and the rows with their predictions.
 
     The run's own dev rows are scored with the first fit of the linear model, which was not fitted on them.
     """
     ensemble, labels = predictor.ensemble, [str(example.label) for example in rows.examples]
-    linear = read_linear_model(run, len(predictor.labels), first_fit=scored.is_own_dev)
+    linear = read_linear_model(run, len(predictor.labels), first_fit=own_dev)
     if ensemble is not None and linear is not None:
         ensemble = replace(ensemble, linear=linear)
     linear_logits = None if linear is None else linear.logits(rows.texts)
-    known = task.baselines if scored.name == "dev" else {}
+    known = task.baselines if split == "dev" else {}
     scores, facts, logits = report_with_parts(
         encoder_logits, linear_logits, ensemble, labels, task, known, predictor.temperature
     )
@@ -195,13 +200,17 @@ def load_rows(run: Path, task: Task, scored: ScoredSplit, trained: TrainingRows 
     scored.check("rows")
     if split == "file":
         return load_split(task, "dev", config, trained=trained)
-    use_dev_split = scored.is_own or (scored.is_lone_file and is_training_file(run, task, Path(str(config.path))))
-    rows = load_split(task, split, config, use_dev_split=use_dev_split, trained=trained)
+    rows = load_split(task, split, config, use_dev_split=_divides_as_training(run, task, scored), trained=trained)
     if rows.label is None:
         raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
     if scored.is_own:
         check_rows_of_training(run, split, rows)
     return rows
+
+
+def _divides_as_training(run: Path, task: Task, scored: ScoredSplit) -> bool:
+    """Return whether the dev rows are drawn from the file, as in the training of the run."""
+    return scored.is_own or (scored.is_lone_file and is_training_file(run, task, Path(str(scored.config.path))))
 
 
 def training_overlap(

@@ -52,11 +52,6 @@ class ScoredSplit(NamedTuple):
         """Whether the run names a file of this split."""
         return self.is_own and self.config.named_file(self.name) is not None
 
-    @property
-    def is_own_dev(self) -> bool:
-        """Whether they are the dev rows that selected the run's model."""
-        return self.is_own and self.name == "dev"
-
     def check(self, unit: str) -> None:
         """Raise DataError if the run's own file holds rows (the `unit`) of train and dev only, and this is another split."""
         if self.is_own and self.is_lone_file and self.name not in ("train", "dev") and not self.is_named:
