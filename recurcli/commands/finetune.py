@@ -7,6 +7,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
@@ -20,10 +22,12 @@ from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
-from recurcli.evaluation.report import DevEvaluation, ScoredRows
+from recurcli.evaluation.metrics import words_of
+from recurcli.evaluation.report import DevEvaluation, ScoredRows, report_of
 from recurcli.events import Note
 from recurcli.facts import find_difference
 from recurcli.files import sha256_of
+from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel, fit_linear_model, refit_linear_model
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
@@ -85,6 +89,11 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         preset = yield from resolve_word_dropout(preset, pairs=pairs)
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
         linear = yield from _fit_linear_model(request, train, targets, task)
+        alone, linear_dev_metric = None, None
+        if linear is not None:
+            alone, linear_dev_metric = yield from _score_linear_model(
+                linear, splits["dev"], task, preset.finetuning.metric
+            )
         stop = StopRequest(current())
         inference = InferenceConfig(device, "fp32", preset.finetuning.micro_batch_size, current())
         dev = DevEvaluation(
@@ -113,6 +122,8 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
                 stop=stop,
                 dev=dev,
                 linear=linear,
+                linear_alone=alone if preset.ensemble is not None else None,
+                linear_dev_metric=linear_dev_metric,
                 known=known,
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
             )
@@ -190,6 +201,17 @@ def _fit_linear_model(
     linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear)
     yield note
     return linear
+
+
+def _score_linear_model(
+    linear: LinearModel, dev: Split, task: Task, metric: str
+) -> Generator[Note, None, tuple[Ensemble, float]]:
+    """Return the linear model with its weight where it stands alone, and its dev metric; yields a note on it."""
+    logits = linear.logits(dev.texts)
+    labels = [str(example.label) for example in dev.examples]
+    score = report_of(logits, labels, task).metrics[metric]
+    yield Note(f"dev {words_of(metric)} of the linear model: {score:.4f}")
+    return Ensemble.of_linear_model(linear, logits, np.array(task.targets(labels))), score
 
 
 def _refit_of(

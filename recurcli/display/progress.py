@@ -99,7 +99,8 @@ class _Progress:
         if progress.best_dev_metric is not None:
             metric = f"  best dev {self.metric} {progress.best_dev_metric:.4f}"
         if progress.dev_metric is not None:
-            metric = f"  dev {self.metric} {progress.dev_metric:.4f} (best {progress.best_dev_metric:.4f})"
+            linear = "" if progress.linear_dev_metric is None else f", linear model {progress.linear_dev_metric:.4f}"
+            metric = f"  dev {self.metric} {progress.dev_metric:.4f} (best {progress.best_dev_metric:.4f}{linear})"
         if not self.has_bar:
             text = f"step {progress.step:,}/{progress.total_steps:,}  epoch {progress.epoch:.2f}"
             text += f"  loss {progress.loss:.4f}{metric}  {rate}"

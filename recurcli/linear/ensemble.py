@@ -68,6 +68,12 @@ class Ensemble:
         encoder_weight, linear_weight = weights[best].tolist()
         return cls(linear, encoder_weight, linear_weight, count, float(weights[LINEAR, 1]))
 
+    @classmethod
+    def of_linear_model(cls, linear: LinearModel, logits: Logits, targets: NDArray[np.int64]) -> "Ensemble":
+        """Return the linear model alone, with a weight that is fitted on rows with its `logits` (N, C) and `targets` (N,)."""
+        weight = max(SMALLEST, float(fit_weights(logits[None], targets, NEUTRAL[[LINEAR]])[0]))
+        return cls(linear, 0.0, weight, len(targets), weight)
+
     def join(self, encoder: Logits, linear: Logits) -> Logits:
         """Return the weighted sum of the logits (N, C) of encoder and linear model."""
         return self.encoder_weight * encoder + self.linear_weight * linear

@@ -40,7 +40,7 @@ from recurcli.linear.solvers import fit_sgd, fit_svc, needs_sgd
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-FORMAT = 7
+FORMAT = 8
 """Version of the fitting; the cache does not reuse models of another version."""
 MAX_WEIGHTS = 100_000_000
 """Maximal number of weights, one for each n-gram and class. Ours: 0.4 GB, 0.8 GB while they are fitted."""

@@ -142,7 +142,8 @@ def write_model(
 ) -> None:
     """Write the model files into `folder`. The manifest is removed first and written last, so no partial model verifies.
 
-    `more`: the content of `linear.safetensors` and of the known rows. Without it those that are already there stay.
+    `more`: the content of `linear.safetensors`, of the known rows and of the ensemble. Without it the first two stay, if they
+    are already there.
     """
     for name in (
         MANIFEST,
@@ -158,7 +159,7 @@ def write_model(
     write_atomically(folder / "model.safetensors", partial(save_tensors, tensors))
     for name, content in (more or {}).items():
         write_atomically(folder / name, content)
-    present = (name for name in (LINEAR_MODEL, KNOWN_ROWS) if (folder / name).is_file())
+    present = (name for name in (LINEAR_MODEL, KNOWN_ROWS, ENSEMBLE) if (folder / name).is_file())
     write_manifest(folder, (*MODEL_FILES, *present))
 
 

@@ -265,6 +265,11 @@ class RunDirectory:
         """Whether the training has ended. An unfinished run may have a model too: the best one so far."""
         return self.result.is_file()
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is complete in the folder, whether or not the training has ended."""
+        return (self.path / MANIFEST).is_file()
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder within the block. Creates a missing folder, and removes it again if it is still empty.
@@ -293,12 +298,16 @@ class RunDirectory:
                         self.path.rmdir()
 
     def note_if_unfinished(self) -> Iterator[Note]:
-        """Yield a warning if the training has not ended. The model is then the best encoder so far, without its ensemble."""
+        """Yield a warning if the training has not ended. With an ensemble the model is then the linear model alone."""
         if not self.is_finished:
             step = next((path.name for path in checkpoint_folders(self.checkpoints)), "none")
             has_ensemble = self.read_command() == "finetune" and self.read_preset().get("ensemble")
-            waits = has_ensemble and not (self.path / ENSEMBLE).is_file()
-            missing = "; its ensemble is not joined yet" if waits else ""
+            labels = (
+                "the linear model alone labels"
+                if (self.path / ENSEMBLE).is_file()
+                else "its ensemble is not joined yet"
+            )
+            missing = f"; {labels}" if has_ensemble else ""
             text = (
                 f"{self.path}: its training is not finished (newest checkpoint: {step}){missing}; --resume continues it"
             )

@@ -268,3 +268,30 @@ def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
     assert code == 0, err
     for name in ("linear.safetensors", "linear.first-fit.safetensors", "ensemble.json", "predictions.dev.jsonl"):
         assert sha256_of(tmp_path / "run" / name) == sha256_of(refitted / "run" / name)
+
+
+def test_a_training_that_stops_leaves_its_linear_model_to_predict_with(
+    recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", tmp_path / "run"]
+
+    def stopped(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("recurcli.training.session.fit", stopped)
+        code, _, err = recur(*arguments)
+    assert code == 130
+    assert "dev accuracy of the linear model: " in err
+    code, _, err = recur("predict", tmp_path / "run", refitted / "test.csv", "--output", tmp_path / "labels.csv")
+    assert code == 0, err
+    assert "its training is not finished" in err
+    assert "the linear model alone labels" in err
+    linear = read_linear_model(tmp_path / "run", 2)
+    assert linear is not None
+    rows = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()[1:]]
+    wanted = linear.logits([(row[0], None) for row in rows]).argmax(axis=1)
+    assert [row[2] for row in rows] == [("n", "y")[label] for label in wanted]
+    assert recur(*arguments, "--resume")[0] == 0
+    for name in ("linear.safetensors", "ensemble.json", "model.safetensors", "predictions.dev.jsonl"):
+        assert sha256_of(tmp_path / "run" / name) == sha256_of(refitted / "run" / name)

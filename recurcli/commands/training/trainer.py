@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import torch
@@ -38,18 +39,20 @@ from recurcli.commands.training.request import (
 from recurcli.commands.training.resolve import resolve_precision, resolve_schedule
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
-from recurcli.errors import Interrupted, StorageError, UsageError
+from recurcli.errors import Interrupted, StorageError, UsageError, escaped
 from recurcli.evaluation.metrics import MINIMIZED
 from recurcli.evaluation.report import Evaluation
-from recurcli.events import Finished, Note
+from recurcli.events import Finished, Note, Progress
 from recurcli.facts import check_same, first_difference
+from recurcli.files import to_json
+from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
 from recurcli.model.config import LabelType, ModelConfig
 from recurcli.model.device import choose_device, choose_precision
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.model_files import KnownRows, write_model
-from recurcli.runs.run_directory import KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
+from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
@@ -151,6 +154,10 @@ class TrainingSetup:
     """The evaluation on dev data that selects the best model. None in masked pre-training, which keeps the last model."""
     linear: LinearModel | None = None
     """The linear model that is kept beside the encoder; None: there is none."""
+    linear_alone: Ensemble | None = None
+    """The linear model as the whole model, until the encoder is trained and joined; None: it is no part of the model."""
+    linear_dev_metric: float | None = None
+    """The dev metric of the linear model; None: there is none."""
     known: KnownRows | None = None
     """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
     texts too, and in a dry run."""
@@ -280,10 +287,21 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
             yield from session.restore()
             if ranks.is_main and setup.status != "new":
                 session.run.write_preset(values, COMMANDS[setup.section])
-            yield from session.train()
+            if setup.status == "new" and setup.linear_alone is not None:  # on rank 0 alone
+                session.publish(setup.loop.model.state_dict())
+            for event in session.train():
+                if isinstance(event, Progress):
+                    event = replace(event, linear_dev_metric=setup.linear_dev_metric)
+                yield event
             result = _finish(session, setup)
             yield from notes_on_result(setup, session.state, result)
             yield Finished(result)
+    except Interrupted as stop:
+        if setup.linear_alone is not None and RunDirectory(setup.request.output).has_model:
+            stop.add_note(
+                f"until then `recur predict {escaped(quote(str(setup.request.output)), 300)}` labels by the linear model"
+            )
+        raise
     except StorageError as error:
         error.add_note("then continue with the same command and --resume")
         raise
@@ -309,7 +327,10 @@ def _session(setup: TrainingSetup) -> Session:
     unwritten = {name: part for name, part in parts.items() if part is not None}
 
     def publish(tensors: Mapping[str, Tensor]) -> None:
-        write_model(run.path, config, setup.tokenizer, tensors, {n: part.to_bytes() for n, part in unwritten.items()})
+        more = {name: part.to_bytes() for name, part in unwritten.items()}
+        if setup.linear_alone is not None:
+            more[ENSEMBLE] = to_json(setup.linear_alone.to_json()).encode()
+        write_model(run.path, config, setup.tokenizer, tensors, more)
         unwritten.clear()  # they never change, so the first model brings them
 
     return Session(
