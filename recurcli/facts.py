@@ -102,6 +102,8 @@ def parameters_in_words(result: Mapping[str, Any]) -> str:
     if not ensemble or not ensemble["linear_weight"]:
         return f"{encoder:,}"
     linear = (result["linear_baseline"]["ngrams"] + 1) * len(result["dev"]["names"])
+    if "parts" not in result:  # there is no encoder
+        return f"{linear:,}"
     if not ensemble["encoder_weight"]:
         return f"{linear:,}, of the linear model alone (the encoder, which is not run, has {encoder:,})"
     return f"{encoder + linear:,}: {encoder:,} of the encoder and {linear:,} of the linear model"

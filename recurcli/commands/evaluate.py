@@ -102,10 +102,13 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     overlap = {}
     if scored.name != "train":
         overlap = yield from training_overlap(run, task, rows, request.data, own_dev=own_dev)
+    has_encoder = not predictor.model.config.is_linear
+    if request.diagnosed and not has_encoder:
+        raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
     tokens = predictor.encode(rows.texts)
     if request.plots is not None and not len(_diagnosed_rows(tokens)):
         raise DataError("no row has two tokens, so --plots has nothing to draw")
-    encoder_logits = yield from predictor.iter_encoder_logits(tokens, total=len(tokens))
+    encoder_logits = (yield from predictor.iter_encoder_logits(tokens, total=len(tokens))) if has_encoder else None
     predictor.dismiss()
     metrics, facts, evaluated = _evaluated(
         predictor, run, task, scored.name, rows, tokens, encoder_logits, own_dev=own_dev
@@ -159,7 +162,7 @@ def _evaluated(
     split: str,
     rows: Split,
     tokens: Tokens,
-    encoder_logits: np.ndarray,
+    encoder_logits: np.ndarray | None,
     *,
     own_dev: bool,
 ) -> tuple[dict[str, Any], dict[str, Any], EvaluatedRows]:

@@ -50,6 +50,8 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             return
         if task_named(preset.task).plain_text:
             raise UsageError(f"task {preset.task} is text without labels; `recur pretrain` trains on it")
+        if preset.is_linear and request.init is not None:
+            raise UsageError(f"--init: preset {request.resolved.name} has no encoder to start from a run; leave it out")
         init = None if request.init is None else read_init(request.init, preset)
         task, splits = _load_splits(request)
         train = splits["train"]
@@ -199,6 +201,8 @@ def _fit_linear_model(
     if not wanted or request.dry_run or not current().is_main:
         return None
     linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear)
+    if linear is None and preset.is_linear:
+        raise DataError(f"train: {note.text}, and preset {request.resolved.name} has no encoder")
     yield note
     return linear
 

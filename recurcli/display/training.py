@@ -46,6 +46,9 @@ def _plan_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         cut = f", {facts['truncated']:,} truncated" if facts["truncated"] else ""
         yield f"{split} rows", f"{facts['rows']:,}{cut}  {facts['path'] or ''}"
     causal = plan["command"] == "pretrain" and plan["values"]["pretraining"]["objective"] == "causal"
+    if not plan["steps"]:
+        yield "model", "a linear model on n-grams, without an encoder"
+        return
     unit = "window" if causal else "row"
     yield "vocabulary", f"{plan['vocabulary']:,} tokens; a training {unit} has {plan['mean_length']} on average"
     for part, count in plan["parameters"].items():
@@ -118,6 +121,8 @@ def _cost_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "parameters", parameters_in_words(result)
     if matched := result.get("match_parameters"):
         yield "encoder parameters", f"{matched['parameters']:,}{_wanted(result)}"
+    if not result["steps"]:  # there is no encoder
+        return
     steps = f"{result['steps']:,}"
     if "metric" in result:
         of = " of the encoder" if result.get("ensemble") else ""

@@ -11,14 +11,14 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from recurcli.encoders.config import ENCODERS
+from recurcli.encoders.config import ENCODERS, LINEAR, built_in
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.validation import parse_config
 
 if TYPE_CHECKING:
     from recurcli.encoders.encoder import Encoder
 
-__all__ = ["ENCODERS", "Encoder", "build_encoder", "encoder_class"]
+__all__ = ["ENCODERS", "LINEAR", "Encoder", "build_encoder", "encoder_class"]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,10 +33,9 @@ def encoder_class(name: str) -> type[Encoder]:
 
     Raises UsageError if the name is unknown, or if the entry point is not a subclass of Encoder.
     """
-    if name in ENCODERS:
-        entry = ENCODERS[name]
-        built_in: type[Encoder] = getattr(import_module(f"recurcli.encoders.{entry.module}"), entry.name)
-        return built_in
+    if (known := built_in(name)) is not None:
+        kind: type[Encoder] = getattr(import_module(f"recurcli.encoders.{known.module}"), known.name)
+        return kind
     offered = {entry.name: entry for entry in entry_points(group="recurcli.encoders")}
     if name not in offered:
         raise UsageError(f"encoder '{escaped(name)}' is unknown{did_you_mean(str(name), ENCODERS.keys() | offered)}")
@@ -51,7 +50,8 @@ def encoder_config(name: str) -> type[Any]:
 
     Raises UsageError as `encoder_class`.
     """
-    return ENCODERS[name].config if name in ENCODERS else encoder_class(name).Config
+    known = built_in(name)
+    return encoder_class(name).Config if known is None else known.config
 
 
 def causal_key(name: str) -> tuple[str, bool] | None:

@@ -534,10 +534,21 @@ class InformerConfig(PreNormConfig):
         check_sizes(sampling_factor=self.sampling_factor)
 
 
+LINEAR = "linear"
+"""The name in `encoder.name` of a preset without an encoder, whose model is the linear one. It is not one of ENCODERS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoEncoderConfig:
+    """The keys of LINEAR: none."""
+
+    __pydantic_config__ = STRICT
+
+
 class BuiltIn(NamedTuple):
     """An encoder of this package: its Config, and the names of its module and class, which needs torch."""
 
-    config: type[EncoderConfig]
+    config: type[EncoderConfig] | type[NoEncoderConfig]
     module: str
     name: str
 
@@ -565,3 +576,9 @@ ENCODERS = {
     "informer": BuiltIn(InformerConfig, "efficient.informer", "Informer"),
     "transformer-xl": BuiltIn(TransformerXLConfig, "transformer_xl", "TransformerXL"),
 }
+_NO_ENCODER = BuiltIn(NoEncoderConfig, "encoder", "NoEncoder")
+
+
+def built_in(name: str) -> BuiltIn | None:
+    """Return the encoder `name` of this package, LINEAR's too; None: it has none of this name."""
+    return _NO_ENCODER if name == LINEAR else ENCODERS.get(name)

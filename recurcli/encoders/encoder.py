@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recurcli.encoders.config import BlockConfig, NormConfig
+from recurcli.encoders.config import BlockConfig, NoEncoderConfig, NormConfig
 from recurcli.layers import Dropout, FeedForward, SelfAttention, sinusoidal_positions
 
 LayerStats = dict[str, Any]
@@ -74,6 +74,19 @@ class Encoder(nn.Module):
 
     def project_(self) -> None:
         """Project the weights onto their constraint set; called without gradients after each optimiser step."""
+
+
+class NoEncoder(Encoder):
+    """What stands in the place of the encoder where the linear model is the whole model: no layers, and nothing is trained."""
+
+    Config = NoEncoderConfig
+
+    def __init__(self, config: NoEncoderConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return x
 
 
 class BlockLayer(nn.Module):

@@ -118,7 +118,7 @@ def calibration_of(logits: NDArray[np.float64], targets: NDArray[np.int64], temp
 
 
 def report_with_parts(
-    encoder: np.ndarray,
+    encoder: np.ndarray | None,
     linear: np.ndarray | None,
     ensemble: Ensemble | None,
     labels: Sequence[str],
@@ -128,13 +128,20 @@ def report_with_parts(
 ) -> tuple[Report, dict[str, Any], np.ndarray]:
     """Return the report on the model, facts for the JSON, and the logits (N, C) of the model.
 
-    `encoder` and `linear` are the logits (N, C) of the parts; `linear` is None without a linear model. Without an ensemble, the
+    `encoder` and `linear` are the logits (N, C) of the parts; `encoder` is None without an encoder, `linear` without a linear
+    model. Without an ensemble, the
     linear model is a baseline only. The facts are the `baselines` (`known` are the task's own) and the `calibration` at the
     `temperature` of the model. If there is an ensemble, they also have its weights and the scores of both parts alone.
     """
+    if encoder is None:
+        assert linear is not None and ensemble is not None, "a model without an encoder is a linear one"
+        logits = ensemble.join(np.zeros_like(linear), linear)
+        facts: dict[str, Any] = {"baselines": accuracy_baselines(labels, None, known), "ensemble": ensemble.to_json()}
+        calibration = calibration_of(logits, np.array(task.targets(labels)), 1.0)
+        return report_of(logits, labels, task), {**facts, "calibration": calibration}, logits
     report, logits = report_of(encoder, labels, task), encoder
     baseline = None if linear is None else report_of(linear, labels, task)
-    facts: dict[str, Any] = {"baselines": accuracy_baselines(labels, baseline, known)}
+    facts = {"baselines": accuracy_baselines(labels, baseline, known)}
     if ensemble is not None:
         assert linear is not None and baseline is not None, "an ensemble has a linear model"
         facts |= {"ensemble": ensemble.to_json(), "parts": {"encoder": report.scores(), "linear": baseline.scores()}}
@@ -257,8 +264,9 @@ class DevEvaluation:
         In the end the linear model is fitted again, if it is to be, and is a part of the chosen model: the test rows are scored
         with it, the dev rows without. Raises what `between` raises.
         """
-        encoder = self._encoder_logits(self.dev)
-        tested = None if self.test is None else self._encoder_logits(self.test)
+        has_encoder = not self.model.config.is_linear
+        encoder = self._encoder_logits(self.dev) if has_encoder else None
+        tested = self._encoder_logits(self.test) if has_encoder and self.test is not None else None
         if not self.inference.ranks.is_main:
             return {}
         names, labels = self.task.labels, self.dev.labels
@@ -266,10 +274,14 @@ class DevEvaluation:
         targets, temperature = np.array(self.task.targets(labels)), 1.0
         if self.linear is not None:
             linear = self.linear.logits(self.dev.split.texts)
-            if self.ensemble is not None:
+            if encoder is None:
+                ensemble = Ensemble.of_linear_model(self.linear, linear, targets)
+            elif self.ensemble is not None:
                 ensemble = Ensemble.fit(self.linear, (encoder, linear), targets, self._selection_key)
+            if ensemble is not None:
                 write_ensemble(folder, ensemble)
         if ensemble is None:
+            assert encoder is not None
             temperature = fit_temperature(encoder, targets)
             write_temperature(folder, temperature, len(labels))
         report, facts, logits = report_with_parts(
@@ -277,7 +289,7 @@ class DevEvaluation:
         )
         ids = [example.id for example in self.dev.split.examples]
         shares = {"probabilities": probabilities(logits, temperature)}
-        if ensemble is not None and linear is not None:
+        if encoder is not None and ensemble is not None and linear is not None:
             parts = {"encoder_probabilities": encoder, "linear_probabilities": linear}
             shares |= {key: probabilities(values) for key, values in parts.items()}
         write_predictions(folder, ids, labels, names, shares, self.dev.split.texts)
@@ -291,12 +303,12 @@ class DevEvaluation:
             write_refit(folder, fitted)
             ensemble = replace(ensemble, linear=fitted)
             facts["linear_baseline"]["refit_rows"] = fitted.rows
-        if tested is not None:
+        if self.test is not None:
             facts["test"] = self._test_report(tested, fitted, ensemble, temperature)
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
 
     def _test_report(
-        self, encoder: np.ndarray, fitted: LinearModel | None, ensemble: Ensemble | None, temperature: float
+        self, encoder: np.ndarray | None, fitted: LinearModel | None, ensemble: Ensemble | None, temperature: float
     ) -> dict[str, Any]:
         """Return the test metrics of the model, with its baselines and parts. `encoder` (N, C) are the encoder's logits."""
         assert self.test is not None

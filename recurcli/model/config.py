@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, escaped
 from recurcli.validation import STRICT
 
@@ -167,7 +168,7 @@ class ModelConfig:
     """The columns of the training data that were read as `text` and `pair`. `recur predict` looks for these columns first."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.encoder.get("hidden_size"), int):
+        if not (self.is_linear or isinstance(self.encoder.get("hidden_size"), int)):
             raise ValueError("encoder has no hidden_size")
         if self.vocab_size < 1 or self.max_length < 1:
             raise ValueError("vocab_size and max_length must be at least 1")
@@ -193,4 +194,9 @@ class ModelConfig:
     @property
     def hidden_size(self) -> int:
         """D, the size of the embeddings and the hidden states."""
-        return int(self.encoder["hidden_size"])
+        return 1 if self.is_linear else int(self.encoder["hidden_size"])
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether there is no encoder: the linear model is the whole model."""
+        return self.encoder.get("name") == LINEAR

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from recurcli.data.tasks import TASKS
-from recurcli.encoders import ENCODERS, causal_key, encoder_config
+from recurcli.encoders import ENCODERS, LINEAR, causal_key, encoder_config
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.facts import rename_preset_keys
 from recurcli.model.config import REQUIRED_VECTORS
@@ -232,6 +232,8 @@ def compose(
         *chain,
     ]
     merged, origins = merge(layers, options)
+    if encoder == LINEAR:
+        _check_linear(merged, origins, name, section)
     _make_causal(merged, origins, encoder)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
         elsewhere = [path for path in known if not path.startswith("encoder.")]
@@ -248,6 +250,30 @@ def compose(
         check_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
     return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
+
+
+_OF_LINEAR = ("metric", "score_test", "refit", "linear_baseline")
+"""The keys of `finetuning` that have an effect without an encoder."""
+
+
+def _check_linear(merged: dict[str, Any], origins: Mapping[KeyPath, Origin], name: str, section: str | None) -> None:
+    """Raise UsageError if a preset without an encoder is to be pre-trained, or is given a key of an encoder's training.
+
+    What a file sets besides has no effect.
+    """
+    if section == "pretraining":
+        raise UsageError(f"--preset: {escaped(name)} has no encoder to pretrain; `recur finetune` trains it")
+    for path, origin in origins.items():
+        asked = origin.source == "settings" or origin.source.startswith("--")
+        encoders = path[0] in ("pretraining", "tokenizer", "embedding", "pooling", "pair_pooling")
+        encoders |= path[0] == "encoder" and path != ("encoder", "name")
+        encoders |= path[0] == "finetuning" and len(path) == 2 and path[1] not in _OF_LINEAR
+        if asked and (encoders or path == ("data", "max_length")):
+            reason = f"{escaped(name)} is a linear model without an encoder, so this key has no effect; leave it out"
+            raise _located(InvalidConfig(path, reason), origins)
+    if merged.get("ensemble") != "linear":
+        reason = f"must be linear: {escaped(name)} is a linear model without an encoder"
+        raise _located(InvalidConfig(("ensemble",), reason), origins)
 
 
 def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, Origin], encoder: str) -> None:

@@ -26,6 +26,8 @@ def match_parameters(
     and so is `hidden_size` beside word vectors. `stored`, the facts of an earlier run, is used if it had the same question.
     Raises UsageError if `asked` is neither, or cannot be reached.
     """
+    if resolved.preset.is_linear:
+        raise UsageError(f"--match-parameters: {resolved.name} has no encoder whose size could change; leave it out")
     number = _number(asked)
     other = None if number is not None else _other_preset(asked)
     keys = {key for section, key in (path for path in resolved.origins if len(path) == 2) if section == "encoder"}

@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from recurcli.data.config import DataConfig, TokenizerConfig
-from recurcli.encoders import ENCODERS
+from recurcli.encoders import ENCODERS, LINEAR
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.linear.config import LinearConfig
@@ -48,6 +48,11 @@ class Preset:
     """Settings of `recur finetune`."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     """Seed, device, precision."""
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether there is no encoder: the linear model is the whole model."""
+        return bool(self.encoder["name"] == LINEAR)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all keys and values, as in preset.yaml."""

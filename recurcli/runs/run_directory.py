@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recurcli.data.config import DataConfig
+from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError
 from recurcli.events import Note
 from recurcli.facts import rename_preset_keys, rename_result_keys
@@ -145,6 +146,8 @@ SCORED_SHAPES: Mapping[str, Any] = {
 """By command the further shape of a result whose model was selected by a dev metric."""
 ENSEMBLE_SHAPE: Mapping[str, Any] = {"parts": _PARTS, "linear_baseline": _LINEAR}
 """The further shape of a result with an ensemble."""
+WITHOUT_ENCODER: Mapping[str, Any] = {"ensemble": _ENSEMBLE, "linear_baseline": _LINEAR}
+"""The further shape of a result without an encoder."""
 METRICS_SHAPE: Mapping[str, Any] = {"step": is_count, "*": (_is_finite,)}
 """The shape of a line of metrics.jsonl."""
 STATE_SHAPE: Mapping[str, Any] = {
@@ -412,7 +415,9 @@ class RunDirectory:
             check_shape(result, RESULT_SHAPE)
             if result["command"] == "finetune" or "metric" in result:
                 check_shape(result, SCORED_SHAPES[result["command"]])
-            if "ensemble" in result:
+            if result["encoder"] == LINEAR:
+                check_shape(result, WITHOUT_ENCODER)
+            elif "ensemble" in result:
                 check_shape(result, ENSEMBLE_SHAPE)
         return result
 

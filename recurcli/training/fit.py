@@ -212,7 +212,9 @@ class TrainingLoop:
 
     @property
     def total_steps(self) -> int:
-        """Number of optimiser steps of the whole run."""
+        """Number of optimiser steps of the whole run; 0 without an encoder."""
+        if self.model.config.is_linear:
+            return 0
         assert self.config.epochs != "auto", "resolve_schedule replaces auto"
         return self.config.max_steps or self.config.epochs * self.steps_per_epoch
 

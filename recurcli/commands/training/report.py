@@ -15,6 +15,7 @@ from tokenizers.models import WordPiece
 from recurcli.commands.training.estimate import estimate
 from recurcli.commands.training.request import COMMANDS
 from recurcli.diagnostics.flops import forward_flops_per_token
+from recurcli.encoders import LINEAR
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import METRICS, PERPLEXITY, cells_of, words_of
 from recurcli.events import Note
@@ -136,13 +137,13 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
         yield Note(f"the last {whose} is the best: more {setup.section}.epochs may give a better one")
     if "dev" not in result or setup.section == "pretraining":
         return
-    if ensemble := result.get("ensemble"):
+    if (ensemble := result.get("ensemble")) and "parts" in result:
         yield Note(ensemble_in_words(ensemble))
     if rows := result.get("linear_baseline", {}).get("refit_rows"):
         yield Note(
             f"for predictions the linear model was fitted again on {rows:,} rows, dev rows too; dev scores are the first fit's"
         )
-    whose, scores = ("encoder's ", result["parts"]["encoder"]) if ensemble else ("", result["dev"])
+    whose, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
     baselines = sorted(result["baselines"].items(), key=lambda item: item[1])
     above = [
         f"'{name.replace('_', ' ')}' ({baseline:.4f})" for name, baseline in baselines if scores["accuracy"] < baseline
@@ -196,7 +197,7 @@ def plan_of(setup: "TrainingSetup") -> dict[str, Any]:
         "steps": loop.total_steps,
         "checkpoint_bytes": checkpoint_bytes(setup),
         "machine": machine_facts(loop, preset),
-        "estimate": estimate(loop, setup.dev),
+        "estimate": estimate(loop, setup.dev) if loop.total_steps else None,
     }
 
 
@@ -276,6 +277,14 @@ def model_card(result: Mapping[str, Any]) -> str:
     causal = result.get("metric") == PERPLEXITY
     kind = "causal language model" if causal else "masked-token model" if pretrained else "text classifier"
     pipeline = "text-generation" if causal else "fill-mask" if pretrained else "text-classification"
+    has_steps = result["encoder"] != LINEAR
+    with_what = f"with the encoder `{result['encoder']}`" if has_steps else "of a linear model on n-grams"
+    steps = [
+        f"| steps | {result['steps']:,} ({result['epochs']} epochs), "
+        f"{'encoder' if result.get('ensemble') else 'model'} of step {result['best_step']:,} |",
+        f"| training | {result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s, "
+        f"{result['machine']['precision']} on {result['machine']['device']} |",
+    ]
     lines = [
         "---",
         "library_name: recurcli",
@@ -285,17 +294,14 @@ def model_card(result: Mapping[str, Any]) -> str:
         "",
         f"# {escaped(result['preset'])}",
         "",
-        f"A {kind} with the encoder `{result['encoder']}`, made by `recur {result['command']}` "
+        f"A {kind} {with_what}, made by `recur {result['command']}` "
         f"(recurcli {result['versions']['recurcli']}) on the task `{result['task']}`, seed {result['seed']}.",
         "",
         "| | |",
         "|---|---|",
         f"| parameters | {parameters_in_words(result)} |",
         *([f"| --match-parameters | {matched_counts(matched)} |"] if (matched := result["match_parameters"]) else []),
-        f"| steps | {result['steps']:,} ({result['epochs']} epochs), "
-        f"{'encoder' if result.get('ensemble') else 'model'} of step {result['best_step']:,} |",
-        f"| training | {result['seconds']:,} s, {result['tokens_per_second']:,} tokens/s, "
-        f"{result['machine']['precision']} on {result['machine']['device']} |",
+        *(steps if has_steps else []),
     ]
     lines += [
         f"| {split} rows | {facts['rows']:,} (sha256 `{facts['sha256'][:16]}…`) |"

@@ -41,6 +41,10 @@ class TuningRequest:
     def __post_init__(self) -> None:
         check_not_both(resume=self.resume, overwrite=self.overwrite)
         resolved = self.compose({})
+        if resolved.preset.is_linear:
+            raise UsageError(
+                f"--preset: {resolved.name} has no encoder to tune; `recur finetune` chooses its `linear:` keys"
+            )
         object.__setattr__(self, "resolved", resolved)
         object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")
 
