@@ -193,7 +193,7 @@ def _notes(runs: Sequence[ComparedRun], part: Part) -> Iterator[Note]:
     """Yield notes on test scores that are not shown, models that do not use their encoder, and times of several machines."""
     if any(run.test_scores for run in runs) and _test_rows(runs) is None:
         yield Note("no test scores: not every run has them, or not on the same rows")
-    ensembles = [run.result["ensemble"] for run in runs if run.result.get("ensemble")]
+    ensembles = [run.result["ensemble"] for run in runs if "parts" in run.result]
     unused = sum(not ensemble["encoder_weight"] for ensemble in ensembles)
     if part == "model" and unused:
         whose = "its" if unused == 1 else "their"

@@ -103,7 +103,8 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     if scored.name != "train":
         overlap = yield from training_overlap(run, task, rows, request.data, own_dev=own_dev)
     has_encoder = not predictor.model.config.is_linear
-    if request.diagnosed and not has_encoder:
+    diagnosed = request.diagnosed and has_encoder
+    if request.diagnosed and not has_encoder and request.report is None:  # a report has a diagnosis where it can
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
     tokens = predictor.encode(rows.texts)
     if request.plots is not None and not len(_diagnosed_rows(tokens)):
@@ -115,7 +116,7 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     )
     if predictor.truncated:
         yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
-    if request.diagnosed:
+    if diagnosed:
         facts["diagnosis"] = yield from _diagnose(predictor, tokens)
     if request.plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis

@@ -77,7 +77,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         given = None if init is None else init.tokenizer
         texts = train.texts
         tokenizer, max_length = yield from resolve_tokens(preset, lambda: texts, tokenizer=given, measured=own.texts)
-        tokens, data = yield from encode_splits(splits, tokenizer, max_length)
+        tokens, data = yield from encode_splits(splits, tokenizer, max_length, note_unknown=not preset.is_linear)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
         kind = request.label_type

@@ -77,14 +77,14 @@ def _mean_and_spread(summary: Mapping[str, Any] | None) -> str:
 
 def _costs(group: Mapping[str, Any]) -> list[str]:
     """Return the sizes and times of a group as text, for COSTS. What is unknown is a dash."""
-    flops, cpu = group["forward_flops_per_token"], group["cpu_seconds"]
+    flops, cpu, steps = group["forward_flops_per_token"], group["cpu_seconds"], group["tokens_per_second"]
     return [
         f"{group['parameters']:,}",
         f"{group['parameters_without_embeddings']:,}",
         "–" if flops is None else f"{flops:,}",
-        f"{group['seconds']:,.1f}",
-        "–" if cpu is None else f"{cpu:,.1f}",
-        f"{group['tokens_per_second']:,.0f}",
+        f"{group['seconds']:,.1f}" if steps else "–",
+        f"{cpu:,.1f}" if cpu is not None and steps else "–",
+        f"{group['tokens_per_second']:,.0f}" if steps else "–",
     ]
 
 

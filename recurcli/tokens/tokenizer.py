@@ -455,11 +455,11 @@ def choose_max_length(lengths: NDArray[np.int64]) -> int:
 
 
 def encode_splits(
-    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int
+    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int, *, note_unknown: bool = True
 ) -> Generator[Note, None, tuple[dict[str, Tokens], dict[str, dict[str, Any]]]]:
     """Return the tokens of each split and the facts about it for result.json.
 
-    Yields notes on the rows that were skipped, dropped or truncated.
+    Yields notes on the rows that were skipped, dropped or truncated and, if `note_unknown`, on many unknown tokens.
     """
     tokens, data = {}, {}
     for name, split in splits.items():
@@ -478,7 +478,7 @@ def encode_splits(
             yield Note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
         yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
         unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
-        if unknown > MANY_UNKNOWN:
+        if note_unknown and unknown > MANY_UNKNOWN:
             yield Note(
                 f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]", "warning"
             )

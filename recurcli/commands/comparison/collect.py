@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recurcli.commands.training.request import preset_facts
+from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.metrics import classification_report, words_of
 from recurcli.facts import as_stored
@@ -81,6 +82,9 @@ def collect(paths: Sequence[Path], part: Part) -> Collected:
                 unfinished.append({"run": str(path), **_progress(run)})
             else:
                 read = _read_run(run, part)
+                if part == "encoder" and read.result["encoder"] == LINEAR:
+                    left_out.append({"path": str(path), "reason": "is a linear model without an encoder"})
+                    continue
                 first = seeds.setdefault((read.group_key, read.seed), path)
                 if first == path:
                     runs.append(read)

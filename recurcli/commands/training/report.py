@@ -204,8 +204,10 @@ def plan_of(setup: "TrainingSetup") -> dict[str, Any]:
 def _flops(loop: TrainingLoop) -> int | None:
     """Return the forward FLOPs per token of a row of the mean length of the training rows.
 
-    None: torch cannot count those of this encoder, which may be another package's; a training must not fail for that.
+    None: there is no encoder, or torch cannot count those of another package's; a training must not fail for that.
     """
+    if loop.model.config.is_linear:
+        return None
     length = max(1, math.ceil(float(loop.objective.lengths.mean())))
     try:
         return round(forward_flops_per_token(loop.model.config, length))
@@ -232,7 +234,7 @@ def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str,
         "cpu_seconds": None if state.cpu_seconds is None else round(state.cpu_seconds, 2),
         "tokens": state.tokens,
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9)),
-        "parameters": count_parameters(loop.model),
+        "parameters": _parameters(setup),
         "match_parameters": request.matched,
         "forward_flops_per_token": _flops(loop),
         "checkpoints_kept": request.keep_checkpoints,
@@ -248,6 +250,15 @@ def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str,
         },
         "command_line": sys.argv,
     }
+
+
+def _parameters(setup: "TrainingSetup") -> dict[str, int]:
+    """Return the number of parameters of each part of the model; without an encoder they are the linear model's."""
+    if not setup.loop.model.config.is_linear:
+        return count_parameters(setup.loop.model)
+    assert setup.linear is not None, "a model without an encoder is a linear one"
+    size = setup.linear.weights.size + setup.linear.bias.size
+    return {"embedding": 0, "linear": size, "total": size}
 
 
 def _settled(setup: "TrainingSetup") -> dict[str, Any]:

@@ -1,0 +1,63 @@
+"""`linear-TASK`: the linear model alone, as a preset like any other."""
+
+import json
+from pathlib import Path
+
+import pytest
+from predicting import Recur
+
+from recurcli.preset import preset_folder
+
+REVIEWS = preset_folder() / "examples" / "reviews.csv"
+FINETUNE = ("finetune", "--preset", "linear-custom", "--data", REVIEWS)
+CHOSEN = ("--set", "linear.c=1", "--set", "linear.characters=null", "--set", "linear.words=[1, 2]")
+
+
+def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    code, out, err = recur(*FINETUNE, *CHOSEN, "--output", folder)
+    assert code == 0, err
+    shown = out + err + (folder / "README.md").read_text()
+    assert not any(word in shown for word in ("encoder", "steps", "tokens", "linear baseline", "auto"))
+    assert not (folder / "checkpoints").exists()
+    result = json.loads((folder / "result.json").read_text())
+    assert result["ensemble"]["encoder_weight"] == 0 and "parts" not in result
+    assert result["parameters"]["total"] == (result["linear_baseline"]["ngrams"] + 1) * 2
+    scored = json.loads(recur("eval", folder, "--json", "--quiet")[1])
+    assert scored["metrics"]["accuracy"] == result["dev"]["accuracy"] and "parts" not in scored
+    code, out, err = recur("predict", folder, REVIEWS, "--quiet")
+    assert code == 0 and len(out.splitlines()) == 281, err
+    assert "already finished" in recur(*FINETUNE, *CHOSEN, "--output", folder, "--resume")[2]
+    assert recur(*FINETUNE, *CHOSEN, "--output", folder, "--overwrite", "--quiet")[0] == 0
+    assert recur("compare", folder)[0] == 0
+    assert "without an encoder" in recur("compare", folder, "--part", "encoder")[2]
+    code, _, err = recur("export", folder, "--format", "onnx", "--output", tmp_path / "onnx")
+    assert code == 0 and not (tmp_path / "onnx" / "model.onnx").exists(), err
+    assert "no layers to diagnose" in recur("eval", folder, "--diagnose")[2]
+
+
+def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -> None:
+    code, out, err = recur(*FINETUNE, "--output", tmp_path / "run", "--dry-run")
+    assert code == 0 and "a linear model on n-grams, without an encoder" in out and "steps" not in out, err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("pretrain", "--preset", "linear-custom"), "has no encoder to pretrain"),
+        (("tune", "--preset", "linear-custom"), "has no encoder to tune"),
+        (("bench", "--preset", "linear-custom"), "has no encoder to measure"),
+        ((*FINETUNE, "--init", "somewhere"), "has no encoder to start from a run"),
+        ((*FINETUNE, "--match-parameters", "3M"), "has no encoder whose size could change"),
+        ((*FINETUNE, "--set", "ensemble=null"), "--set ensemble: must be linear"),
+        (
+            (*FINETUNE, "--epochs", "3"),
+            "--epochs: finetuning.epochs: linear-custom is a linear model without an encoder",
+        ),
+        ((*FINETUNE, "--set", "encoder.dropout=0.2"), "--set encoder.dropout: linear-custom is a linear model"),
+        ((*FINETUNE, "--set", "pretraining.epochs=2"), "--set pretraining.epochs: linear-custom is a linear model"),
+    ],
+)
+def test_what_needs_an_encoder_is_refused(recur: Recur, command: tuple[str, ...], said: str) -> None:
+    code, _, err = recur(*command)
+    assert code == 2 and said in err and len(err.strip().splitlines()) == 1
