@@ -1,6 +1,7 @@
 """`linear-TASK`: the linear model alone, as a preset like any other."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,11 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
     assert result["parameters"]["total"] == (result["linear_baseline"]["ngrams"] + 1) * 2
     scored = json.loads(recur("eval", folder, "--json", "--quiet")[1])
     assert scored["metrics"]["accuracy"] == result["dev"]["accuracy"] and "parts" not in scored
+    page = tmp_path / "page.html"
+    assert recur("eval", folder, "--report", page, "--quiet")[0] == 0
+    assert not re.search(
+        "steps|encoder", re.sub(r"<(style|script).*?</\1>|<[^>]*>", "", page.read_text(), flags=re.DOTALL)
+    )
     code, out, err = recur("predict", folder, REVIEWS, "--quiet")
     assert code == 0 and len(out.splitlines()) == 281, err
     assert "already finished" in recur(*FINETUNE, *CHOSEN, "--output", folder, "--resume")[2]

@@ -78,7 +78,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     if result.get("training_rows"):
         yield f"{pluralize(result['training_rows'], 'training row', 'are')} among them."
     ensemble = result.get("ensemble")
-    if ensemble and not ensemble["encoder_weight"]:
+    if ensemble and "parts" in result and not ensemble["encoder_weight"]:
         yield "The model is its linear part alone, which was kept by the dev rows."
 
 
@@ -115,6 +115,8 @@ def _facts(trained: Mapping[str, Any]) -> Table:
         "steps": f"{trained['steps']:,} (epochs: {trained['epochs']:g}), {part} of step {trained['best_step']:,}",
         "training": f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}",
     }
+    if not trained["steps"]:  # there is no encoder
+        rows = {key: rows[key] for key in ("preset", "parameters", "training rows")}
     return listing(rows.items())
 
 
@@ -147,7 +149,8 @@ def _columns(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], l
 
 def _temperature(result: Mapping[str, Any]) -> str:
     if "ensemble" in result:
-        return "The weights of encoder and linear model were fitted to the probabilities of the dev rows."
+        fitted = "weights of encoder and linear model were" if "parts" in result else "weight of the linear model was"
+        return f"The {fitted} fitted to the probabilities of the dev rows."
     temperature = result["calibration"]["temperature"]
     words = "too sure of itself" if temperature > 1 else "too unsure of itself" if temperature < 1 else "left as it was"
     return (
