@@ -78,6 +78,10 @@ def predict(
         bool,
         typer.Option("--unbuffered", help="Predict rows of a pipe as soon as no more wait; default on a terminal."),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Add the words of the row that spoke most for its label, to the linear model."),
+    ] = False,
     fast: Fast = False,
     resume: Annotated[
         bool,
@@ -118,6 +122,7 @@ def predict(
         threshold=threshold,
         strict=strict,
         unbuffered=unbuffered,
+        explain=explain,
         fast=fast,
         resume=resume,
         overwrite=overwrite,

@@ -47,11 +47,12 @@ from recurcli.data.readers import format_of, recognised_delimiter, recognised_in
 from recurcli.data.rows import UTF8, Format, Record, Records, canonical_encoding
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
-from recurcli.errors import DataError, ModelError, escaped, pluralize
+from recurcli.errors import DataError, ModelError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
 from recurcli.files import MANIFEST, sha256_of
+from recurcli.linear.explain import explain
 from recurcli.model.device import Precision, choose_precision
 from recurcli.runs.run_directory import RunDirectory
 
@@ -80,6 +81,8 @@ class PredictRequest:
     unbuffered: bool = False
     fast: bool = False
     """Whether the linear part of a sum predicts alone."""
+    explain: bool = False
+    """Whether each row has the parts of its text that spoke most for its label."""
     resume: bool = False
     overwrite: bool = False
     device: str = "auto"
@@ -103,6 +106,10 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
         predictor = _load(request)
+        if request.explain and (predictor.ensemble is None or not predictor.ensemble.linear_weight):
+            raise UsageError(
+                f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
+            )
         yield from RunDirectory(request.run).note_if_unfinished()
         trained = training_rows(request.run, predictor)
         input = _with_delimiter(input, request, trained)
@@ -189,6 +196,7 @@ def _row_writer(request: PredictRequest, rows: _Rows, predictor: Predictor) -> R
         probabilities=request.probabilities,
         top_k=request.top_k,
         threshold=request.threshold,
+        explains=request.explain,
         with_reason=rows.counted is None or rows.counted.faults > 0 or request.threshold is not None,
     )
 
@@ -232,8 +240,13 @@ def _label(
         pairs = [(text.text, text.pair) for text in texts]
         logits = yield from predictor.iter_logits(pairs, total=total, before=before)
         predictions = list(predictor.predictions(logits))
-        answered = enumerate(zip(window, predictions, texts, strict=True), before)
-        output.write(b"".join(writer.row(number, row, made, text.fault) for number, (row, made, text) in answered))
+        explanations: list[Sequence[str] | None] = [None] * len(window)
+        if request.explain:
+            assert predictor.ensemble is not None
+            linear, best = predictor.ensemble.linear, logits.argmax(axis=1).tolist()
+            explanations = [explain(linear, pair, label) for pair, label in zip(pairs, best, strict=True)]
+        answered = enumerate(zip(window, predictions, texts, explanations, strict=True), before)
+        output.write(b"".join(writer.row(n, row, made, text.fault, why) for n, (row, made, text, why) in answered))
         progress.unlabelled += sum(map(writer.is_unsure, predictions))
         progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
         output.save(progress)
@@ -328,6 +341,7 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter, del
             "--threshold": request.threshold,
             "--strict": request.strict,
             **({"--fast": True} if predictor.is_linear_part else {}),
+            **({"--explain": True} if request.explain else {}),
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),
             "--batch-size": config.batch_size,

@@ -50,7 +50,7 @@ FIRST_TEXT, BOTH_TEXTS = 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1
 """The same for an n-gram of the first text only, and of both texts: the fractions of the square roots of 5 and 7."""
 OLDER_SECOND_TEXT = 512
 """The number of the models whose file has none, which an older recur wrote."""
-_WORD = re.compile(r"\w+|[^\w\s]")
+WORD = re.compile(r"\w+|[^\w\s]")
 _SPACE = 0x20
 
 
@@ -285,7 +285,7 @@ def _characters(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
 
 def _words(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
     """Return hashes of the words and punctuation marks of all texts, concatenated, and their number in each text."""
-    words = [_WORD.findall(text) for text in texts]
+    words = [WORD.findall(text) for text in texts]
     numbers: dict[str, int] = {}
     place = np.array([numbers.setdefault(word, len(numbers)) for found in words for word in found], np.int64)
     hashes = np.array([_hash_word(word) for word in numbers], np.uint64)

@@ -1,5 +1,6 @@
 """A model with an ensemble: what is joined, what stays as it is, and what is refused."""
 
+import csv
 import json
 import shutil
 from dataclasses import replace
@@ -295,3 +296,31 @@ def test_a_training_that_stops_leaves_its_linear_model_to_predict_with(
     assert recur(*arguments, "--resume")[0] == 0
     for name in ("linear.safetensors", "ensemble.json", "model.safetensors", "predictions.dev.jsonl"):
         assert sha256_of(tmp_path / "run" / name) == sha256_of(refitted / "run" / name)
+
+
+def test_an_explanation_names_words_of_the_row(recur: Recur, refitted: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('text\n"a good film, indeed"\n""\nbad [red]film[/]\n')
+    for ending in ("csv", "tsv", "jsonl"):
+        output = tmp_path / f"y.{ending}"
+        code, _, err = recur(
+            "predict", refitted / "run", tmp_path / "x.csv", "--output", output, "--explain", "--resume"
+        )
+        assert code == 0, err
+    rows = list(csv.DictReader((tmp_path / "y.csv").read_text().splitlines()))
+    lines = [json.loads(line) for line in (tmp_path / "y.jsonl").read_text().splitlines()]
+    assert [row["prediction"] for row in rows][::2] == ["y", "n"]
+    assert [row["explanation"].split(" | ")[0] for row in rows] == ["good", "", "bad"]
+    assert [" | ".join(line["explanation"]) for line in lines] == [row["explanation"] for row in rows]
+    code, _, err = recur("predict", refitted / "run", tmp_path / "x.csv", "--output", tmp_path / "y.csv", "--resume")
+    assert code != 0
+    assert "--explain" in err
+    code, _, err = recur("predict", refitted / "run", tmp_path / "x.csv", "--format", "clue", "--explain")
+    assert (code, "leave out --probabilities, --top-k, --explain" in err) == (2, True)
+
+
+def test_an_encoder_alone_explains_nothing(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = weighted(trained, tmp_path / "run", 1, 0)
+    (tmp_path / "x.csv").write_text("sentence\na\n")
+    code, out, err = recur("predict", run, tmp_path / "x.csv", "--explain")
+    assert (code, out) == (2, "")
+    assert err == f"recur: error: {run}: the model is the encoder alone, and --explain shows n-grams; leave it out\n"

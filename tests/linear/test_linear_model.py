@@ -43,7 +43,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         parts = [lower] if config.across_words else [f" {word} " for word in lower.split()]
         for n in range(shortest, longest + 1) if longest else ():
             found.update(("c", part[i : i + n]) for part in parts for i in range(len(part) - n + 1))
-        words, (shortest, longest) = ngrams._WORD.findall(lower), config.words
+        words, (shortest, longest) = ngrams.WORD.findall(lower), config.words
         for n in range(shortest, longest + 1) if longest else ():
             found.update(("w", *words[i : i + n]) for i in range(len(words) - n + 1))
         return found

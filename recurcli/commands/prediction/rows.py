@@ -238,7 +238,7 @@ def _breaking(value: str, delimiter: str) -> str | None:
 
 @dataclass
 class RowWriter:
-    """Formats output rows: the columns of the input, `prediction`, `score`, and the columns of --probabilities and --top-k.
+    """Formats output rows: the input's columns, `prediction`, `score`, those of --probabilities, --top-k and --explain.
 
     Raises DataError if the input has a column that the output adds, or two columns of the same name for JSON; UsageError
     if the options do not fit the format.
@@ -256,13 +256,15 @@ class RowWriter:
     top_k: int | None
     threshold: float | None
     """The score below which a row has no prediction; None if every row has one."""
+    explains: bool = False
+    """Whether the output has the column `explanation`."""
     with_reason: bool
     """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
 
     def __post_init__(self) -> None:
-        if self.format == "clue" and (self.probabilities or self.top_k or self.threshold is not None):
+        if self.format == "clue" and (self.probabilities or self.top_k or self.explains or self.threshold is not None):
             raise UsageError(
-                "--format clue has a label for each row; leave out --probabilities, --top-k and --threshold"
+                "--format clue has a label for each row; leave out --probabilities, --top-k, --explain and --threshold"
             )
         if self.format != "clue" and self.columns.id is not None:
             raise UsageError("--id belongs to --format clue; the other formats keep all columns of the input")
@@ -283,10 +285,11 @@ class RowWriter:
                 raise DataError(f"{self.name}: has a column '{name}', which the output adds; rename it first")
 
     def _more_names(self) -> list[str]:
+        why = ["explanation"] if self.explains else []
         if self.format == "jsonl":
-            return [*(["top"] if self._best else []), *(["probabilities"] if self.probabilities else [])]
+            return [*(["top"] if self._best else []), *(["probabilities"] if self.probabilities else []), *why]
         names = [f"{word}_{n}" for n in range(1, self._best + 1) for word in ("label", "score")]
-        return names + [f"probability_{label}" for label in self.labels if self.probabilities]
+        return [*names, *(f"probability_{label}" for label in self.labels if self.probabilities), *why]
 
     def head(self) -> bytes:
         """Return the header row; empty if the format or the input has none."""
@@ -297,8 +300,13 @@ class RowWriter:
         given, checked = ([], [*names, *added]) if self.columns.breaks else (names, added)
         return self._line(given, checked, f"{self.name}: the header")
 
-    def row(self, number: int, record: Record, prediction: Prediction, fault: str | None) -> bytes:
-        """Return the output row of a record with row number `number` (from 0); `fault` says why it could not be read."""
+    def row(
+        self, number: int, record: Record, prediction: Prediction, fault: str | None, why: Sequence[str] | None = None
+    ) -> bytes:
+        """Return the output row of a record with row number `number` (from 0); `fault` says why it could not be read.
+
+        `why` has the parts of the text that spoke for the label.
+        """
         check_holdable(record, self.columns, self.format, name=self.name, delimiter=self.delimiter)
         if self.format == "clue":
             return _json_line({"id": self._id(record, number), "label": prediction.label})
@@ -309,7 +317,7 @@ class RowWriter:
             fault = f"{fault}; {unsure}" if fault else unsure
         best = nlargest(self._best, prediction.probabilities.items(), key=itemgetter(1)) if self._best else []
         if self.format == "jsonl":
-            return self._json_row(record, prediction, best, fault)
+            return self._json_row(record, prediction, best, fault, why)
         values = [record.fields.get(key, "") for key in self.columns.keys]
         if self.columns.typed:
             values = [_as_text(value) for value in values]
@@ -318,6 +326,8 @@ class RowWriter:
         added += [text for label, share in best for text in (label, f"{share:.6f}")]
         if self.probabilities:
             added += [f"{share:.6f}" for share in prediction.probabilities.values()]
+        if why is not None:
+            added.append(" | ".join(part.translate(self._escapes) for part in why))
         if self.with_reason:
             added.append((fault or "").translate(self._escapes) if self.format == "tsv" else fault or "")
         elif fault:
@@ -355,7 +365,12 @@ class RowWriter:
         return int(value) if isinstance(value, str) and _ROW_NUMBER.fullmatch(value) else value
 
     def _json_row(
-        self, record: Record, prediction: Prediction, best: Sequence[tuple[str, float]], fault: str | None
+        self,
+        record: Record,
+        prediction: Prediction,
+        best: Sequence[tuple[str, float]],
+        fault: str | None,
+        why: Sequence[str] | None,
     ) -> bytes:
         fields = dict(zip(self.columns.names, record.fields.values(), strict=False))
         if self.columns.typed:
@@ -367,6 +382,8 @@ class RowWriter:
             line["top"] = [{"label": label, "score": round(share, 6)} for label, share in best]
         if self.probabilities:
             line["probabilities"] = {label: round(share, 6) for label, share in prediction.probabilities.items()}
+        if why is not None:
+            line["explanation"] = list(why)
         reason = {"reason": fault} if fault else {}
         try:
             return _json_line({**fields, **line, **reason})
