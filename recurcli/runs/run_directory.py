@@ -305,12 +305,11 @@ class RunDirectory:
         if not self.is_finished:
             step = next((path.name for path in checkpoint_folders(self.checkpoints)), "none")
             has_ensemble = self.read_command() == "finetune" and self.read_preset().get("ensemble")
-            labels = (
-                "the linear model alone labels"
-                if (self.path / ENSEMBLE).is_file()
-                else "its ensemble is not joined yet"
-            )
-            missing = f"; {labels}" if has_ensemble else ""
+            missing = "; its ensemble is not joined yet" if has_ensemble else ""
+            if (self.path / ENSEMBLE).is_file():
+                with naming_damage(self.path / ENSEMBLE):
+                    weights = json.loads(read_limited(self.path / ENSEMBLE, limit=1 << 16))
+                    missing = "" if weights["encoder_weight"] else "; the linear model alone labels"
             text = (
                 f"{self.path}: its training is not finished (newest checkpoint: {step}){missing}; --resume continues it"
             )

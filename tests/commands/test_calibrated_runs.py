@@ -91,7 +91,7 @@ def test_rows_below_the_threshold_have_no_prediction_but_a_reason(recur: Recur, 
 def test_a_threshold_has_no_meaning_for_a_leaderboard(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("sentence\n鼠\n", encoding="utf-8")
     code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--format", "clue", "--threshold", 0.5)
-    assert code == 2 and "leave out --probabilities, --top-k and --threshold" in err
+    assert code == 2 and "leave out --probabilities, --top-k, --explain and --threshold" in err
     assert recur("predict", trained, tmp_path / "x.tsv", "--threshold", 1.5)[0] == 2
 
 

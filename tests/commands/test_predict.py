@@ -341,7 +341,7 @@ def test_clue_rows_have_two_keys(recur: Recur, trained: Path, tmp_path: Path) ->
     (tmp_path / "y.csv").write_text("id,text\n0,鼠牛\n1,虎\n", encoding="utf-8")
     assert "--id" not in recur("predict", trained, tmp_path / "y.csv", "--format", "clue")[2]
     for options, reason in (
-        (["--format", "clue", "--top-k", 2], "leave out --probabilities, --top-k and --threshold"),
+        (["--format", "clue", "--top-k", 2], "leave out --probabilities, --top-k, --explain and --threshold"),
         (["--id", "id"], "--id belongs to --format clue"),
     ):
         code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)
