@@ -65,7 +65,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     """Return the parts of a row that spoke most for the class `label` against the best other class, the strongest first.
 
     Where the model counts words, they are words, each with its share of all n-grams that touch it; else n-grams that do not
-    overlap. For a pair each part names its text.
+    overlap. For a pair each part names its text, or both.
     """
     _, columns, values = model.ngrams.transform([row])
     logits = model.bias + values @ model.weights[columns]
@@ -85,16 +85,20 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     credit: dict[tuple[int, str], float] = defaultdict(float)
     if model.ngrams.config.words[1]:
         words = [list(WORD.finditer(text)) for text in lower]
+        known = [{word.group() for word in found} for found in words]
         for strength, (side, start, end) in placed:
             touched = [word for word in words[side] if word.start() < end and start < word.end()]
             for word in touched:
-                credit[side, texts[side][slice(*word.span())]] += strength / len(touched)
+                both = word.group() in known[1 - side]
+                credit[2 if both else side, texts[side][slice(*word.span())]] += strength / len(touched)
     else:
         taken: list[Occurrence] = []
         for strength, place in sorted(placed, reverse=True):
             if all(place.side != other.side or place.end <= other.start or other.end <= place.start for other in taken):
                 taken.append(place)
-                credit[place.side, texts[place.side][place.start : place.end]] += strength
+                part = slice(place.start, place.end)
+                both = lower[place.side][part] in lower[1 - place.side]
+                credit[2 if both else place.side, texts[place.side][part]] += strength
     best = sorted((part for part in credit.items() if part[1] > 0 and part[0][1].strip()), key=lambda part: -part[1])
-    named = [(("first", "second")[side], text.strip()) for (side, text), _ in best[:MOST]]
+    named = [(("first", "second", "both")[side], text.strip()) for (side, text), _ in best[:MOST]]
     return [text if row[1] is None else f"{side}: {text}" for side, text in named]

@@ -57,6 +57,10 @@ def test_the_words_that_decide_are_named() -> None:
     pairs = [(text, "nothing") for text, _ in texts]
     model = LinearModel.fit(pairs, [n % 2 for n in range(200)], 2, Choice(NgramConfig(words=(1, 1)), 0.5))
     assert explain(model, ("a superb film", "nothing"), 1)[0] == "first: superb"
+    pairs = [(f"red {n}", f"{'red' if n % 2 else 'blue'} thing {n}") for n in range(200)]
+    for config in (NgramConfig(words=(1, 1)), NgramConfig(characters=(3, 3))):
+        model = LinearModel.fit(pairs, [n % 2 for n in range(200)], 2, Choice(config, 0.5))
+        assert "both: red" in explain(model, ("red x", "red"), 1)
 
 
 def test_texts_without_words_are_explained_by_ngrams_that_do_not_overlap() -> None:
