@@ -298,8 +298,7 @@ class DevEvaluation:
             facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
         fitted = self.linear
         if self.refit is not None and ensemble is not None and ensemble.linear_weight:
-            fitted = self.refit()
-            self.between()
+            fitted = self.refit()  # on rank 0 alone, so `between`, which all ranks call, is not called here
             write_refit(folder, fitted)
             ensemble = replace(ensemble, linear=fitted)
             facts["linear_baseline"]["refit_rows"] = fitted.rows
