@@ -3,7 +3,8 @@
 A model holds hashes of n-grams. Their spelling is that of the row, whose n-grams are enumerated as `hash_ngrams` does.
 """
 
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +74,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     weights = model.weights[columns, label] - model.weights[columns, int(logits.argmax())]
     strengths = dict(zip(columns.tolist(), (values * weights).tolist(), strict=True))
     found = model.ngrams.columns_of(hash_ngrams([row], model.ngrams.config)[0]).tolist()
-    times = {column: found.count(column) for column in strengths}
+    times = Counter(found)
     placed = [
         (strengths[column] / times[column], place)
         for column, place in zip(found, occurrences(row, model.ngrams.config), strict=True)
@@ -86,17 +87,19 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     if model.ngrams.config.words[1]:
         words = [list(WORD.finditer(text)) for text in lower]
         known = [{word.group() for word in found} for found in words]
+        starts = [[word.start() for word in found] for found in words]
+        ends = [[word.end() for word in found] for found in words]
         for strength, (side, start, end) in placed:
-            touched = [word for word in words[side] if word.start() < end and start < word.end()]
+            touched = words[side][bisect_right(ends[side], start) : bisect_left(starts[side], end)]
             for word in touched:
                 both = word.group() in known[1 - side]
                 credit[2 if both else side, texts[side][slice(*word.span())]] += strength / len(touched)
     else:
-        taken: list[Occurrence] = []
+        taken = [bytearray(len(text)) for text in lower]
         for strength, place in sorted(placed, reverse=True):
-            if all(place.side != other.side or place.end <= other.start or other.end <= place.start for other in taken):
-                taken.append(place)
-                part = slice(place.start, place.end)
+            part = slice(place.start, place.end)
+            if not any(taken[place.side][part]):
+                taken[place.side][part] = bytes([1]) * (place.end - place.start)
                 both = lower[place.side][part] in lower[1 - place.side]
                 credit[2 if both else place.side, texts[place.side][part]] += strength
     best = sorted((part for part in credit.items() if part[1] > 0 and part[0][1].strip()), key=lambda part: -part[1])

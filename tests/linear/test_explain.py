@@ -1,5 +1,7 @@
 """The explanation of a label: spelled n-grams are those that were hashed, and the words that decide are named."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -69,3 +71,14 @@ def test_texts_without_words_are_explained_by_ngrams_that_do_not_overlap() -> No
     parts = explain(model, ("今天股市大涨了", None), 1)
     assert set("".join(parts)) <= set("股市大涨")
     assert sum(map(len, parts)) <= 4
+
+
+@pytest.mark.parametrize("config", [NgramConfig(characters=(1, 3)), NgramConfig(words=(1, 2), characters=(2, 5))])
+def test_a_long_row_is_explained_in_the_time_of_its_length(config: NgramConfig) -> None:
+    draw = np.random.default_rng(0)
+    words = [f"w{n}" for n in range(2000)]
+    texts: list[tuple[str, str | None]] = [(" ".join(draw.choice(words, 60)), None) for _ in range(100)]
+    model = LinearModel.fit(texts, [n % 2 for n in range(100)], 2, Choice(config, 0.5))
+    start = time.perf_counter()
+    assert explain(model, (" ".join(draw.choice(words, 3000)), None), 1)
+    assert time.perf_counter() - start < 2
