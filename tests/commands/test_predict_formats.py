@@ -195,6 +195,26 @@ def test_a_label_that_holds_the_delimiter_of_a_tsv_is_refused() -> None:
             writer.row(0, Record(1, {"1": "text"}), Prediction("a;b\tc", 0.5, {"x": 1.0}), None)
 
 
+def test_an_explanation_is_escaped_in_a_tsv_and_quoted_in_a_csv() -> None:
+    columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
+    found = {}
+    for form in ("tsv", "csv"):
+        writer = RowWriter(
+            form,  # type: ignore[arg-type]
+            columns,
+            ["x"],
+            name="x",
+            probabilities=False,
+            threshold=None,
+            top_k=None,
+            explains=True,
+            with_reason=False,
+        )
+        line = writer.row(0, Record(1, {"1": "text"}), Prediction("x", 0.5, {"x": 1.0}), None, [",", "a\tb"])
+        found[form] = next(csv.reader([line.decode()], delimiter="\t" if form == "tsv" else ","))[-1]
+    assert found == {"tsv": ", | a\\tb", "csv": ", | a\tb"}
+
+
 def test_a_csv_without_a_header_has_numbers(recur: Recur, trained: Path, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", header=False)
     code, out, err = recur("predict", trained, path, "--text", "2")

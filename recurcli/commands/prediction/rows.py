@@ -327,7 +327,8 @@ class RowWriter:
         if self.probabilities:
             added += [f"{share:.6f}" for share in prediction.probabilities.values()]
         if why is not None:
-            added.append(" | ".join(part.translate(self._escapes) for part in why))
+            shown = " | ".join(why)
+            added.append(shown.translate(self._escapes) if self.format == "tsv" else shown)
         if self.with_reason:
             added.append((fault or "").translate(self._escapes) if self.format == "tsv" else fault or "")
         elif fault:
