@@ -200,7 +200,7 @@ def test_an_explanation_is_escaped_in_a_tsv_and_quoted_in_a_csv() -> None:
     found = {}
     for form in ("tsv", "csv"):
         writer = RowWriter(
-            form,  # type: ignore[arg-type]
+            form,
             columns,
             ["x"],
             name="x",
