@@ -6,6 +6,7 @@ from typing import Literal
 from recurcli.validation import STRICT
 
 Range = tuple[int, int]
+"""Shortest and longest n-gram."""
 MAX_NGRAM = 16
 """Longest n-gram that is counted."""
 
@@ -33,4 +34,4 @@ class LinearConfig:
             if given not in ("auto", None) and not 1 <= given[0] <= given[1] <= MAX_NGRAM:
                 raise ValueError(f"{name} must be [shortest, longest] from 1 to {MAX_NGRAM}, not {list(given)}")
         if self.characters is None and self.words is None:
-            raise ValueError("characters and words are both null; a linear model needs one of them")
+            raise ValueError("characters must not be null where words is null too; a linear model counts one of them")

@@ -4,13 +4,14 @@ It is the baseline that a trained encoder has to beat, and a part of a model wit
 vocabulary, C classes.
 """
 
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -63,10 +64,12 @@ MIN_CHOICE = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """The n-grams and LinearSVC's C of a linear model."""
+    """The n-grams, the solver and LinearSVC's C of a linear model."""
 
     ngrams: NgramConfig
     c: float
+    solver: Literal["LinearSVC", "SGD"] | None = None
+    """None: LinearSVC, or SGD on large data. SGD does not read C."""
     accuracy: float | None = None
     """Accuracy in cross-validation; None: nothing was chosen by it."""
     rows: int = 0
@@ -87,12 +90,12 @@ class LinearModel:
 
     found: int = 0
     """Number of n-grams of the training rows, of which the most frequent were kept."""
-    choice: Choice = Choice(NgramConfig(), 0.0)
-    """What was chosen by cross-validation; a C of 0: the solver was SGD, which has none."""
+    choice: Choice = Choice(NgramConfig(), OLDER_C, "LinearSVC")
+    """How it was fitted."""
 
     @classmethod
     def fit(cls, texts: Texts, targets: Sequence[int], num_classes: int, choice: Choice) -> "LinearModel":
-        """Fit LinearSVC (squared hinge, one against the rest), or SGD on large data, on TF-IDF vectors of `texts`.
+        """Fit `choice` (squared hinge, one class against the rest) on TF-IDF vectors of `texts`.
 
         `targets` (N,) are class numbers. A class without a training row gets the logit UNSEEN. Raises DataError if all
         rows have one class, no text has an n-gram, or there would be more than MAX_WEIGHTS weights.
@@ -108,12 +111,12 @@ class LinearModel:
             sizes = f"{len(ngrams.keys):,} n-grams and {num_classes:,} classes"
             raise DataError(f"it would have {weights_needed:,} weights for {sizes}; at most {MAX_WEIGHTS:,} are fitted")
         matrix, labels = _matrix(vectors, len(ngrams.keys)), labels[order[: len(vectors.offsets) - 1]]
-        if needs_sgd(matrix.nnz, num_classes):
+        solver = choice.solver or ("SGD" if needs_sgd(matrix.nnz, num_classes) else "LinearSVC")
+        if solver == "SGD":
             weights, bias = fit_sgd(matrix, labels, num_classes)
-            choice = replace(choice, c=0.0)
         else:
             weights, bias = fit_svc(matrix, labels, num_classes, choice.c)
-        return cls(ngrams, weights, bias, len(labels), found, choice)
+        return cls(ngrams, weights, bias, len(labels), found, replace(choice, solver=solver))
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for result.json: numbers of training rows and n-grams, the n-grams, the solver and its C."""
@@ -124,8 +127,8 @@ class LinearModel:
             "characters": list(config.characters),
             "words": list(config.words),
             "across_words": config.across_words,
-            "solver": "LinearSVC" if choice.c else "SGD",
-            "c": choice.c or None,
+            "solver": choice.solver,
+            "c": choice.c if choice.solver == "LinearSVC" else None,
             "cross_validation": None if choice.accuracy is None else {"accuracy": choice.accuracy, "rows": choice.rows},
         }
 
@@ -137,7 +140,8 @@ class LinearModel:
         inside = "" if config.across_words else " inside words"
         found = pluralize(kept, "n-gram", of=None if kept == self.found else self.found)
         used = pluralize(self.rows, "row", of=None if self.rows == rows else rows)
-        solver = f"C {self.choice.c:g}" if self.choice.c else "by SGD, since LinearSVC takes too long for so many"
+        sgd = self.choice.solver == "SGD"
+        solver = "by SGD, since LinearSVC takes too long for so many" if sgd else f"C {self.choice.c:g}"
         return f"{found} of {sorts}{inside} in {used}, {solver}"
 
     def logits(self, texts: Texts) -> NDArray[np.float64]:
@@ -172,7 +176,7 @@ class LinearModel:
             "second_text": np.array([config.second_text], np.uint64),
             "scheme": np.array([config.scheme, config.across_words], np.int64),
             "found": np.array([self.found], np.int64),
-            "c": np.array([self.choice.c], np.float64),
+            "c": np.array([0.0 if self.choice.solver == "SGD" else self.choice.c], np.float64),  # 0 stands for SGD
             "cross_validation": np.array([self.choice.accuracy or 0.0, self.choice.rows], np.float64),
         }
         return save(tensors)
@@ -195,7 +199,8 @@ class LinearModel:
             characters=characters, words=words, across_words=bool(across_words), scheme=scheme, second_text=second_text
         )
         accuracy, rows = tensors.get("cross_validation", np.zeros(2)).tolist()
-        choice = Choice(config, float(tensors.get("c", [OLDER_C])[0]), accuracy if rows else None, int(rows))
+        c = float(tensors.get("c", [OLDER_C])[0])
+        choice = Choice(config, c, "LinearSVC" if c else "SGD", accuracy if rows else None, int(rows))
         ngrams, found = Ngrams(config, tensors["keys"], tensors["idf"]), tensors.get("found", [len(tensors["keys"])])
         return cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]), int(found[0]), choice)
 
@@ -211,9 +216,7 @@ def choose(texts: Texts, targets: Sequence[int], num_classes: int, config: Linea
     first = FIRST_C if config.c == "auto" else config.c
     if len(sets) == 1 and config.c != "auto":
         return Choice(sets[0], first)
-    rows = np.random.default_rng(1).permutation(len(texts))[:MAX_CHOICE_ROWS]
-    characters = np.cumsum([characters_read(texts[row]) for row in rows])
-    rows = rows[: max(1, int(np.searchsorted(characters, MAX_CHOICE_CHARACTERS // len(sets))))]
+    rows = _draw_rows(texts, MAX_CHOICE_CHARACTERS // len(sets))
     sample, labels = [texts[row] for row in rows], np.asarray(targets)[rows]
     matrices = []
     for ngrams in sets:
@@ -229,27 +232,31 @@ def choose(texts: Texts, targets: Sequence[int], num_classes: int, config: Linea
         or len(labels) < MIN_CHOICE * num_classes
     ):
         return Choice(sets[-1], first)
-    right: dict[tuple[int, float], NDArray[np.bool_]] = {}
 
-    def judged(number: int, c: float) -> NDArray[np.bool_]:
-        if (number, c) not in right:
-            vectors = matrices[number][: len(labels)]
-            right[number, c] = _cross_validated(vectors, labels, folds, num_classes, c)
-        return right[number, c]
+    @functools.cache
+    def correct(number: int, c: float) -> NDArray[np.bool_]:
+        return _cross_validated(matrices[number][: len(labels)], labels, folds, num_classes, c)
 
     best, c = 0, first
     for number in range(1, len(sets)):
-        gain = judged(number, first).astype(int) - judged(best, first)
+        gain = correct(number, first).astype(int) - correct(best, first)
         if gain.sum() > np.sqrt(np.abs(gain).sum()):  # the standard error of the difference, in rows
             best = number
     share = len(labels) / len(texts)
     if config.c == "auto" and not needs_sgd(int(matrices[best][: len(labels)].nnz / share), num_classes):
-        c = _choose_c(lambda c: judged(best, c))
-    return Choice(sets[best], c, float(judged(best, c).mean()), len(labels))
+        c = _choose_c(lambda c: correct(best, c))
+    return Choice(sets[best], c, accuracy=float(correct(best, c).mean()), rows=len(labels))
 
 
-def _choose_c(judged: Callable[[float], NDArray[np.bool_]]) -> float:
-    """Return C, from whether each row is classified rightly with it (`judged`): the smallest that may be as good as the best.
+def _draw_rows(texts: Texts, characters: int) -> NDArray[np.int64]:
+    """Return the numbers of at most MAX_CHOICE_ROWS rows of so many `characters`, in random order."""
+    rows = np.random.default_rng(1).permutation(len(texts))[:MAX_CHOICE_ROWS]
+    ends = np.cumsum([characters_read(texts[row]) for row in rows])
+    return rows[: max(1, int(np.searchsorted(ends, characters)))]
+
+
+def _choose_c(correct: Callable[[float], NDArray[np.bool_]]) -> float:
+    """Return C, from whether each row is `correct` with it: the smallest C that may be as good as the best.
 
     From FIRST_C it goes up, else down, while the accuracy rises; then down while it is lower by half a standard error at most.
     Ours, after the one-standard-error rule (Hastie, Tibshirani & Friedman, 2009, section 7.10): on 14 samples of six sets half
@@ -257,13 +264,13 @@ def _choose_c(judged: Callable[[float], NDArray[np.bool_]]) -> float:
     """
     place = CS.index(FIRST_C)
     for step in (1, -1):
-        while place + step in range(len(CS)) and judged(CS[place + step]).sum() > judged(CS[place]).sum():
+        while place + step in range(len(CS)) and correct(CS[place + step]).sum() > correct(CS[place]).sum():
             place += step
         if place != CS.index(FIRST_C):
             break
-    best = judged(CS[place]).astype(int)
+    best = correct(CS[place]).astype(int)
     while place:
-        lost = best - judged(CS[place - 1])
+        lost = best - correct(CS[place - 1])
         if lost.sum() > np.sqrt(np.abs(lost).sum()) / 2:
             break
         place -= 1
@@ -306,17 +313,21 @@ def fit_linear_model(
     Returns None and the reason if the rows cannot be learned from. A cache that cannot be written, or is locked, is not used.
     """
     settings = config or LinearConfig()
-    return _fit(texts, targets, num_classes, lambda: choose(texts, targets, num_classes, settings), asdict(settings))
+    chosen = functools.partial(choose, texts, targets, num_classes, settings)
+    model, note = _fit(texts, targets, num_classes, chosen, asdict(settings))
+    if model is not None and model.choice.solver == "SGD" and settings.c != "auto":
+        note = Note(f"{note.text}; linear.c has no effect on SGD")
+    return model, note
 
 
 def refit_linear_model(model: LinearModel, texts: Texts, targets: Sequence[int]) -> LinearModel:
-    """Return a linear model of more rows, with the kinds of n-grams and C of `model`. It may come from the cache.
+    """Return a linear model of more rows, with the kinds of n-grams, the solver and C of `model`. It may come from the cache.
 
     A model that SGD fitted goes on with its vocabulary for one epoch of all rows, or of as many as fit in memory, drawn anew.
 
     Raises DataError as `LinearModel.fit` does.
     """
-    if not model.choice.c:
+    if model.choice.solver == "SGD":
         order = np.random.default_rng(1).permutation(len(texts))
         vectors = model.ngrams.count_first([texts[row] for row in order])
         model.ngrams.weigh_all(vectors)

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.values import separates_words
+from recurcli.linear.config import Range
 
 Texts = Sequence[tuple[str, str | None]]
 Keys = NDArray[np.uint64]
-Range = tuple[int, int]
-"""Shortest and longest n-gram; (0, 0): none."""
 
 ROWS_AT_ONCE = 4096
 """A block ends after this many rows, however short they are."""
@@ -56,7 +55,7 @@ _SPACE = 0x20
 
 @dataclass(frozen=True, kw_only=True)
 class NgramConfig:
-    """Which n-grams are counted."""
+    """Which n-grams are counted. The range (0, 0) stands for none."""
 
     characters: Range = (0, 0)
     words: Range = (0, 0)
@@ -184,7 +183,8 @@ class Ngrams:
     def count_first(self, texts: Texts) -> Vectors:
         """Return `count` of the first of `texts`, as many as have MAX_VALUES values. No value is in memory twice."""
         lengths = sum(longest - shortest + 1 for shortest, longest in (self.config.characters, self.config.words))
-        size = min(MAX_VALUES, lengths * sum(characters_read(row) + 4 for row in texts))  # 4: spaces around two texts
+        # At most two characters in lower case for each one (a Turkish capital I), and four spaces around two texts.
+        size = min(MAX_VALUES, lengths * sum(2 * characters_read(row) + 4 for row in texts))
         columns, values = np.empty(size, np.int32), np.empty(size, np.float32)  # takes no memory before it is filled
         row_lengths, end = [np.zeros(1, np.int64)], 0
         for block in row_blocks(texts, CHARACTERS_AT_ONCE):
@@ -256,15 +256,12 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig, added: int = 0) -> tu
         if not longest or not any(texts):
             continue
         if is_word:
-            kind, windows = 1, _windows(*_words(texts), longest)
+            kind, within, units = 1, None, _words(texts)
         elif config.across_words:
-            kind, windows = 0, _windows(*_characters(texts), longest)
+            kind, within, units = 0, None, _characters(texts)
         else:
-            kind, windows = (
-                2,
-                _windows(*_characters([_spaced(text) for text in texts]), longest, _SPACE),
-            )
-        for length, found, row in windows:
+            kind, within, units = 2, _SPACE, _characters([_spaced(text) for text in texts])
+        for length, found, row in _windows(*units, longest, within):
             if length >= max(shortest, kind):
                 key = _mix(found + np.uint64((added + (kind << 8) + length) % 2**64))
                 keys.append(key if config.scheme == OLDER_SCHEME else key & ~np.uint64(1) | np.uint64(is_word))

@@ -16,7 +16,7 @@ from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
 from recurcli.linear import model, ngrams, solvers
 from recurcli.linear.config import LinearConfig
-from recurcli.linear.model import Choice, LinearModel, choose, refit_linear_model
+from recurcli.linear.model import Choice, LinearModel, choose, fit_linear_model, refit_linear_model
 from recurcli.linear.ngrams import (
     BOTH_TEXTS,
     FIRST_TEXT,
@@ -269,6 +269,26 @@ def test_very_large_data_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> 
     fitted = LinearModel.fit(texts, [n // 150 for n in range(300)], 2, Choice(NgramConfig(words=(1, 2)), 0.5))
     assert 60 <= fitted.rows <= 100
     assert "in 80 of 300 rows" in fitted.in_words(300)
+
+
+def test_a_refit_keeps_the_solver_of_the_first_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, targets = made_rows(400)
+    first = LinearModel.fit(texts[:300], targets[:300], 2, Choice(NgramConfig(words=(1, 2)), 0.5))
+    monkeypatch.setattr(solvers, "SVC_WORK", 0)
+    again = refit_linear_model(first, texts, targets)
+    assert (again.rows, again.facts()["solver"], again.facts()["c"]) == (400, "LinearSVC", 0.5)
+
+
+def test_a_given_c_that_sgd_does_not_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, targets = made_rows(100)
+    monkeypatch.setattr(solvers, "SVC_WORK", 0)
+    notes = [fit_linear_model(texts, targets, 2, LinearConfig(c=c, characters=None))[1].text for c in ("auto", 2.0)]
+    assert [note.endswith("; linear.c has no effect on SGD") for note in notes] == [False, True]
+
+
+def test_texts_that_grow_in_lower_case_lose_no_row() -> None:
+    texts = [("".join(f"\u0130{chr(0x4E00 + 50 * n + k)}" for k in range(40)), None) for n in range(50)]
+    assert len(Ngrams.fit(texts, NgramConfig(characters=(2, 5)))[1].offsets) == 51
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"PK\x03\x04 no tensors at all"])
