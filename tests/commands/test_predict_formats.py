@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
@@ -12,7 +13,7 @@ from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
 
-from recurcli.commands.prediction.rows import RowWriter
+from recurcli.commands.prediction.rows import OutputFormat, RowWriter
 from recurcli.data.columns import InputColumns
 from recurcli.data.rows import Record
 from recurcli.data.values import TextColumns
@@ -177,42 +178,31 @@ def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
     assert (second[:2], second[4]) == (["2", "牛"], "has 3 fields, not 2")
 
 
-def test_a_label_that_holds_the_delimiter_of_a_tsv_is_refused() -> None:
+def row_writer(format: OutputFormat, **more: Any) -> RowWriter:
+    """The writer of rows of one column."""
     columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
+    fixed: dict[str, Any] = {
+        "name": "x",
+        "probabilities": False,
+        "threshold": None,
+        "top_k": None,
+        "with_reason": False,
+    }
+    return RowWriter(format, columns, ["x"], **fixed, **more)
+
+
+def test_a_label_that_holds_the_delimiter_of_a_tsv_is_refused() -> None:
     for delimiter, held in ((";", "a ';'"), (None, "a TAB")):
-        writer = RowWriter(
-            "tsv",
-            columns,
-            ["x"],
-            name="x",
-            delimiter=delimiter,
-            probabilities=False,
-            threshold=None,
-            top_k=None,
-            with_reason=False,
-        )
+        writer = row_writer("tsv", delimiter=delimiter)
         with pytest.raises(DataError, match=f"^x:1: 'a;b.*' holds {held}, which no TSV can hold"):
             writer.row(0, Record(1, {"1": "text"}), Prediction("a;b\tc", 0.5, {"x": 1.0}), None)
 
 
-def test_an_explanation_is_escaped_in_a_tsv_and_quoted_in_a_csv() -> None:
-    columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
-    found = {}
-    for form in ("tsv", "csv"):
-        writer = RowWriter(
-            form,
-            columns,
-            ["x"],
-            name="x",
-            probabilities=False,
-            threshold=None,
-            top_k=None,
-            explains=True,
-            with_reason=False,
-        )
-        line = writer.row(0, Record(1, {"1": "text"}), Prediction("x", 0.5, {"x": 1.0}), None, [",", "a\tb"])
-        found[form] = next(csv.reader([line.decode()], delimiter="\t" if form == "tsv" else ","))[-1]
-    assert found == {"tsv": ", | a\\tb", "csv": ", | a\tb"}
+@pytest.mark.parametrize(("format", "mark", "shown"), [("tsv", "\t", ", | a\\tb"), ("csv", ",", ", | a\tb")])
+def test_an_explanation_is_escaped_in_a_tsv_and_quoted_in_a_csv(format: OutputFormat, mark: str, shown: str) -> None:
+    writer = row_writer(format, explains=True)
+    line = writer.row(0, Record(1, {"1": "text"}), Prediction("x", 0.5, {"x": 1.0}), None, [",", "a\tb"])
+    assert next(csv.reader([line.decode()], delimiter=mark))[-1] == shown
 
 
 def test_a_csv_without_a_header_has_numbers(recur: Recur, trained: Path, tmp_path: Path) -> None:
