@@ -172,7 +172,9 @@ def _evaluated(
     The run's own dev rows are scored with the first fit of the linear model, which was not fitted on them.
     """
     ensemble, labels = predictor.ensemble, [str(example.label) for example in rows.examples]
-    linear = read_linear_model(run, len(predictor.labels), first_fit=own_dev)
+    linear = None if ensemble is None else ensemble.linear
+    if linear is None or (own_dev and is_refitted(run)):
+        linear = read_linear_model(run, len(predictor.labels), first_fit=own_dev)
     if ensemble is not None and linear is not None:
         ensemble = replace(ensemble, linear=linear)
     linear_logits = None if linear is None else linear.logits(rows.texts)

@@ -7,8 +7,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import numpy as np
-
 from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
@@ -22,12 +20,10 @@ from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
-from recurcli.evaluation.metrics import words_of
-from recurcli.evaluation.report import DevEvaluation, ScoredRows, report_of
+from recurcli.evaluation.report import DevEvaluation, ScoredRows
 from recurcli.events import Note
 from recurcli.facts import find_difference
 from recurcli.files import sha256_of
-from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel, fit_linear_model, refit_linear_model
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
@@ -75,9 +71,10 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if init is not None:
             known = yield from _add_known_rows(known, init, splits)
         given = None if init is None else init.tokenizer
-        texts = train.texts
+        # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
+        texts = [(label, None) for label in task.labels] if preset.is_linear else train.texts
         tokenizer, max_length = yield from resolve_tokens(preset, lambda: texts, tokenizer=given, measured=own.texts)
-        tokens, data = yield from encode_splits(splits, tokenizer, max_length, note_unknown=not preset.is_linear)
+        tokens, data = yield from encode_splits(splits, tokenizer, max_length, are_read=not preset.is_linear)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
         kind = request.label_type
@@ -91,11 +88,6 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         preset = yield from resolve_word_dropout(preset, pairs=pairs)
         objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
         linear = yield from _fit_linear_model(request, train, targets, task)
-        alone, linear_dev_metric = None, None
-        if linear is not None:
-            alone, linear_dev_metric = yield from _score_linear_model(
-                linear, splits["dev"], task, preset.finetuning.metric
-            )
         stop = StopRequest(current())
         inference = InferenceConfig(device, "fp32", preset.finetuning.micro_batch_size, current())
         dev = DevEvaluation(
@@ -111,6 +103,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             refit=_refit_of(request, linear, train, splits["dev"], task),
             test=None if test is None else ScoredRows(test, tokens["test"]),
         )
+        alone, linear_dev_metric = (None, None) if linear is None else dev.score_linear_model()
         yield from run_training(
             TrainingSetup(
                 request=request,
@@ -205,17 +198,6 @@ def _fit_linear_model(
         raise DataError(f"train: {note.text}, and preset {request.resolved.name} has no encoder")
     yield note
     return linear
-
-
-def _score_linear_model(
-    linear: LinearModel, dev: Split, task: Task, metric: str
-) -> Generator[Note, None, tuple[Ensemble, float]]:
-    """Return the linear model with its weight where it stands alone, and its dev metric; yields a note on it."""
-    logits = linear.logits(dev.texts)
-    labels = [str(example.label) for example in dev.examples]
-    score = report_of(logits, labels, task).metrics[metric]
-    yield Note(f"dev {words_of(metric)} of the linear model: {score:.4f}")
-    return Ensemble.of_linear_model(linear, logits, np.array(task.targets(labels))), score
 
 
 def _refit_of(

@@ -256,9 +256,11 @@ def _summary(
     request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress
 ) -> Iterator[Note]:
     """Yield notes on all rows: what labelled them, faults, and rows without a prediction or cut."""
-    if predictor.ensemble and not predictor.ensemble.encoder_weight:
-        why = "as --fast asks" if predictor.is_linear_part else "which was kept by the dev rows"
-        yield Note(f"labelled by the linear model alone, {why}; the encoder did not run")
+    by_linear_model = predictor.ensemble is not None and not predictor.ensemble.encoder_weight
+    if predictor.is_linear_part:
+        yield Note("labelled by the linear model alone, as --fast asks; the encoder did not run")
+    elif by_linear_model and not predictor.model.config.is_linear and RunDirectory(request.run).is_finished:
+        yield Note("labelled by the linear model alone, which was kept by the dev rows; the encoder did not run")
     if not progress.rows:
         yield Note(f"{records.name}: the input has no rows", "warning")
     if progress.faults:

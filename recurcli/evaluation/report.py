@@ -240,6 +240,13 @@ class DevEvaluation:
             score = DevScore(report_of(logits, self.dev.labels, self.task).metrics[self.metric_name], loss)
         return DevScore(*self.inference.ranks.broadcast(score))
 
+    def score_linear_model(self) -> tuple[Ensemble, float]:
+        """Return the linear model as the whole model, with its scale, and its dev metric."""
+        assert self.linear is not None
+        logits = self.linear.logits(self.dev.split.texts)
+        alone = Ensemble.of_linear_model(self.linear, logits, np.array(self.task.targets(self.dev.labels)))
+        return alone, report_of(logits, self.dev.labels, self.task).metrics[self.metric_name]
+
     @property
     def tokens(self) -> int:
         """The number of tokens of the dev rows."""

@@ -455,15 +455,17 @@ def choose_max_length(lengths: NDArray[np.int64]) -> int:
 
 
 def encode_splits(
-    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int, *, note_unknown: bool = True
+    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int, *, are_read: bool = True
 ) -> Generator[Note, None, tuple[dict[str, Tokens], dict[str, dict[str, Any]]]]:
     """Return the tokens of each split and the facts about it for result.json.
 
-    Yields notes on the rows that were skipped, dropped or truncated and, if `note_unknown`, on many unknown tokens.
+    Yields notes on the rows that were skipped, dropped or truncated, and on many unknown tokens. If no tokens `are_read`,
+    since there is no encoder, the rows have none.
     """
     tokens, data = {}, {}
     for name, split in splits.items():
-        tokens[name] = tokenizer.encode(split.texts, max_length)
+        texts = split.texts if are_read else [("", None)] * len(split.examples)
+        tokens[name] = tokenizer.encode(texts, max_length)
         counts = {
             "dropped": split.dropped,
             "unlabelled": split.unlabelled,
@@ -478,7 +480,7 @@ def encode_splits(
             yield Note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
         yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
         unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
-        if note_unknown and unknown > MANY_UNKNOWN:
+        if unknown > MANY_UNKNOWN:
             yield Note(
                 f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]", "warning"
             )

@@ -281,7 +281,9 @@ def test_a_training_that_stops_leaves_its_linear_model_to_predict_with(
 
     with monkeypatch.context() as patched:
         patched.setattr("recurcli.training.session.fit", stopped)
-        code, _, err = recur(*arguments)
+        assert recur(*arguments)[0] == 130
+        (tmp_path / "run" / "manifest.json").unlink()  # as if it was killed while its first model was written
+        code, _, err = recur(*arguments, "--resume")
     assert code == 130
     assert "dev accuracy of the linear model: " in err
     code, _, err = recur("predict", tmp_path / "run", refitted / "test.csv", "--output", tmp_path / "labels.csv")

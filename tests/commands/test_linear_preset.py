@@ -40,6 +40,16 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
     code, _, err = recur("export", folder, "--format", "onnx", "--output", tmp_path / "onnx")
     assert code == 0 and not (tmp_path / "onnx" / "model.onnx").exists(), err
     assert "no layers to diagnose" in recur("eval", folder, "--diagnose")[2]
+    assert "encoder" not in recur("predict", folder, REVIEWS)[2]
+    assert "The dev rows selected nothing" in (folder / "README.md").read_text()
+
+
+def test_three_short_rows_are_enough(recur: Recur, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("text,label\na,x\nb,x\nc,y\n")
+    code, _, err = recur(
+        "finetune", "--preset", "linear-custom", "--data", tmp_path / "x.csv", "--output", tmp_path / "run"
+    )
+    assert code == 0, err
 
 
 def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -> None:

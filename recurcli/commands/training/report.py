@@ -328,6 +328,12 @@ def model_card(result: Mapping[str, Any]) -> str:
         lines += ["    recur eval THIS_FOLDER"] if causal else []
     else:
         parts = result.get("parts")
+        selected = "The model was selected on the dev rows, so its dev metrics are slightly too high."
+        if not has_steps:
+            selected = "The dev rows selected nothing; the model of the dev metrics was fitted without them."
+        tested = (
+            " The test rows selected nothing: they were scored once, after the training." if "test" in result else ""
+        )
         lines += [f"| dev {metric.words} | {result['dev'][name]:.4f} |" for name, metric in METRICS.items()]
         lines += [
             *([f"| dev accuracy of the encoder alone | {parts['encoder']['accuracy']:.4f} |"] if parts else []),
@@ -338,12 +344,7 @@ def model_card(result: Mapping[str, Any]) -> str:
             *_test_lines(result.get("test")),
             "",
             *([f"Ensemble: {ensemble_in_words(result['ensemble'])}.", ""] if parts else []),
-            "The model was selected on the dev rows, so its dev metrics are slightly too high."
-            + (
-                " The test rows selected nothing: they were scored once, after the training."
-                if "test" in result
-                else ""
-            ),
+            f"{selected}{tested}",
             "",
             "## Use",
             "",

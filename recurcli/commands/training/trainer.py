@@ -40,7 +40,7 @@ from recurcli.commands.training.resolve import resolve_precision, resolve_schedu
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
 from recurcli.errors import Interrupted, StorageError, UsageError, escaped
-from recurcli.evaluation.metrics import MINIMIZED
+from recurcli.evaluation.metrics import MINIMIZED, words_of
 from recurcli.evaluation.report import Evaluation
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import check_same, first_difference
@@ -287,8 +287,11 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
             yield from session.restore()
             if ranks.is_main and setup.status != "new":
                 session.run.write_preset(values, COMMANDS[setup.section])
-            if setup.status == "new" and setup.linear_alone is not None:  # on rank 0 alone
-                session.publish(setup.loop.model.state_dict())
+            if setup.linear is not None and setup.dev is not None:  # on rank 0 alone
+                if setup.linear_alone is not None and not session.run.has_model:
+                    session.publish(setup.loop.model.state_dict())
+                metric = words_of(setup.dev.metric_name)
+                yield Note(f"dev {metric} of the linear model: {setup.linear_dev_metric:.4f}")
             for event in session.train():
                 if isinstance(event, Progress):
                     event = replace(event, linear_dev_metric=setup.linear_dev_metric)
