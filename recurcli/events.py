@@ -67,12 +67,12 @@ class Finished:
     result: dict[str, Any]
 
 
-def run_to_end(steps: Generator[object, None, Result], between: Callable[[], None] = lambda: None) -> Result:
-    """Run `steps` to their end and return their result; `between` is called before the first step and after each one.
+def run_to_end(steps: Generator[object, None, Result], check_stop: Callable[[], None] = lambda: None) -> Result:
+    """Run `steps` to their end and return their result. `check_stop` is called before the first step and after each one.
 
-    An exception that it raises ends the steps.
+    An exception that `check_stop` raises ends the steps.
     """
-    between()
+    check_stop()
     with contextlib.closing(steps):
         while True:
             try:
@@ -80,7 +80,7 @@ def run_to_end(steps: Generator[object, None, Result], between: Callable[[], Non
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            between()
+            check_stop()
 
 
 Level = Literal["error", "warning", "information"]

@@ -97,7 +97,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             metric_name=preset.finetuning.metric,
             mean_loss=objective.mean_loss,
             inference=inference,
-            between=stop.raise_if_agreed,
+            check_stop=stop.raise_if_agreed,
             linear=linear,
             ensemble=preset.ensemble,
             refit=_refit_of(request, linear, train, splits["dev"], task),

@@ -91,7 +91,7 @@ def _train_causal(
     model = yield from build_model(LanguageModel, preset, tokenizer, length, pairs=False)
     stop = StopRequest(current())
     inference = InferenceConfig(device, "fp32", preset.pretraining.micro_batch_size, current())
-    dev = DevPerplexity(model=model, windows=windows["dev"], inference=inference, between=stop.raise_if_agreed)
+    dev = DevPerplexity(model=model, windows=windows["dev"], inference=inference, check_stop=stop.raise_if_agreed)
     objective = NextTokenObjective(windows["train"], tokenizer)
     return TrainingSetup(
         request=request,

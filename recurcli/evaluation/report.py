@@ -216,7 +216,7 @@ class DevEvaluation:
     """The mean of the loss that training minimizes, of logits (N, C) and targets (N,); it decides between equal dev metrics."""
     inference: InferenceConfig
     """Its precision is fp32, so that a prediction does not depend on the other rows of the batch."""
-    between: Callable[[], None]
+    check_stop: Callable[[], None]
     """Called between batches; an exception that it raises ends the evaluation."""
     linear: LinearModel | None = None
     """The linear model on n-grams of the training rows; None: not fitted."""
@@ -230,7 +230,7 @@ class DevEvaluation:
     def score(self) -> DevScore:
         """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.
 
-        The ensemble is left out, so it does not affect training. Raises what `between` raises.
+        The ensemble is left out, so it does not affect training. Raises what `check_stop` raises.
         """
         logits = self._encoder_logits(self.dev)
         score = None
@@ -241,7 +241,7 @@ class DevEvaluation:
         return DevScore(*self.inference.ranks.broadcast(score))
 
     def score_linear_model(self) -> tuple[Ensemble, float]:
-        """Return the linear model as the whole model, with its scale, and its dev metric."""
+        """Return the linear model as the whole model, calibrated on the dev rows, and its dev metric."""
         assert self.linear is not None
         logits = self.linear.logits(self.dev.split.texts)
         alone = Ensemble.of_linear_model(self.linear, logits, np.array(self.task.targets(self.dev.labels)))
@@ -269,7 +269,7 @@ class DevEvaluation:
         """Write predictions.dev.jsonl, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
 
         In the end the linear model is fitted again, if it is to be, and is a part of the chosen model: the test rows are scored
-        with it, the dev rows without. Raises what `between` raises.
+        with it, the dev rows without. Raises what `check_stop` raises.
         """
         has_encoder = not self.model.config.is_linear
         encoder = self._encoder_logits(self.dev) if has_encoder else None
@@ -305,7 +305,7 @@ class DevEvaluation:
             facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
         fitted = self.linear
         if self.refit is not None and ensemble is not None and ensemble.linear_weight:
-            fitted = self.refit()  # on rank 0 alone, so `between`, which all ranks call, is not called here
+            fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             write_refit(folder, fitted)
             ensemble = replace(ensemble, linear=fitted)
             facts["linear_baseline"]["refit_rows"] = fitted.rows
@@ -333,8 +333,8 @@ class DevEvaluation:
         return report.metrics[self.metric_name], -report.loss
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
-        """Return the logits (N, C) of the encoder alone. Raises what `between` raises."""
-        return run_to_end(iter_logits(self.model, rows.tokens, self.inference), self.between)
+        """Return the logits (N, C) of the encoder alone. Raises what `check_stop` raises."""
+        return run_to_end(iter_logits(self.model, rows.tokens, self.inference), self.check_stop)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,7 +344,7 @@ class DevPerplexity:
     model: LanguageModel
     windows: Windows
     inference: InferenceConfig
-    between: Callable[[], None]
+    check_stop: Callable[[], None]
     """Called between batches; an exception that it raises ends the evaluation."""
     metric_name: str = PERPLEXITY
 
@@ -359,8 +359,8 @@ class DevPerplexity:
         return self.tokens
 
     def score(self) -> DevScore:
-        """Return the perplexity and the loss of the dev text. Raises what `between` raises."""
-        score = run_to_end(iter_score(self.model, self.windows, self.inference), self.between)
+        """Return the perplexity and the loss of the dev text. Raises what `check_stop` raises."""
+        score = run_to_end(iter_score(self.model, self.windows, self.inference), self.check_stop)
         return DevScore(score.perplexity, score.loss)
 
     def evaluate_partly(self, batches: int) -> int:
@@ -372,5 +372,5 @@ class DevPerplexity:
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Return the name of the metric and the dev score of the selected model, for result.json. It writes no file."""
-        score = run_to_end(iter_score(self.model, self.windows, self.inference), self.between)
+        score = run_to_end(iter_score(self.model, self.windows, self.inference), self.check_stop)
         return {"metric": self.metric_name, "dev": score.to_json()}

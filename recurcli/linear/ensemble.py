@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 from recurcli.linear.model import LinearModel
 
 Logits = NDArray[np.float64]
-NEUTRAL = np.array([0.5, 2.0])
-"""Centre of the L2 penalty on the weights of encoder and linear model. Ours: about the weights fitted on 600 TNEWS rows."""
+PRIOR_WEIGHTS = np.array([0.5, 2.0])
+"""The weights of encoder and linear model to which the L2 penalty pulls. Ours: about those fitted on 600 TNEWS rows."""
 SMALLEST = 1e-3
 """Lower bound of the weight of a part alone. With weight 0 all logits would be equal."""
-SHARES = (1.0, 0.5, 0.25, 0.125)
-"""Fractions of the fitted encoder weight that are tried. Ours: cross-entropy gives the encoder more weight than accuracy
+ENCODER_WEIGHT_FACTORS = (1.0, 0.5, 0.25, 0.125)
+"""Factors of the fitted encoder weight that are tried. Ours: cross-entropy gives the encoder more weight than accuracy
 does. On halves of 5,000 TNEWS rows that fitted nothing, sums have an accuracy of 57.6 % with all of it, and 57.9, 58.2 and
 58.5 % with a half, a quarter and an eighth (linear model 58.3 %, encoder 55.7 %)."""
 STANDARD_ERRORS = 2.0
 """Standard errors by which the cross-entropy of a sum must be lower than that of the better part, the simpler model. With one
 more sums are taken, but on AFQMC, where no accuracy is above the majority's, they lose up to 0.9 points (ours)."""
 ENCODER, LINEAR = 0, 1
-SUMS = range(2, 2 + len(SHARES))
+SUMS = range(2, 2 + len(ENCODER_WEIGHT_FACTORS))
 """Numbers of the candidates of `fit_candidates`."""
 FEWEST_ROWS = 100
-"""Dev rows that a sum needs. Ours: with 50 rows hardly any sum counts."""
+"""Dev rows that a sum needs. Ours: with 50 rows hardly any sum is significantly better."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Ensemble:
     ) -> "Ensemble":
         """Choose the weights on rows with these `logits` of encoder and linear model (each N, C) and `targets` (N,).
 
-        The better part is the encoder alone or the linear model alone, by `score`. Of the sums that count (`sums_that_count`),
-        the best by `score` is taken, else the better part. From fewer than FEWEST_ROWS rows no sum is taken.
+        The better part is the encoder alone or the linear model alone, by `score`. The result is the best by `score` of the
+        `significantly_better_sums`. It is the better part where there are none, or fewer than FEWEST_ROWS rows.
         """
         parts, count = np.stack(logits), len(targets)
         weights = fit_candidates(parts, targets)
         scores = [score(np.tensordot(row, parts, 1)) for row in weights]
         part = max((LINEAR, ENCODER), key=scores.__getitem__)
-        sums = sums_that_count(weights, part, parts, targets) if count >= FEWEST_ROWS else []
+        sums = significantly_better_sums(weights, part, parts, targets) if count >= FEWEST_ROWS else []
         best = max(sums, key=scores.__getitem__, default=part)
         encoder_weight, linear_weight = weights[best].tolist()
         return cls(linear, encoder_weight, linear_weight, count, float(weights[LINEAR, 1]))
@@ -71,7 +71,7 @@ class Ensemble:
     @classmethod
     def of_linear_model(cls, linear: LinearModel, logits: Logits, targets: NDArray[np.int64]) -> "Ensemble":
         """Return the linear model alone, with a weight that is fitted on rows with its `logits` (N, C) and `targets` (N,)."""
-        weight = max(SMALLEST, float(fit_weights(logits[None], targets, NEUTRAL[[LINEAR]])[0]))
+        weight = max(SMALLEST, float(fit_weights(logits[None], targets, PRIOR_WEIGHTS[[LINEAR]])[0]))
         return cls(linear, 0.0, weight, len(targets), weight)
 
     def join(self, encoder: Logits, linear: Logits) -> Logits:
@@ -97,27 +97,31 @@ class Ensemble:
 def fit_candidates(parts: Logits, targets: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the weights (K, 2) of encoder and linear model in each candidate, fitted on `parts` (2, N, C) and `targets` (N,).
 
-    The candidates are the encoder alone, the linear model alone, and a sum for each of SHARES. A sum has the weights of the
-    smallest cross-entropy, the encoder's times the share, both scaled to the smallest cross-entropy again. A weight of a sum is
-    0 where the cross-entropy rejects the part.
+    Candidates are the encoder alone, the linear model alone, and a sum for each of ENCODER_WEIGHT_FACTORS. A sum starts from
+    the weights of the smallest cross-entropy. The factor multiplies the encoder's weight. One number then scales both to the
+    smallest cross-entropy. A weight of a sum is 0 where the part does not lower the cross-entropy.
     """
     alone = [
-        max(SMALLEST, float(fit_weights(parts[[part]], targets, NEUTRAL[[part]])[0])) for part in (ENCODER, LINEAR)
+        max(SMALLEST, float(fit_weights(parts[[part]], targets, PRIOR_WEIGHTS[[part]])[0]))
+        for part in (ENCODER, LINEAR)
     ]
     weights = [*np.diag(alone)]
-    encoder, linear = fit_weights(parts, targets, NEUTRAL).tolist()
-    for share in SHARES:
-        pair = np.array([share * encoder, linear])
+    encoder, linear = fit_weights(parts, targets, PRIOR_WEIGHTS).tolist()
+    for factor in ENCODER_WEIGHT_FACTORS:
+        pair = np.array([factor * encoder, linear])
         joint = np.tensordot(pair, parts, 1)
         weights.append(pair * max(SMALLEST, float(fit_weights(joint[None], targets, np.ones(1))[0])))
     return np.stack(weights)
 
 
-def sums_that_count(weights: NDArray[np.float64], part: int, parts: Logits, targets: NDArray[np.int64]) -> list[int]:
-    """Return the numbers of the sums among the candidates of `weights` (K, 2) that are better than the candidate `part` alone.
+def significantly_better_sums(
+    weights: NDArray[np.float64], part: int, parts: Logits, targets: NDArray[np.int64]
+) -> list[int]:
+    """Return which candidates of `weights` (K, 2) are sums that are significantly better than the candidate `part` alone.
 
-    The mean of the held-out cross-entropy is lower by STANDARD_ERRORS of the differences of the rows. Or it is lower at all,
-    and the accuracy is higher by a standard error: sqrt(n) rows, if exactly one of the two is right on n rows.
+    Such a sum has a held-out cross-entropy that is lower by STANDARD_ERRORS of the rows' differences. Or its cross-entropy is
+    lower at all, and its accuracy is higher by one standard error. That is sqrt(n) rows, if exactly one of the two is right on
+    n rows.
     """
     if not weights[SUMS].all():
         return []
@@ -127,7 +131,7 @@ def sums_that_count(weights: NDArray[np.float64], part: int, parts: Logits, targ
     won, differ = right[SUMS].sum(axis=1) - right[part].sum(), (right[SUMS] != right[part]).sum(axis=1)
     lower = gains.mean(axis=1) > STANDARD_ERRORS * gains.std(axis=1, ddof=1) / len(targets) ** 0.5
     higher = (gains.mean(axis=1) > 0) & (won >= np.maximum(1, differ) ** 0.5)
-    return [number for number, counts in zip(SUMS, lower | higher, strict=True) if counts]
+    return [number for number, better in zip(SUMS, lower | higher, strict=True) if better]
 
 
 def held_out_losses(
@@ -143,17 +147,17 @@ def held_out_losses(
 
     order = np.lexsort((np.random.default_rng(0).random(len(targets)), targets))
     halves = order[::2], order[1::2]
-    losses = np.empty((2 + len(SHARES), len(targets)))
+    losses = np.empty((2 + len(ENCODER_WEIGHT_FACTORS), len(targets)))
     for fitted, scored in (halves, halves[::-1]):
         joint = np.tensordot(fit(parts[:, fitted], targets[fitted]), parts[:, scored], 1)
         losses[:, scored] = -log_softmax(joint, axis=2)[:, np.arange(len(scored)), targets[scored]]
     return losses
 
 
-def fit_weights(parts: Logits, targets: NDArray[np.int64], neutral: NDArray[np.float64]) -> NDArray[np.float64]:
+def fit_weights(parts: Logits, targets: NDArray[np.int64], prior: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the weights (P,), none below 0, with which the sum of the logits `parts` (P, N, C) fits `targets` (N,) best.
 
-    They minimise the sum of the rows' cross-entropies + |weights - neutral|^2 / 2, which is convex.
+    They minimise the sum of the rows' cross-entropies + |weights - prior|^2 / 2, which is convex.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -164,11 +168,11 @@ def fit_weights(parts: Logits, targets: NDArray[np.int64], neutral: NDArray[np.f
         log_probabilities = log_softmax(np.tensordot(weights, parts, 1), axis=1)
         gradient = np.exp(log_probabilities)  # of the cross-entropies with respect to the logits
         gradient[rows, targets] -= 1
-        distance = weights - neutral
+        distance = weights - prior
         loss = distance @ distance / 2 - log_probabilities[rows, targets].sum()
         return loss, distance + np.tensordot(parts, gradient, 2)
 
-    found: NDArray[np.float64] = minimize(
-        objective, neutral, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(parts), tol=1e-12
+    weights: NDArray[np.float64] = minimize(
+        objective, prior, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(parts), tol=1e-12
     ).x
-    return found
+    return weights

@@ -25,9 +25,9 @@ from recurcli.files import cached
 from recurcli.linear.config import MAX_NGRAM, LinearConfig
 from recurcli.linear.ngrams import (
     CHARACTERS_AT_ONCE,
-    OLDER_SCHEME,
+    HASH_VERSION,
+    OLDER_HASH_VERSION,
     OLDER_SECOND_TEXT,
-    SCHEME,
     NgramConfig,
     Ngrams,
     Texts,
@@ -55,9 +55,9 @@ NOT_IN_OLDER = ("second_text", "scheme", "found", "c", "cross_validation")
 OLDER_C = 0.5
 """The C of an older recur."""
 FOLDS = 3
-CS = tuple(2.0**power for power in range(-5, 4))
-"""LinearSVC's C among which cross-validation chooses, from FIRST_C up or down while it gets better."""
-FIRST_C = 0.5
+C_GRID = tuple(2.0**power for power in range(-5, 4))
+"""The values of LinearSVC's C among which cross-validation chooses. It starts at INITIAL_C."""
+INITIAL_C = 0.5
 MIN_CHOICE = 3
 """Rows for each class that cross-validation needs. Ours."""
 
@@ -88,8 +88,8 @@ class LinearModel:
     rows: int
     """Number of training rows that were used."""
 
-    found: int = 0
-    """Number of n-grams of the training rows, of which the most frequent were kept."""
+    distinct_ngrams: int = 0
+    """Number of distinct n-grams of the training rows. The most frequent ones were kept."""
     choice: Choice = Choice(NgramConfig(), OLDER_C, "LinearSVC")
     """How it was fitted."""
 
@@ -104,7 +104,7 @@ class LinearModel:
         if len(np.unique(labels)) < 2:
             raise DataError("a linear model needs training rows of two classes")
         order = np.random.default_rng(0).permutation(len(texts))
-        ngrams, vectors, found = Ngrams.fit([texts[row] for row in order], choice.ngrams, num_classes)
+        ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], choice.ngrams, num_classes)
         if not len(ngrams.keys):
             raise DataError("a linear model needs texts, and all training texts are empty")
         if (weights_needed := len(ngrams.keys) * num_classes) > MAX_WEIGHTS:
@@ -116,7 +116,7 @@ class LinearModel:
             weights, bias = fit_sgd(matrix, labels, num_classes)
         else:
             weights, bias = fit_svc(matrix, labels, num_classes, choice.c)
-        return cls(ngrams, weights, bias, len(labels), found, replace(choice, solver=solver))
+        return cls(ngrams, weights, bias, len(labels), distinct_ngrams, replace(choice, solver=solver))
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for result.json: numbers of training rows and n-grams, the n-grams, the solver and its C."""
@@ -138,15 +138,15 @@ class LinearModel:
         kinds = {"characters": config.characters, "words": config.words}
         sorts = " and ".join(f"{name} {low}-{high}" for name, (low, high) in kinds.items() if high)
         inside = "" if config.across_words else " inside words"
-        found = pluralize(kept, "n-gram", of=None if kept == self.found else self.found)
+        ngrams = pluralize(kept, "n-gram", of=None if kept == self.distinct_ngrams else self.distinct_ngrams)
         used = pluralize(self.rows, "row", of=None if self.rows == rows else rows)
         sgd = self.choice.solver == "SGD"
         solver = "by SGD, since LinearSVC takes too long for so many" if sgd else f"C {self.choice.c:g}"
-        return f"{found} of {sorts}{inside} in {used}, {solver}"
+        return f"{ngrams} of {sorts}{inside} in {used}, {solver}"
 
     def logits(self, texts: Texts) -> NDArray[np.float64]:
         """Return the logits (N, C) of `texts`."""
-        weights, found = torch.from_numpy(self.weights), [np.zeros((0, len(self.bias)))]
+        weights, logits = torch.from_numpy(self.weights), [np.zeros((0, len(self.bias)))]
         for block in row_blocks(texts, CHARACTERS_AT_ONCE):
             offsets, columns, values = self.ngrams.transform(block)
             bags = torch.from_numpy(offsets.astype(np.int32))
@@ -158,11 +158,14 @@ class LinearModel:
                 per_sample_weights=torch.from_numpy(values),
                 include_last_offset=True,
             )
-            found.append(sums.double().numpy() + self.bias)
-        return np.concatenate(found)
+            logits.append(sums.double().numpy() + self.bias)
+        return np.concatenate(logits)
 
     def to_bytes(self) -> bytes:
-        """Return the content of a safetensors file."""
+        """Return the content of a safetensors file.
+
+        The file calls the hash version `scheme`, and the number of distinct n-grams `found`, so that every recur reads it.
+        """
         from safetensors.numpy import save
 
         config = self.ngrams.config
@@ -174,8 +177,8 @@ class LinearModel:
             "ranges": np.array([config.characters, config.words], np.int64),
             "rows": np.array([self.rows], np.int64),
             "second_text": np.array([config.second_text], np.uint64),
-            "scheme": np.array([config.scheme, config.across_words], np.int64),
-            "found": np.array([self.found], np.int64),
+            "scheme": np.array([config.hash_version, config.across_words], np.int64),
+            "found": np.array([self.distinct_ngrams], np.int64),
             "c": np.array([0.0 if self.choice.solver == "SGD" else self.choice.c], np.float64),  # 0 stands for SGD
             "cross_validation": np.array([self.choice.accuracy or 0.0, self.choice.rows], np.float64),
         }
@@ -194,26 +197,31 @@ class LinearModel:
             raise ModelError(f"{path}: is not a linear model of recur: {escaped(error)}") from None
         characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
         second_text = int(tensors["second_text"][0]) if "second_text" in tensors else OLDER_SECOND_TEXT
-        scheme, across_words = tensors.get("scheme", np.array([OLDER_SCHEME, 1])).tolist()
+        hash_version, across_words = tensors.get("scheme", np.array([OLDER_HASH_VERSION, 1])).tolist()
         config = NgramConfig(
-            characters=characters, words=words, across_words=bool(across_words), scheme=scheme, second_text=second_text
+            characters=characters,
+            words=words,
+            across_words=bool(across_words),
+            hash_version=hash_version,
+            second_text=second_text,
         )
         accuracy, rows = tensors.get("cross_validation", np.zeros(2)).tolist()
         c = float(tensors.get("c", [OLDER_C])[0])
         choice = Choice(config, c, "LinearSVC" if c else "SGD", accuracy if rows else None, int(rows))
-        ngrams, found = Ngrams(config, tensors["keys"], tensors["idf"]), tensors.get("found", [len(tensors["keys"])])
-        return cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]), int(found[0]), choice)
+        ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
+        distinct = int(tensors.get("found", [len(ngrams.keys)])[0])
+        return cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]), distinct, choice)
 
 
 def choose(texts: Texts, targets: Sequence[int], num_classes: int, config: LinearConfig) -> Choice:
     """Choose the n-grams and C that `config` leaves open by 3-fold cross-validation on at most MAX_CHOICE_ROWS rows.
 
     Rows of one side (see `RowHashes`) are in one fold. A larger set of n-grams is chosen where it is better than a smaller
-    one by one standard error, with FIRST_C; C after it. The largest set and FIRST_C are chosen where the rows are too few,
+    one by one standard error, with INITIAL_C; C after it. The largest set and INITIAL_C are chosen where the rows are too few,
     or the classes too many, to tell.
     """
     sets = list(dict.fromkeys(_with_given(ngrams, config) for ngrams in ngram_sets(texts)))
-    first = FIRST_C if config.c == "auto" else config.c
+    first = INITIAL_C if config.c == "auto" else config.c
     if len(sets) == 1 and config.c != "auto":
         return Choice(sets[0], first)
     rows = _draw_rows(texts, MAX_CHOICE_CHARACTERS // len(sets))
@@ -258,23 +266,24 @@ def _draw_rows(texts: Texts, characters: int) -> NDArray[np.int64]:
 def _choose_c(correct: Callable[[float], NDArray[np.bool_]]) -> float:
     """Return C, from whether each row is `correct` with it: the smallest C that may be as good as the best.
 
-    From FIRST_C it goes up, else down, while the accuracy rises; then down while it is lower by half a standard error at most.
-    Ours, after the one-standard-error rule (Hastie, Tibshirani & Friedman, 2009, section 7.10): on 14 samples of six sets half
-    and whole have an accuracy on test rows of 60.47, the best C of cross-validation 60.40, and FIRST_C 60.12.
+    The search starts at INITIAL_C. It goes up, or else down, while the accuracy rises. Then it goes down while the accuracy is
+    lower than the best by half a standard error at most. Half is ours, after the one-standard-error rule (Hastie, Tibshirani &
+    Friedman, 2009, section 7.10). On 14 samples of six sets, half and one standard error have an accuracy on test rows of
+    60.47, the best C of cross-validation 60.40, and INITIAL_C 60.12.
     """
-    place = CS.index(FIRST_C)
+    place = C_GRID.index(INITIAL_C)
     for step in (1, -1):
-        while place + step in range(len(CS)) and correct(CS[place + step]).sum() > correct(CS[place]).sum():
+        while place + step in range(len(C_GRID)) and correct(C_GRID[place + step]).sum() > correct(C_GRID[place]).sum():
             place += step
-        if place != CS.index(FIRST_C):
+        if place != C_GRID.index(INITIAL_C):
             break
-    best = correct(CS[place]).astype(int)
+    best = correct(C_GRID[place]).astype(int)
     while place:
-        lost = best - correct(CS[place - 1])
+        lost = best - correct(C_GRID[place - 1])
         if lost.sum() > np.sqrt(np.abs(lost).sum()) / 2:
             break
         place -= 1
-    return CS[place]
+    return C_GRID[place]
 
 
 def _with_given(ngrams: NgramConfig, config: LinearConfig) -> NgramConfig:
@@ -388,7 +397,7 @@ def _check_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:
         "ranges": (np.int64, (2, 2), 0, MAX_NGRAM),
         "rows": (np.int64, (1,), 0, 2.0**63),
         "second_text": (np.uint64, (1,), 0, 2.0**64),
-        "scheme": (np.int64, (2,), 0, SCHEME),
+        "scheme": (np.int64, (2,), 0, HASH_VERSION),
         "found": (np.int64, (1,), 0, 2.0**63),
         "c": (np.float64, (1,), 0, MAX_WEIGHT),
         "cross_validation": (np.float64, (2,), 0, 2.0**63),

@@ -37,10 +37,10 @@ KEPT_WEIGHTS = 1 << 24
 single row TNEWS lost 0.5 points."""
 IDF_POWER = 1.3
 """Exponent of the inverse document frequency; ours: 1.0 lost 0.2 points on TNEWS and 0.3 to 0.5 on two English sets."""
-SCHEME = 2
-"""How n-grams are hashed and vectors normalized, as a model's file names it."""
-OLDER_SCHEME = 1
-"""That of the models of an older recur: the sides of a pair have n-grams of their own, and a row has norm 1."""
+HASH_VERSION = 2
+"""Version of the hashes of n-grams and of the norms of vectors. A model's file holds it."""
+OLDER_HASH_VERSION = 1
+"""The version of an older recur: the two texts of a pair have n-grams of their own, and a row has norm 1."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 SECOND_TEXT = 0xBB67AE8584CAA73B
 """What is added to the hash of an n-gram of the second text: the fraction of the square root of 3, in 64 bits. With a small
@@ -62,7 +62,7 @@ class NgramConfig:
     across_words: bool = True
     """Whether n-grams of characters go across words. False: they lie in one word and a space before and after it, and have two
     characters or more, as those of scikit-learn's `char_wb`."""
-    scheme: int = SCHEME
+    hash_version: int = HASH_VERSION
     second_text: int = SECOND_TEXT
     """What is added to the hash of an n-gram of the second text."""
 
@@ -171,7 +171,7 @@ class Ngrams:
         """Return the TF-IDF vectors (N, V) of the `counts` of N rows."""
         values = counts.values * self.weights[counts.columns]
         parts = np.repeat(np.arange(len(counts.offsets) - 1), np.diff(counts.offsets))
-        if self.config.scheme != OLDER_SCHEME:
+        if self.config.hash_version != OLDER_HASH_VERSION:
             parts = parts * 2 + (self.keys[counts.columns] & np.uint64(1)).astype(np.int64)
         norms = np.sqrt(np.bincount(parts, values.astype(np.float64) ** 2))
         return counts._replace(values=(values / norms[parts]).astype(np.float32))
@@ -230,7 +230,7 @@ def row_blocks(texts: Texts, most: int) -> Iterator[Texts]:
 
 def hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.int64]]:
     """Return the hash of every n-gram of every text (M,), and its row (M,)."""
-    older = config.scheme == OLDER_SCHEME
+    older = config.hash_version == OLDER_HASH_VERSION
     firsts = _hash_texts([row[0] for row in texts], config)
     pairs = np.array([row[1] is not None for row in texts], bool)
     if not pairs.any():
@@ -264,7 +264,9 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig, added: int = 0) -> tu
         for length, found, row in _windows(*units, longest, within):
             if length >= max(shortest, kind):
                 key = _mix(found + np.uint64((added + (kind << 8) + length) % 2**64))
-                keys.append(key if config.scheme == OLDER_SCHEME else key & ~np.uint64(1) | np.uint64(is_word))
+                keys.append(
+                    key if config.hash_version == OLDER_HASH_VERSION else key & ~np.uint64(1) | np.uint64(is_word)
+                )
                 rows.append(row)
     return np.concatenate(keys), np.concatenate(rows)
 

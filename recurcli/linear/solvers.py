@@ -84,10 +84,10 @@ def fit_sgd(
             columns[here], weights, bags, mode="sum", per_sample_weights=values[here], include_last_offset=True
         )
         signs = 2.0 * F.one_hot(labels[begin : begin + BATCH_SIZE], num_classes) - 1
-        slopes = -2 * signs * (1 - signs * logits).clamp(min=0)
+        grad_logits = -2 * signs * (1 - signs * logits).clamp(min=0)
         rate = first_rate * (1 - step / len(order))
-        by_value = slopes.repeat_interleave(bags.diff(), 0, output_size=here.stop - here.start)
+        by_value = grad_logits.repeat_interleave(bags.diff(), 0, output_size=here.stop - here.start)
         weights.index_add_(0, columns[here], by_value.mul_(values[here, None]), alpha=-rate)
-        bias -= 0.1 * rate * slopes.sum(0)
+        bias -= 0.1 * rate * grad_logits.sum(0)
     bias[~torch.isin(torch.arange(num_classes), labels)] = UNSEEN
     return weights.numpy(), bias.numpy()

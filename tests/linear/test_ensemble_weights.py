@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from recurcli.linear.ensemble import FEWEST_ROWS, NEUTRAL, Ensemble, fit_weights, held_out_losses
+from recurcli.linear.ensemble import FEWEST_ROWS, PRIOR_WEIGHTS, Ensemble, fit_weights, held_out_losses
 from recurcli.linear.model import Choice, LinearModel
 from recurcli.linear.ngrams import NgramConfig
 
@@ -22,9 +22,9 @@ def drawn(strengths: tuple[float, float], rows: int = 400, seed: int = 0) -> tup
     return parts, targets
 
 
-def loss(weights: np.ndarray, parts: np.ndarray, targets: np.ndarray, neutral: np.ndarray) -> float:
+def loss(weights: np.ndarray, parts: np.ndarray, targets: np.ndarray, prior: np.ndarray) -> float:
     """The objective, row by row."""
-    total = float(((weights - neutral) ** 2).sum()) / 2
+    total = float(((weights - prior) ** 2).sum()) / 2
     for row, target in enumerate(targets):
         logits = sum(weight * part[row] for weight, part in zip(weights, parts, strict=True))
         total += float(np.log(np.exp(logits).sum()) - logits[target])
@@ -38,18 +38,18 @@ def accuracy(targets: np.ndarray, logits: np.ndarray) -> tuple[float, ...]:
 @pytest.mark.parametrize("strengths", [(1.0, 1.0), (0.2, 2.0), (-1.0, 1.5), (-1.0, -1.0)])
 def test_no_other_weights_fit_better(strengths: tuple[float, float]) -> None:
     parts, targets = drawn(strengths)
-    weights = fit_weights(parts, targets, NEUTRAL)
-    best = loss(weights, parts, targets, NEUTRAL)
+    weights = fit_weights(parts, targets, PRIOR_WEIGHTS)
+    best = loss(weights, parts, targets, PRIOR_WEIGHTS)
     assert (weights >= 0).all()
     for step in np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, 1]]) * 1e-2:
-        assert loss(np.maximum(weights + step, 0), parts, targets, NEUTRAL) >= best
+        assert loss(np.maximum(weights + step, 0), parts, targets, PRIOR_WEIGHTS) >= best
 
 
 def test_few_rows_leave_the_weights_near_the_neutral_ones() -> None:
     parts, targets = drawn((3.0, 3.0), rows=1)
-    assert np.abs(fit_weights(parts, targets, NEUTRAL) - NEUTRAL).max() < 0.5
+    assert np.abs(fit_weights(parts, targets, PRIOR_WEIGHTS) - PRIOR_WEIGHTS).max() < 0.5
     separable = np.stack([np.eye(3)[targets]] * 2) * 5
-    assert np.isfinite(fit_weights(separable, targets, NEUTRAL)).all()
+    assert np.isfinite(fit_weights(separable, targets, PRIOR_WEIGHTS)).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -78,7 +78,7 @@ def test_a_smaller_share_of_the_encoder_is_chosen_where_it_is_better() -> None:
     encoder = np.where(np.arange(1000) % 20 < 13, 0.9, -0.9)
     parts = [np.stack([margins, -margins], axis=1) / 2 for margins in (encoder, linear)]
     targets = np.zeros(1000, np.int64)
-    fitted = fit_weights(np.stack(parts), targets, NEUTRAL)
+    fitted = fit_weights(np.stack(parts), targets, PRIOR_WEIGHTS)
     assert accuracy(targets, fitted[0] * parts[0] + fitted[1] * parts[1]) == (0.549,)
     ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, lambda logits: accuracy(targets, logits))
     assert ensemble.encoder_weight / ensemble.linear_weight == pytest.approx(fitted[0] / fitted[1] / 2)
@@ -148,7 +148,7 @@ def test_the_linear_part_alone_has_a_weight_of_its_own() -> None:
     alone = ensemble.linear_part()
     assert (alone.encoder_weight, alone.linear_weight > 0, ensemble.encoder_weight > 0) == (0, True, True)
     scales = np.array([0.9, 1.0, 1.1]) * alone.linear_weight
-    losses = [loss(np.array([scale]), parts[1:], targets, NEUTRAL[1:]) for scale in scales]
+    losses = [loss(np.array([scale]), parts[1:], targets, PRIOR_WEIGHTS[1:]) for scale in scales]
     assert losses[1] == min(losses)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from recurcli.linear.explain import explain, occurrences
 from recurcli.linear.model import Choice, LinearModel
-from recurcli.linear.ngrams import OLDER_SCHEME, NgramConfig, hash_ngrams
+from recurcli.linear.ngrams import OLDER_HASH_VERSION, NgramConfig, hash_ngrams
 
 ROWS = [
     ("股市今日 大涨", None),
@@ -18,7 +18,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("scheme", [OLDER_SCHEME, 2])
+@pytest.mark.parametrize("hash_version", [OLDER_HASH_VERSION, 2])
 @pytest.mark.parametrize(
     "config",
     [
@@ -30,10 +30,10 @@ ROWS = [
 )
 @pytest.mark.parametrize("row", ROWS)
 def test_occurrences_stand_in_the_order_of_their_hashes(
-    row: tuple[str, str | None], config: NgramConfig, scheme: int
+    row: tuple[str, str | None], config: NgramConfig, hash_version: int
 ) -> None:
     config = NgramConfig(
-        characters=config.characters, words=config.words, across_words=config.across_words, scheme=scheme
+        characters=config.characters, words=config.words, across_words=config.across_words, hash_version=hash_version
     )
     keys, found = hash_ngrams([row], config)[0], occurrences(row, config)
     assert len(keys) == len(found)

@@ -22,7 +22,7 @@ from recurcli.linear.ngrams import (
     FIRST_TEXT,
     IDF_POWER,
     MAX_TEXT,
-    OLDER_SCHEME,
+    OLDER_HASH_VERSION,
     NgramConfig,
     Ngrams,
     ngram_sets,
@@ -55,8 +55,8 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         found: Counter[Any] = Counter()
         for number, (side, other) in enumerate((sides, sides[::-1])):
             for gram, count in side.items():
-                shared = config.scheme != OLDER_SCHEME and gram in other
-                first_of_older = config.scheme == OLDER_SCHEME and not number
+                shared = config.hash_version != OLDER_HASH_VERSION and gram in other
+                first_of_older = config.hash_version == OLDER_HASH_VERSION and not number
                 found[gram if first_of_older else (*gram, "both" if shared else number)] += count
         return found
 
@@ -68,7 +68,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
             gram: (1 + math.log(n)) * (1 + math.log((1 + len(texts)) / (1 + df[gram]))) ** IDF_POWER
             for gram, n in row.items()
         }
-        for kinds in ("c", "w") if config.scheme != OLDER_SCHEME else ("cw",):
+        for kinds in ("c", "w") if config.hash_version != OLDER_HASH_VERSION else ("cw",):
             norm = math.sqrt(sum(value**2 for gram, value in vector.items() if gram[0] in kinds))
             vector = {gram: value / (norm if gram[0] in kinds else 1) for gram, value in vector.items()}
         vectors.append(vector)
@@ -83,7 +83,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         NgramConfig(characters=(2, 4), words=(1, 2)),
         NgramConfig(words=(2, 2)),
         NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
-        NgramConfig(characters=(2, 4), words=(1, 2), scheme=OLDER_SCHEME),
+        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION),
     ],
 )
 def test_vectors_are_those_of_a_plain_loop(
@@ -118,7 +118,7 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
 def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
     texts = [("good film", f"{'good' if n % 3 else 'bad'} {n}") for n in range(30)]
     config = NgramConfig(
-        characters=(1, 2), scheme=OLDER_SCHEME, second_text=512
+        characters=(1, 2), hash_version=OLDER_HASH_VERSION, second_text=512
     )  # of a character 512 places further on
     vocabulary = Ngrams.fit(texts, config)[0]
     weights = np.random.default_rng(0).standard_normal((len(vocabulary.keys), 2)).astype(np.float32)
@@ -133,8 +133,8 @@ def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
     [
         NgramConfig(characters=(2, 4), words=(1, 2)),
         NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
-        NgramConfig(characters=(2, 4), words=(1, 2), scheme=OLDER_SCHEME),
-        NgramConfig(characters=(2, 4), words=(1, 2), scheme=OLDER_SCHEME, second_text=512),
+        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION),
+        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION, second_text=512),
     ],
 )
 @pytest.mark.parametrize("pairs", [False, True])
@@ -183,7 +183,7 @@ def test_c_and_ngrams_are_those_of_the_best_cross_validation() -> None:
     chosen = choose(texts, targets, 2, LinearConfig())
     assert chosen.ngrams.words == (1, 2)  # a label hangs on whole words
     assert chosen.accuracy is not None
-    accuracy = {c: choose(texts, targets, 2, LinearConfig(c=c)).accuracy or 0 for c in model.CS}
+    accuracy = {c: choose(texts, targets, 2, LinearConfig(c=c)).accuracy or 0 for c in model.C_GRID}
     assert accuracy[chosen.c] == chosen.accuracy > max(accuracy.values()) - 0.02
     assert accuracy[min(accuracy)] < chosen.accuracy - 0.02  # so that there was something to choose
 
@@ -198,7 +198,7 @@ def test_c_and_ngrams_are_those_of_the_best_cross_validation() -> None:
 )
 def test_c_is_the_smallest_that_may_be_as_good_as_the_best(wrong: tuple[int, ...], expected: float) -> None:
     rows = np.arange(200)
-    assert model._choose_c(lambda c: rows >= wrong[model.CS.index(c)]) == expected
+    assert model._choose_c(lambda c: rows >= wrong[model.C_GRID.index(c)]) == expected
 
 
 def test_rows_of_one_text_are_in_one_fold() -> None:

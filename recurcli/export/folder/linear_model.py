@@ -26,7 +26,7 @@ class Linear:
         place, columns = np.divmod(cells, len(self.keys))
         values = (1 + np.log(counts)) * self.idf[columns]
         part = place  # the n-grams of characters of a row have norm 1, and those of words
-        if self.config["scheme"] > 1:
+        if self.config["hash_version"] > 1:
             part = place * 2 + (self.keys[columns] & np.uint64(1)).astype(np.int64)
         values /= np.sqrt(np.bincount(part, values**2, minlength=1))[part]
         logits = np.tile(self.bias, (len(rows), 1))
@@ -36,7 +36,7 @@ class Linear:
 
     def ngrams(self, rows: list[tuple[str, ...]]) -> Any:
         """Return the hash of each n-gram of each row, and its row."""
-        older = self.config["scheme"] == 1
+        older = self.config["hash_version"] == 1
         sides = [
             self.ngrams_of_texts(texts, self.config["second_text"] if older and side else 0)
             for side, texts in enumerate(zip(*rows, strict=True))
@@ -80,7 +80,9 @@ class Linear:
                 hashes = hashes * PRIME + codes[starts + n - 1] + ONE
                 if n >= max(shortest, kind):
                     key = mix(hashes + np.uint64((added + (kind << 8) + n) % 2**64))
-                    found.append((key if self.config["scheme"] == 1 else key & ~ONE | np.uint64(is_word), row[starts]))
+                    found.append(
+                        (key if self.config["hash_version"] == 1 else key & ~ONE | np.uint64(is_word), row[starts])
+                    )
         return tuple(map(np.concatenate, zip(*found, strict=True)))
 
 
