@@ -22,7 +22,7 @@ class RowsDone:
 
     done: int
     total: int | None = None
-    """The number of all rows; None where it is unknown, as for a pipe."""
+    """The number of all rows. None where it is unknown, as for a pipe."""
     unit: Literal["row", "window"] = "row"
     """What is counted: rows, or windows of a stream of tokens."""
 
@@ -57,7 +57,7 @@ class TrialProgress:
     trials: int
     training: Progress
     best_dev_metric: float | None
-    """The best dev metric of the study so far; None before its first evaluation."""
+    """The best dev metric of the study so far. None before its first evaluation."""
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,9 @@ def as_stored(facts: Facts) -> dict[str, Any]:
 
 
 def find_difference(stored: Facts, current: Facts) -> tuple[str, str, str] | None:
-    """Return the name of a fact whose values differ, and both values as text; None if all agree.
+    """Return the name of the first fact whose values differ, and both values as text. Return None if all agree.
 
-    The task comes first, then the encoder's name, which explain other differences. A missing value is `absent`.
+    The task comes first and the encoder's name second, because they explain other differences. A missing value is `absent`.
     """
     stored, current = as_stored(stored), as_stored(current)
     for key in sorted(stored.keys() | current.keys(), key=lambda key: (key != "task", key != "encoder.name", key)):
@@ -79,7 +79,7 @@ def _shown(value: Any) -> str:
 
 
 def first_difference(stored: Facts, current: Facts) -> str | None:
-    """Return the difference that `find_difference` finds, as a sentence; None if all facts are equal."""
+    """Return the difference that `find_difference` finds, as a sentence, or None if all facts are equal."""
     if difference := find_difference(stored, current):
         key, before, now = difference
         return f"{key} was {before} and is now {now}"

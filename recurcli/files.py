@@ -441,7 +441,7 @@ def cached(
 
 
 def _verified(path: Path, sidecar: Path) -> dict[str, Any] | None:
-    """Return the facts about a file of the cache; None if it is missing or damaged."""
+    """Return the facts about a file of the cache, or None if it is missing or damaged."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         facts: dict[str, Any] = json.loads(sidecar.read_text(encoding="utf-8"))
         if facts["sha256"] == sha256_of(path):

@@ -185,7 +185,7 @@ OTHER_NAMES = {
 
 
 class InvalidConfig(UsageError):
-    """A mapping that is no config; `path` is the key at fault, `reason` what is wrong with it."""
+    """Raised for a mapping that is not a valid config. `path` is the key at fault, and `reason` says what is wrong with it."""
 
     def __init__(self, path: tuple[str, ...], reason: str) -> None:
         super().__init__(f"{'.'.join(path)}: {reason}" if path else reason)
@@ -271,7 +271,7 @@ def paths_of(name: str, keys: Iterable[str]) -> list[str]:
 
 
 def section_of(kind: Any) -> Any:
-    """Return the dataclass of a field of type `Section` or `Section | None`; None if the field holds no section."""
+    """Return the dataclass of a field of type `Section` or `Section | None`, or None if the field holds no section."""
     return next((member for member in (kind, *get_args(kind)) if dataclasses.is_dataclass(member)), None)
 
 

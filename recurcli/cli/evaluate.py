@@ -79,7 +79,7 @@ def evaluate(
         split=split,
         data=data,
         columns=asdict(columns),
-        **computation.or_default("fp32"),
+        **computation.with_defaults("fp32"),
         diagnosed=diagnose or report is not None,
         plots=plots,
         errors=errors,

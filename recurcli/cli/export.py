@@ -51,7 +51,7 @@ def export(
         data=data,
         overwrite=overwrite,
         fast=fast,
-        **computation.or_default("fp32"),
+        **computation.with_defaults("fp32"),
     )
     from recurcli.display import progress, tables, training
 

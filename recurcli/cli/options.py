@@ -106,14 +106,14 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class Computation:
-    """The options on what computes, and how."""
+    """The options `--device`, `--precision` and `--batch-size`."""
 
     device: Device = None
     precision: PrecisionOption = None
     batch_size: BatchSize = None
 
-    def or_default(self, precision: Precision) -> dict[str, Any]:
-        """Return the arguments of a command on a trained run, whose default precision is `precision`."""
+    def with_defaults(self, precision: Precision) -> dict[str, Any]:
+        """Return the options as keyword arguments of a command. `precision` replaces a missing `--precision`."""
         return {
             "device": self.device or "auto",
             "precision": self.precision or precision,

@@ -126,7 +126,7 @@ def predict(
         fast=fast,
         resume=resume,
         overwrite=overwrite,
-        **computation.or_default("auto"),
+        **computation.with_defaults("auto"),
     )
     from recurcli.display import progress
 

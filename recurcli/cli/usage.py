@@ -47,7 +47,7 @@ def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
 
 
 def _extra_argument(message: str, context: Any, arguments: Sequence[str]) -> str:
-    """Return the first argument that the command does not take; "" if there is none."""
+    """Return the first argument that the command does not take, or "" if there is none."""
     if extra := re.match(r"Got unexpected extra arguments?(?:\(s\))? \((\S+)", message):
         return extra[1].rstrip(")")
     words = [*arguments[1:2]] if message.startswith("Missing option") and context is not None else []
@@ -56,7 +56,7 @@ def _extra_argument(message: str, context: Any, arguments: Sequence[str]) -> str
 
 
 def _argument_meant(word: str, context: Any, message: str) -> str:
-    """Return the option that takes the argument `word`: --preset for a preset, --data for anything else; "" if none does."""
+    """Return the option that takes the argument `word`: --preset for a preset, --data for anything else, or "" if none does."""
     options = {option for parameter in context.command.params for option in parameter.opts}
     is_preset = word.endswith((".yaml", ".yml")) or not (Path(word).suffix or Path(word).exists())
     option = "--preset" if is_preset else "--data"
@@ -65,7 +65,7 @@ def _argument_meant(word: str, context: Any, message: str) -> str:
 
 
 def _option_meant(name: str, context: Any) -> str:
-    """Return the option of the command, or the setting of a preset, that other tools call `name`; "" if there is none."""
+    """Return the option of the command, or the setting of a preset, that other tools call `name`, or "" if there is none."""
     word = name.lstrip("-").replace("-", "_")
     ours = OTHER_OPTIONS.get(word) or OTHER_NAMES.get(word, word)
     options = {option for parameter in context.command.params for option in parameter.opts}

@@ -39,7 +39,7 @@ _COMMON_NAME = re.compile(r"(train|dev|validation|test)(\.[a-z]+)?")
 _FOLDERS: dict[str, str] = {}
 """Folder name to task."""
 _TYPICAL: dict[str, str | None] = {}
-"""Uncommon file name to its task; None if several tasks have it."""
+"""Uncommon file name to its task. None if several tasks have it."""
 for _task in TASKS.values():
     _FOLDERS.setdefault(_task.folder or _task.name, _task.name)
     _FOLDERS.setdefault(_task.name, _task.name)

@@ -56,8 +56,8 @@ class EvaluationRequest:
     """None: all rows of `data` if it is a file or holds label folders, else the dev rows."""
     data: Path | None = None
     columns: Mapping[str, object] = field(default_factory=dict)
-    """The keys `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding` of DataConfig for the rows of `data`; None
-    means that of the training."""
+    """Keys of DataConfig for the rows of `data`: `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`. A key
+    that is None has its value of the training."""
     device: str = "auto"
     precision: Precision = "fp32"
     batch_size: int = 64
@@ -297,7 +297,7 @@ def _lines(rows: EvaluatedRows, pairs: bool) -> Iterator[str]:
 
 
 def is_language_model(run: Path) -> bool:
-    """Return whether `run` is a pretrained run with the causal objective; False if its preset cannot be read."""
+    """Return whether `run` is a pretrained run with the causal objective. Return False if its preset cannot be read."""
     directory = RunDirectory(run)
     try:
         if directory.read_command() != "pretrain":

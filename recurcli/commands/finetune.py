@@ -38,7 +38,7 @@ from recurcli.validation import flatten
 
 
 def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
-    """Train a classifier as `request` says; yields notes, progress and the result."""
+    """Train a classifier as `request` says. Yields notes, progress and the result."""
     preset = request.resolved.preset
     with enter_run(request, "finetuning") as (status, device):
         if status == "finished":
@@ -203,7 +203,7 @@ def _fit_linear_model(
 def _refit_of(
     request: TrainingRequest, linear: LinearModel | None, train: Split, dev: Split, task: Task
 ) -> Callable[[], LinearModel] | None:
-    """Return what fits the linear model again on the training rows and the dev rows; None if it is not to be done."""
+    """Return what fits the linear model again on the training rows and the dev rows, or None if it is not to be done."""
     drawn = request.dev_is_drawn if request.splits is not None else train.dev is not None
     wanted = request.resolved.preset.finetuning.refit
     if linear is None or not (drawn if wanted == "auto" else wanted):
@@ -237,7 +237,7 @@ def _labelled_hashes(rows: Split) -> Iterator[tuple[int, str | None]]:
 def _add_known_rows(
     known: KnownRows, init: TrainedFiles, splits: Mapping[str, Split]
 ) -> Generator[Note, None, KnownRows]:
-    """Return the `known` rows with those of the classifier `init`; yields notes on its rows among the dev and test rows."""
+    """Return the `known` rows with those of the classifier `init`. Yields notes on its rows among the dev and test rows."""
     before = yield from known_rows_of_init(init)
     if before is None:
         return known

@@ -76,7 +76,7 @@ class PredictRequest:
     probabilities: bool = False
     top_k: int | None = None
     threshold: float | None = None
-    """The score below which a row has no prediction; None if every row has one."""
+    """The score below which a row has no prediction. None if every row has one."""
     strict: bool = False
     unbuffered: bool = False
     fast: bool = False
@@ -144,7 +144,7 @@ class _Rows:
     delimiter: str | None
     """The separator of the output's fields; None: the usual one."""
     counted: PredictionProgress | None
-    """The rows and faults of a file; None for a pipe."""
+    """The rows and faults of a file. None for a pipe."""
 
 
 def _with_delimiter(input: Input, request: PredictRequest, trained: TrainingRows) -> Input:
@@ -220,7 +220,7 @@ def _label(
     output: OutputStream,
     progress: PredictionProgress,
 ) -> Iterator[Note | RowsDone]:
-    """Label the rows after those that `progress` counts, a window at a time; yields the number of finished rows."""
+    """Label the rows after those that `progress` counts, a window at a time. Yields the number of finished rows."""
     records, digest = rows.records, hashlib.sha256()
     unread = windows(rows.unread, rows.waits, digest if output.resumable else None)
     if progress.rows:

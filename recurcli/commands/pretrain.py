@@ -42,7 +42,7 @@ rows are pairs."""
 
 
 def pretrain(request: TrainingRequest) -> Iterator[Event]:
-    """Train an encoder as `request` says; yields notes, progress and the result."""
+    """Train an encoder as `request` says. Yields notes, progress and the result."""
     preset = request.resolved.preset
     with enter_run(request, "pretraining") as (status, device):
         if status == "finished":

@@ -69,7 +69,7 @@ def scored_split(
 
 
 def is_training_file(run: Path, task: Task, data: Path) -> bool:
-    """Return whether `data` is the file from which the run drew train and dev rows, or a copy of it."""
+    """Return whether `data` has the content of the file from which the run drew its train and dev rows."""
     config = RunDirectory(run).read_data_config()
     try:
         if not is_local(config, "train"):

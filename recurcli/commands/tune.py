@@ -38,7 +38,7 @@ DATA_FACTS = ("train sha256", "dev sha256")
 
 
 def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
-    """Run the trials of a study, and write the best preset after each of them; yields notes, progress and the result.
+    """Run the trials of a study and write the best preset after each trial. Yields notes, progress and the result.
 
     The first trial is the preset itself.
 
@@ -109,7 +109,7 @@ def _clear(folder: Path) -> None:
 
 
 def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note | TrialProgress]:
-    """Run the trials that are missing; yields the notes of the first trial, progress, and a line for each trial."""
+    """Run the trials that are missing. Yields the notes of the first trial, progress, and a line for each trial."""
     runs = request.folder / TRIALS
     if not request.keep_runs:
         remove(runs)  # what a kill left
@@ -197,7 +197,7 @@ def _outcome_of(trial: "RunningTrial", result: Mapping[str, Any]) -> dict[str, A
 
 
 def best_of(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the complete trial with the largest dev metric, the first one of equal trials; None if no trial is complete."""
+    """Return the complete trial with the largest dev metric, the first one of equal trials, or None if no trial is complete."""
     complete = [result for result in results if result["state"] == "complete"]
     return max(complete, key=lambda result: result["dev_metric"], default=None)
 
@@ -234,7 +234,7 @@ def command_of(request: TuningRequest) -> str:
 
 
 def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> str:
-    """Return the text of best.yaml. It extends the preset and has the values of the options and of the best trial.
+    """Return the text of best.yaml, which extends the preset by the options and by the values of the best trial.
 
     Comments at its top give the dev metric and say that it is no test score.
     """

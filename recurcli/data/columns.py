@@ -94,7 +94,7 @@ class ColumnNames:
         raise DataError(f"{self.header or self.source}: has no column '{escaped(word)}'{hint}")
 
     def look_up(self, word: str) -> str | None:
-        """Return the key of the column with the name `word`, else with that number from 1; None if there is none."""
+        """Return the key of the column with the name `word`, else with that number from 1, or None if there is none."""
         if word in self.names:
             return self._only(word)
         if self.numbered and is_number(word) and 0 < int(word[:9]) <= len(self.keys):
@@ -102,7 +102,7 @@ class ColumnNames:
         return None
 
     def find_usual(self, usual: Iterable[str], taken: Collection[str] = ()) -> str | None:
-        """Return the key of the first of the `usual` names that is a column, in any case; None if none is."""
+        """Return the key of the first of the `usual` names that is a column, in any case, or None if none is."""
         spellings = {folded(name): name for name in reversed(self.names)}
         for name in usual:
             spelled = name if name in self.names else spellings.get(folded(name))
@@ -111,7 +111,7 @@ class ColumnNames:
         return None
 
     def find_all(self, wanted: Sequence[str], taken: Collection[str] = ()) -> tuple[str, ...]:
-        """Return the keys of all `wanted` names; () if one is not a column or is `taken`."""
+        """Return the keys of all `wanted` names, or () if one is not a column or is `taken`."""
         keys = tuple(self._only(name) for name in wanted if name in self.names)
         return keys if len(keys) == len(wanted) and not set(keys) & set(taken) else ()
 
@@ -137,7 +137,7 @@ def is_usual(name: object) -> bool:
 
 
 def seconds_of(first: str) -> list[str]:
-    """Return the usual name of the second text for a first text named `first`; [] if unknown."""
+    """Return the usual name of the second text for a first text named `first`, or [] if unknown."""
     return [PAIR_NAMES[folded(first)]] if folded(first) in PAIR_NAMES else []
 
 
@@ -292,7 +292,7 @@ def unread_texts(names: Iterable[str], read: Collection[str | None]) -> tuple[st
 
 
 def unread_in_words(text: Sequence[str], unread: Sequence[str]) -> str:
-    """Return that the `unread` columns are not read beside those of the `text`; "" if there are none."""
+    """Return that the `unread` columns are not read beside those of the `text`, or "" if there are none."""
     if not unread:
         return ""
     shown = " and ".join(f"'{escaped(name)}'" for name in unread)
@@ -334,11 +334,12 @@ def find_input_columns(
 ) -> InputColumns:
     """Find the columns of an input of `recur predict` as `find_columns` does, else the first ones if they have no names.
 
-    Unless `options` say so, the first row is a header if it holds the name of such a column, and in any other CSV of several
-    columns, as in training, if the training data had a header.
-    `sample`: the first rows of `records`, which are opened without a header, so that a TSV's header is the first of them.
-    Raises DataError if a column is missing, if several named columns may be the text, and for pairs if the model was
-    trained on single texts, or the other way round.
+    `options` may say whether the first row is a header. Else it is one if it holds the name of such a column. In any other CSV
+    of several columns it is one if the training data had a header. `records` are opened without a header, so a TSV's header is
+    the first row of `sample`, the first rows of `records`.
+
+    Raises DataError if a column is missing, or if several named columns may be the text. Raises DataError if the rows are pairs
+    and the model was trained on single texts, or the other way round.
     """
     names_before = trained.columns.to_json()
     if records.named:

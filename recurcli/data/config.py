@@ -26,7 +26,7 @@ class DataConfig:
     """The file of each split (train, dev, test), as an absolute path or as a name in the folder `path`. A split without a
     file here has the task's file. If train is named and dev is missing, the dev rows are drawn from the training rows."""
     hub: str | None = None
-    """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`; not used if `path` is set."""
+    """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`. It is not used if `path` is set."""
     max_length: int | Literal["auto"] = 128
     """Largest number of tokens of a row, with both texts and their separator; longer rows are truncated. auto: the length
     that covers 99 % of the training rows without those of `extra_rows`, 512 at most."""

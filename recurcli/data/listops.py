@@ -41,7 +41,7 @@ class Expression(NamedTuple):
 
 
 def value_of(operator: str, values: Sequence[int]) -> int:
-    """Apply `operator` to its children's values."""
+    """Return the value of the list operation `operator` on the `values` of its children."""
     return VALUES[operator](values)
 
 
@@ -53,7 +53,7 @@ def generate(
     tokens: list[str] = []
 
     def grow(depth: int) -> int | None:
-        """Append one tree to `tokens` and return its value; None if the row becomes too long."""
+        """Append one tree to `tokens` and return its value, or None if the row becomes too long."""
         # A digit alone is too short a row, so the root is an operator without a draw.
         if depth == max_depth or (depth > 1 and draw() >= OPERATOR_PROBABILITY):
             digit = int(draw() * 10)

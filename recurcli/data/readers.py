@@ -180,7 +180,7 @@ def json_record(line: int, row: Row) -> Record:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the JSON object in `text`; raises BadJson if the text is anything else."""
+    """Return the JSON object in `text`. Raises BadJson if the text is anything else."""
     try:
         value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
     except json.JSONDecodeError as error:
@@ -235,7 +235,7 @@ _LABEL = re.compile(rf"(?:^|(?<=[ \t])){PREFIX}([^ \t]*)[ \t]*")
 
 
 def fasttext_record(line: int, row: Row) -> Record:
-    """Return a record with `text` and, if the row has one, `label`. Several labels in a row are a fault."""
+    """Return the text of a fastText line as `text`, and its label as `label`. A line with several labels has a fault."""
     content, fault = decoded(row)
     labels = _LABEL.findall(content)
     fields: dict[str, Any] = {"text": _LABEL.sub("", content).strip(" \t")}
@@ -248,7 +248,7 @@ def fasttext_record(line: int, row: Row) -> Record:
 
 
 def is_fasttext(path: Path) -> bool:
-    """Return whether a file begins with a labelled line; False if it cannot be read. A .gz file is unpacked."""
+    """Return whether a file, or the content of a .gz file, begins with `__label__`. Return False if it cannot be read."""
     try:
         with open_file(path) as file:
             return file.read(len(PREFIX) + 3).removeprefix(b"\xef\xbb\xbf").startswith(PREFIX.encode())
@@ -384,7 +384,7 @@ _NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather
 
 
 def format_of(name: str) -> Format | None:
-    """Return the format by the ending of `name`, None if unknown; raises DataError for formats that are not read."""
+    """Return the format by the ending of `name`, None if unknown. Raises DataError for formats that are not read."""
     suffixes = [suffix.lower() for suffix in PurePath(name).suffixes if suffix.lower() != ".gz"]
     if suffixes and suffixes[-1] in _NOT_READ:
         raise DataError(f"{name}: {suffixes[-1]} files are not read; write TSV, CSV, JSON lines or Parquet")
@@ -457,7 +457,7 @@ def recognised_delimiter(path: Path, encoding: str, format: Format | None = None
 
 
 def recognised_in_words(mark: str) -> str:
-    """Return a note that `mark` was recognised."""
+    """Return the words that tell that `mark` was recognised as the delimiter."""
     return f"its fields are separated by {in_words(mark)}, which splits every row alike"
 
 

@@ -73,7 +73,7 @@ class TextDecoder:
         yield decoder.decode(b"", final=True).encode(UTF8, "surrogatepass")
 
     def decode(self, content: bytes) -> tuple[str, str | None]:
-        """Return a row of `to_utf8` as text with U+FFFD for undecodable bytes, and its fault; None if it has no fault."""
+        """Return a row of `to_utf8` as text with U+FFFD for undecodable bytes, and its fault, or None if it has no fault."""
         encoding = self.encoding if self.by_row else UTF8
         try:
             text = content.decode(encoding)
@@ -228,9 +228,9 @@ class Records(Iterator[Record]):
     """The header's names ("1", "2", … without a header), Parquet's columns, or the keys of the first JSON row."""
     rows: Iterator[Record]
     close: Callable[[], object] | None = None
-    """Closes the file; None if the caller closes it."""
+    """Closes the file. None if the caller closes it."""
     decoder: TextDecoder | None = None
-    """The decoder of its rows; None for Parquet and the Hub."""
+    """The decoder of its rows. None for Parquet and the Hub."""
     doubts: Doubts = field(default_factory=Doubts)
     delimiter: str | None = None
     """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
@@ -249,7 +249,7 @@ class Records(Iterator[Record]):
 
     @property
     def doubt(self) -> str:
-        """A warning about the rows read so far that may be several rows; empty if there are none."""
+        """A warning about the rows read so far that may be several rows. It is empty if there are none."""
         if not self.doubts.rows:
             return ""
         others = f", and {pluralize(self.doubts.rows - 1, 'other row')} so" if self.doubts.rows > 1 else ""
@@ -352,7 +352,7 @@ def _row(pieces: list[bytes], size: int, decoder: TextDecoder) -> Row:
 
 
 def chunks_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the bytes of the stream as they arrive; returns a pipe's first bytes without waiting for more."""
+    """Yield the bytes of the stream as they arrive. Returns a pipe's first bytes without waiting for more."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     try:
         while chunk := read(CHUNK):

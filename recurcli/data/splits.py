@@ -1,6 +1,6 @@
-"""Reads a split of a task as examples: which rows are equal, which training rows become dev rows, and which rows are bad.
+"""Reads the rows of a split as examples, draws dev rows from training rows, and finds equal and bad rows.
 
-One rule for training, `check` and `eval`.
+Training, `check` and `eval` read rows by these functions, so they agree on every row.
 """
 
 import hashlib
@@ -43,14 +43,15 @@ Line = TypeVar("Line")
 
 
 class DevSplitter:
-    """Takes a `fraction` of the rows of a class as dev rows, in one pass over the rows (ours).
+    """Draws a `fraction` of the rows of each class as dev rows, in one pass over the rows (ours).
 
-    The row is drawn by (seed, label, block), where a block is round(1 / fraction) rows of one class in their order. The first
-    row of a class is always a training row, so that training knows every label. Rows of one side (see `RowHashes`) stay
-    together, except for a class's first row whose side is dev by a row with another label: it is a training row.
+    The rows of a class form blocks of round(1 / fraction) rows in their order. One row of each block is drawn, by the seed, the
+    label and the block's number. The first row of a class is always a training row, so that training knows every label. Rows
+    of one side (see `RowHashes`) stay together. The one exception is a class's first row: it stays a training row even if
+    another label's row draws its side.
 
-    With `carries` a drawn row that must stay a training row passes its place to the next row of its class that is free, and a
-    row that follows others to the dev rows takes one, so that a class keeps its fraction where many rows stay together.
+    With `carries` a class keeps its fraction where many rows stay together. A drawn row that must stay a training row passes
+    its place to the next free row of its class. A row that follows its side to the dev rows uses up one place.
     """
 
     def __init__(self, fraction: float, seed: int, *, carries: bool = False) -> None:
@@ -197,7 +198,7 @@ BAD_ROWS_SHOWN = 5
 
 
 class Example(NamedTuple):
-    """One row to classify; `label` is None where it is not known."""
+    """One row to classify. Its `label` is None if it is not known."""
 
     id: str
     text: str
@@ -213,13 +214,13 @@ class Split:
 
     examples: list[Example]
     path: Path | None
-    """Their file or folder; None for generated rows and those of the Hub."""
+    """The file or folder of the rows. None for generated rows and for rows of the Hub."""
     sha256: str
-    """Hash of the file's bytes; of the rows if `path` is no file."""
+    """SHA-256 of the file's bytes. If `path` is not a file, it is that of the rows."""
     columns: TextColumns = field(default=TextColumns(()))
     """Columns of the texts."""
     label: str | None = None
-    """Column of the label; None if labels were not read."""
+    """Column of the label. None if labels were not read."""
     unread: tuple[str, ...] = ()
     """Columns with the usual name of a text that were not read."""
     dropped: int = 0

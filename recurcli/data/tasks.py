@@ -267,7 +267,7 @@ TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
 
 
 def task_named(name: str) -> Task:
-    """Return the task `name`; raises UsageError with the nearest name if it is unknown."""
+    """Return the task `name`. Raises UsageError with the nearest name if it is unknown."""
     if name not in TASKS:
         raise UsageError(f"unknown task '{escaped(name)}'{did_you_mean(name, TASKS)}")
     return TASKS[name]
@@ -367,7 +367,7 @@ def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bo
 
 
 def files_in_words(folder: Path) -> str:
-    """Return which files of rows lie in `folder`, and how to name them; "" if there are none."""
+    """Return which files of rows lie in `folder`, and how to name them, or "" if there are none."""
     files = sorted(entry.name for entry in folder.iterdir() if entry.name.removesuffix(".gz").endswith((*FORMATS,)))
     if not files:
         return ""
@@ -376,7 +376,7 @@ def files_in_words(folder: Path) -> str:
 
 
 def is_local(config: DataConfig, split: str) -> bool:
-    """Return whether the rows of `split` are in a file, not on the Hub or generated."""
+    """Return whether the preset names a file or folder for `split`. Other rows come from the Hub or are generated."""
     return config.path is not None or config.named_file(split) is not None
 
 
@@ -419,7 +419,7 @@ def has_split(task: Task, split: str, config: DataConfig) -> bool:
 
 
 def split_named(task: Task, path: Path) -> str | None:
-    """Return the split that a file holds by its name; None if the name is not that of a split."""
+    """Return the split that a file holds by its name, or None if the name is not that of a split."""
     name = path.name.removesuffix(".gz")
     known = next((split for layout in task.layouts for split, file in layout.files.items() if file == name), None)
     stem = name.partition(".")[0].casefold()

@@ -82,14 +82,14 @@ class TextColumns(NamedTuple):
 
 
 def value_of(fields: Mapping[str, Any], column: str) -> Any:
-    """Return the value of `column`; raises BadRow, with the nearest name, if it is missing."""
+    """Return the value of `column`. Raises BadRow, with the nearest name, if it is missing."""
     if column not in fields:
         raise BadRow(f"has no '{escaped(column)}'{escaped(did_you_mean(column, fields), limit=400)}")
     return fields[column]
 
 
 def joined(fields: Mapping[str, Any], columns: Iterable[str]) -> str:
-    """Join the texts of `columns`, strings or lists of strings (CSL's keywords), by spaces; raises BadRow for other values."""
+    """Join the texts of `columns`, strings or lists of strings (CSL's keywords), by spaces. Raises BadRow for other values."""
     parts: list[str] = []
     for column in columns:
         value = value_of(fields, column)

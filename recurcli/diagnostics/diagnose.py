@@ -41,7 +41,7 @@ class LayerDiagnosis:
     entropy: float
     entropy_std: float
     scaled_entropy: float
-    """Entropy of the values in units of their own scale."""
+    """Entropy of the values divided by their scale."""
     scaled_entropy_std: float
     stats: dict[str, Stat] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ def _stats(layer: nn.Module, arguments: tuple[Any, ...], mask: Tensor) -> dict[s
 
 
 def _head_entropies(layer: nn.Module, heads: dict[nn.Module, Tensor], mask: Tensor) -> dict[str, Stat]:
-    """Return the scaled entropy of each head's values as `head_entropies`; {} for a layer without heads."""
+    """Return the scaled entropy of each head's values as `head_entropies`, or {} for a layer without heads."""
     found = [scaled_entropies(heads[module], mask) for module in layer.modules() if module in heads]
     return {"head_entropies": found[0]} if found else {}
 

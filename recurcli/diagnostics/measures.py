@@ -40,10 +40,11 @@ def pair_distances(states: Tensor, mask: Tensor) -> Tensor:
 
 
 def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
-    """Over texts: the mean over token pairs of |h'_i - h'_j| / |h_i - h_j|; before and after (B, T, D).
+    """Return the mean and deviation over texts of the mean over token pairs of |h'_i - h'_j| / |h_i - h_j|.
 
-    1 where distances are kept, above 1 where they grow; pairs without a distance before are left out. TransJect (Sengupta
-    et al., 2023) reports such a factor in its eq. 5, whose exact form is lost to us: this one is ours.
+    h are the vectors before a layer and h' those after it, both (B, T, D). The factor is 1 if distances are preserved, and
+    above 1 if they grow. Pairs of equal vectors before the layer are left out. TransJect (Sengupta et al., 2023) reports such
+    a factor in eq. 5, and its exact form is not given. This form is ours.
     """
     factors = []
     for old_text, new_text in zip(texts(before, mask), texts(after, mask), strict=True):
@@ -55,10 +56,11 @@ def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
 
 
 def dot_product_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
-    """Over texts: the sum over token pairs of |h'_i · h'_j|, divided by that of |h_i · h_j|; before and after (B, T, D).
+    """Return the mean and deviation over texts of sum |h'_i · h'_j| / sum |h_i · h_j|, both sums over token pairs.
 
-    1 where dot products are kept. TransJect (Sengupta et al., 2023, section 5) reports dot products beside distances, in a
-    form that is lost to us. A quotient of sums is ours, because single dot products may be 0.
+    h are the vectors before a layer and h' those after it, both (B, T, D). The factor is 1 if dot products are preserved.
+    TransJect (Sengupta et al., 2023, section 5) reports dot products beside distances, and gives no formula. A quotient of sums
+    is ours, because single dot products may be 0.
     """
     factors = []
     for old, new in zip(texts(before, mask), texts(after, mask), strict=True):
@@ -89,10 +91,10 @@ def movement(before: Tensor, after: Tensor, mask: Tensor) -> float:
 
 
 def differential_entropy(states: Tensor, mask: Tensor) -> tuple[Spread, Spread]:
-    """Over texts: the entropy in nats of the density of a text's values, and that of the values in units of their own scale.
+    """Return two entropies of a text's values, in nats, each as mean and deviation over texts: raw, and divided by their scale.
 
-    The values are all coordinates of the real tokens of a text; states (B, T, D). The second entropy does not change with a
-    factor on the values, so it compares layers and encoders of different scale; it is 1.42 for normal values and less for
+    `states` are (B, T, D). The values of a text are all coordinates of its real tokens. A factor on the values does not change
+    the second entropy, so it compares layers and encoders of different scale. It is 1.42 for normal values and less for
     others. TransJect (Sengupta et al., 2023, eq. 6) takes the entropy of the empirical density. Ours: a histogram whose bins
     are 2 IQR n^(-1/3) wide (Freedman & Diaconis, 1981), which outliers do not stretch and few values do not overfill; the
     scale IQR / 1.349, which is the standard deviation of normal values. Unlike estimators from spacings, a histogram allows

@@ -109,7 +109,7 @@ def test_table(
 
 
 def _sentences_on_tests(result: Mapping[str, Any]) -> list[str]:
-    """Return a note on the difference that can be detected and on tests without an interval; [] if there are none."""
+    """Return a note on the difference that can be detected and on tests without an interval, or [] if there are none."""
     sentences, tests = [], result["tests"]
     known = sum(test["smallest_difference"] is not None for test in tests)
     if known:

@@ -124,7 +124,7 @@ def console() -> Console:
 
 
 def width_to_fill() -> int:
-    """Return the width in characters above which a table has fewer columns or another form."""
+    """Return the maximal width of a table in characters. A wider table gets fewer columns or another form."""
     return console().width if sys.stdout.isatty() else PIPE_WIDTH
 
 

@@ -87,7 +87,7 @@ def _times(count: int, what: str, seconds: float) -> str:
 
 
 def _wanted(result: Mapping[str, Any]) -> str:
-    """Return the target of `--match-parameters` in brackets; "" if the option was not given."""
+    """Return the target of `--match-parameters` in brackets, or "" if the option was not given."""
     if not (matched := result.get("match_parameters")):
         return ""
     of = "" if matched["question"]["other"] is None else f" of {matched['question']['asked']}"

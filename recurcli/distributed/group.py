@@ -39,7 +39,7 @@ class Ranks:
     """
 
     heartbeat: Heartbeat | None = None
-    """The heartbeat of this rank; None for a process that torchrun did not start."""
+    """The heartbeat of this rank. None for a process that torchrun did not start."""
 
     def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int = 0, local_world_size: int = 1) -> None:
         self.rank, self.world_size = rank, world_size
@@ -75,7 +75,7 @@ class Ranks:
         return [json.loads(body[:length]) for body, length in zip(bodies, lengths, strict=True)]
 
     def broadcast(self, value: Any) -> Any:
-        """Return the JSON `value` of rank 0 on every rank."""
+        """Send the `value` of rank 0, as JSON, to all ranks, and return it on each of them."""
         return self.all_gather(value if self.is_main else None)[0]
 
     def all_reduce(self, values: Mapping[str, float]) -> dict[str, float]:
@@ -182,7 +182,7 @@ def finish() -> None:
 
 
 def report_failure(error: BaseException, code: int, message: str) -> tuple[int, str | None]:
-    """Report a failure to all ranks. Returns the run's exit code, and the message; None if another rank prints it."""
+    """Report a failure to all ranks. Returns the run's exit code, and the message, which is None if another rank prints it."""
     if (heartbeat := _current.heartbeat) is None:
         return code, message
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

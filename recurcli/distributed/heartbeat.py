@@ -45,7 +45,7 @@ class Failure(NamedTuple):
 
 
 class Heartbeat:
-    """The beat of this rank, and a thread that watches the beats of the others."""
+    """Sends a heartbeat of this rank to the store, and watches the heartbeats of the other ranks in a thread."""
 
     def __init__(self, store: "Store", rank: int, world_size: int, node: str) -> None:
         from torch.distributed import PrefixStore  # type: ignore[attr-defined]
@@ -74,7 +74,7 @@ class Heartbeat:
             return failure, self._must_print(failure, first=self.rank == 0)
 
     def missing(self) -> list[int]:
-        """Ranks without a beat in the next few BEATs; empty if the run has a failure already."""
+        """Ranks without a beat in the next few BEATs. It is empty if the run has a failure already."""
         others = [rank for rank in range(self.world_size) if rank != self.rank]
         deadline = time.monotonic() + 5 * BEAT
         with contextlib.suppress(RuntimeError):
@@ -173,7 +173,7 @@ class Heartbeat:
 
 
 def named(ranks: list[int]) -> str:
-    """`rank 1 has`, `ranks 1, 2 have`."""
+    """Return the words for `ranks` with their verb, such as `rank 1 has` or `ranks 1, 2 have`."""
     return f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
 
 

@@ -53,7 +53,7 @@ class Encoder(nn.Module):
     when_full: ClassVar[tuple[str, str]] = ("its attention is full", "the Transformer with its encoder.norm computes")
     """What holds below `full_below`, and what the encoder then computes, for a note."""
     export_obstacle: str = ""
-    """The reason why this encoder cannot be exported to ONNX, for error messages; empty if it can."""
+    """The reason why this encoder cannot be exported to ONNX, for error messages. It is empty if it can."""
     layers: nn.ModuleList
     """A layer may have a method `stats` with the arguments of its `forward`, which returns `LayerStats`. `recur eval
     --diagnose` calls it without gradients and shows its numbers, the entropy of `attention`, and that of the values of each of

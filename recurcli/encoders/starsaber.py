@@ -100,7 +100,7 @@ class StarSaber(Encoder):
         self.layers = nn.ModuleList(StarSaberLayer(config) for _ in range(config.num_layers or 1))
         self.initial = nn.Linear(size, size, bias=False) if config.initial == "linear" else None
         self.iterations: Tensor | None = None
-        """Tied form: the number of iterations of each row of the last batch, (B,); None before the first batch."""
+        """Tied form: the number of iterations of each row of the last batch, (B,). None before the first batch."""
         self._reset(config)
 
     def _reset(self, config: StarSaberConfig) -> None:

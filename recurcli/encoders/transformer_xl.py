@@ -36,7 +36,7 @@ class Tables(NamedTuple):
     lags: Tensor
     """W_R R of the lags C - 1 … -S: (H, C + S, K)."""
     matrices: Tensor | None
-    """The last S rows of P of every head (H, S, C); None without RSA."""
+    """The last S rows of P of every head (H, S, C). None without RSA."""
 
 
 class Segments(NamedTuple):
@@ -57,7 +57,7 @@ class SegmentCache:
 
     tables: Tables
     memory: tuple[Tensor, Tensor] | None = None
-    """(B, H, up to M, K) each; None before the first segment."""
+    """(B, H, up to M, K) each. None before the first segment."""
 
 
 class SegmentAttention(Recurrence, SelfAttention):

@@ -93,7 +93,7 @@ def export_obstacle(config: TruncatedConfig) -> str:
 
 
 def stability(config: TruncatedConfig, contraction: float) -> LayerStats:
-    """Return what Lemma 1 guarantees of one layer alone: λ, and the truncation factor of the window; {} if not `stable`."""
+    """Return what Lemma 1 guarantees of one layer alone: λ, and the truncation factor of the window, or {} if not `stable`."""
     if not config.stable:
         return {}
     factor = {"truncation_factor": truncation_factor(contraction, config.window)} if config.window else {}

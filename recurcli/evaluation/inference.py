@@ -194,9 +194,9 @@ class Predictor:
         is_linear_part: bool = False,
     ) -> None:
         self.run = run
-        """The run directory of the model; None if it is not known."""
+        """The run directory of the model. None if it is not known."""
         self.ensemble = ensemble
-        """The linear model whose logits are added to the encoder's; None: there is none."""
+        """The linear model whose logits are added to the encoder's. None if there is none."""
         self.temperature = temperature
         """The probabilities are softmax(logits / temperature). It is 1 with an ensemble, whose weights are fitted instead."""
         self.is_linear_part = is_linear_part

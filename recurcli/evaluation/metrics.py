@@ -65,17 +65,17 @@ def accuracy(counts: ClassCounts) -> "np.ndarray":
 
 
 def precision(counts: ClassCounts) -> "np.ndarray":
-    """Return the precision of each class (B, C); 0 for a class that is never predicted."""
+    """Return the precision of each class (B, C), or 0 for a class that is never predicted."""
     return counts.hits / counts.predicted.clip(min=1)
 
 
 def recall(counts: ClassCounts) -> "np.ndarray":
-    """Return the recall of each class (B, C); 0 for a class that no row has."""
+    """Return the recall of each class (B, C), or 0 for a class that no row has."""
     return counts.hits / counts.support.clip(min=1)
 
 
 def f1(counts: ClassCounts) -> "np.ndarray":
-    """Return the F1 of each class (B, C); 0 for a class that no row has and none is predicted as."""
+    """Return the F1 of each class (B, C), or 0 for a class that no row has and none is predicted as."""
     return 2 * counts.hits / (counts.predicted + counts.support).clip(min=1)
 
 
@@ -90,7 +90,7 @@ def macro(of_classes: CountMetric) -> CountMetric:
 
 
 def mcc(counts: ClassCounts) -> "np.ndarray":
-    """Return Matthews' coefficients (B,) (Gorodkin 2004, eq. 8); 0 if all labels or all predictions are equal."""
+    """Return Matthews' coefficients (B,) (Gorodkin 2004, eq. 8), or 0 if all labels or all predictions are equal."""
     rows = counts.support.sum(axis=-1)
     covariance = counts.hits.sum(axis=-1) * rows - (counts.predicted * counts.support).sum(axis=-1)
     spread = (rows**2 - (counts.predicted**2).sum(axis=-1)) * (rows**2 - (counts.support**2).sum(axis=-1))
@@ -155,7 +155,7 @@ class Report:
     metrics: dict[str, float]
     """The value of each metric in METRICS."""
     loss: float | None
-    """Mean cross-entropy in nats; None if it is unknown."""
+    """Mean cross-entropy in nats. None if it is unknown."""
     per_class: dict[str, ClassScores]
     cells: Mapping[tuple[int, int], int]
     """The confusion table: the number of rows of each pair of label and prediction, places in `names`, without zeros."""

@@ -128,10 +128,10 @@ def report_with_parts(
 ) -> tuple[Report, dict[str, Any], np.ndarray]:
     """Return the report on the model, facts for the JSON, and the logits (N, C) of the model.
 
-    `encoder` and `linear` are the logits (N, C) of the parts; `encoder` is None without an encoder, `linear` without a linear
-    model. Without an ensemble, the
-    linear model is a baseline only. The facts are the `baselines` (`known` are the task's own) and the `calibration` at the
-    `temperature` of the model. If there is an ensemble, they also have its weights and the scores of both parts alone.
+    `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
+    linear model. Without an ensemble, the linear model is a baseline only. The facts are the `baselines`, which include the
+    task's own (`known`), and the `calibration` at the `temperature` of the model. With an ensemble they also have its weights
+    and the scores of both parts alone.
     """
     if encoder is None:
         assert linear is not None and ensemble is not None, "a model without an encoder is a linear one"
@@ -219,13 +219,13 @@ class DevEvaluation:
     check_stop: Callable[[], None]
     """Called between batches; an exception that it raises ends the evaluation."""
     linear: LinearModel | None = None
-    """The linear model on n-grams of the training rows; None: not fitted."""
+    """The linear model on n-grams of the training rows. None if it is not fitted."""
     ensemble: Literal["linear"] | None = None
     """Whether the logits of the linear model are added to those of the encoder, once it is trained; None: they are not."""
     refit: Callable[[], LinearModel] | None = None
     """Fits the linear model again, on the dev rows too; None: it is not fitted again."""
     test: ScoredRows | None = None
-    """Rows that select nothing: the chosen model is scored on them once; None: there are none."""
+    """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
 
     def score(self) -> DevScore:
         """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.

@@ -36,7 +36,7 @@ class Difference(NamedTuple):
     interval: tuple[float, float] | None
     """The 95 % interval of the difference; None: the seeds are too few to tell."""
     detectable: float | None
-    """The smallest true difference that a test at LEVEL finds with probability POWER; None: not known."""
+    """The smallest true difference that a test at LEVEL finds with probability POWER. None if it is not known."""
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def _read_rows(data: bytes, found: Findings) -> list[Row]:
 
 
 def name_fault(name: str, *, rows: int | None = None) -> str:
-    """Return why CLUE would not read the file `name`, and the right name, by its number of `rows` if that is known."""
+    """Return why CLUE would not read the file `name`, with the right name. `rows`, if known, tells between right names."""
     known, near = targets(), _names_of_same_task(name)
     fault = f"CLUE reads no file named '{escaped(name)}': it would score 0"
     if not near:

@@ -27,7 +27,7 @@ class TrainedRun:
     model: Classifier
     tokenizer: Tokenizer
     ensemble: Ensemble | None
-    """The linear model whose logits are added to the encoder's; None: there is none."""
+    """The linear model whose logits are added to the encoder's. None if there is none."""
     is_linear_part: bool
     """Whether the ensemble is the linear part of a sum, whose encoder is left out."""
     temperature: float

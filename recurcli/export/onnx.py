@@ -109,7 +109,7 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
 
 
 def _about(run: Path) -> str:
-    """Return the model card of a run without its use; raises ModelError for a link, which could lead to any file."""
+    """Return the model card of a run without its use. Raises ModelError for a link, which could lead to any file."""
     card = run / MODEL_CARD
     if card.is_symlink():
         raise ModelError(f"{card}: is a symbolic link, which is not followed; put the file there or delete the link")

@@ -131,7 +131,7 @@ class SplitRows:
         self.labels = array("i")
         """Label numbers, -1 for a row without a label."""
         self.lengths = array("q")
-        """Tokens of each row; empty if none were counted."""
+        """Tokens of each row. It is empty if none were counted."""
         self.uncounted: list[tuple[str, str | None]] = []
         """Texts of the last rows, whose tokens are not yet counted."""
         self.label_counts: Counter[str] = Counter()
@@ -340,7 +340,7 @@ def token_counter(config: TokenizerConfig, texts: Iterable[str]) -> TokenCounter
 
 
 def summarize_lengths(lengths: Sequence[int], max_length: int) -> dict[str, Any] | None:
-    """Return minimum, quantiles, mean and maximum in tokens, and how many rows `max_length` cuts; None without rows."""
+    """Return minimum, quantiles, mean and maximum in tokens, and how many rows `max_length` cuts, or None without rows."""
     if not lengths:
         return None
     array = np.array(lengths)
@@ -358,7 +358,7 @@ def summarize_lengths(lengths: Sequence[int], max_length: int) -> dict[str, Any]
 
 
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:
-    """Return a number for each row of each split, (rows,): equal texts (or pairs) have equal numbers in all splits."""
+    """Return an array (N,) for each split. Rows with equal texts, or equal pairs, have equal numbers in all splits."""
     hashes = [np.frombuffer(split.texts, dtype=np.uint64) for split in splits]
     numbers = np.unique(np.concatenate(hashes), return_inverse=True)[1]
     return np.split(numbers, np.cumsum([len(part) for part in hashes])[:-1])

@@ -27,7 +27,7 @@ _DEV_RULE = (
 
 
 def find_split_issues(rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig) -> Iterator[Finding]:
-    """Yield the findings about one split; `facts` are its counts in the report."""
+    """Yield the findings about one split. `facts` are the counts of the split that the report shows."""
     name = escaped(rows.path.name) + (f" ({rows.split} rows)" if rows.drawn else "")
     for level, message in _split_issues(rows, facts, task, config):
         yield Finding(level, f"{name}: {message}")

@@ -20,9 +20,9 @@ class LinearConfig:
     c: float | Literal["auto"] = "auto"
     """LinearSVC's C: the smaller, the stronger the regularization."""
     characters: Range | Literal["auto"] | None = "auto"
-    """Shortest and longest n-gram of characters; null: none."""
+    """Shortest and longest n-gram of characters. null means none."""
     words: Range | Literal["auto"] | None = "auto"
-    """Shortest and longest n-gram of words; null: none."""
+    """Shortest and longest n-gram of words. null means none."""
     across_words: bool | Literal["auto"] = "auto"
     """Whether n-grams of characters go across words; false: they lie in one word and a space before and after it."""
 

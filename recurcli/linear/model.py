@@ -133,7 +133,7 @@ class LinearModel:
         }
 
     def in_words(self, rows: int) -> str:
-        """Return what the model is, in words; it was fitted on `rows` training rows, if these were not too many."""
+        """Describe the model in words: its n-grams, its solver, and how many of the `rows` training rows were used."""
         config, kept = self.ngrams.config, len(self.ngrams.keys)
         kinds = {"characters": config.characters, "words": config.words}
         sorts = " and ".join(f"{name} {low}-{high}" for name, (low, high) in kinds.items() if high)

@@ -272,7 +272,7 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig, added: int = 0) -> tu
 
 
 def _spaced(text: str) -> str:
-    """Return the words of `text` with one space before and after each; "" if it has none."""
+    """Return the words of `text` with one space before and after each, or "" if it has none."""
     return f" {' '.join(words)} " if (words := text.split()) else ""
 
 

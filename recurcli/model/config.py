@@ -110,7 +110,7 @@ class EmbeddingConfig:
     """Add a learned vector to each token of a pair that stands in the other text too (exact match; Chen et al.,
     Reading Wikipedia to Answer Open-Domain Questions, ACL 2017, section 3.2)."""
     ngrams: NgramEmbeddingConfig | None = None
-    """Embeddings of token n-grams, added to those of the tokens; null: none."""
+    """Embeddings of token n-grams, added to those of the tokens. null means none."""
     bag: NgramBagConfig | None = None
     """A bag of n-grams of tokens and of characters inside them (fastText), beside the encoder; null: none. Pairs and
     pre-training have none."""
@@ -147,9 +147,9 @@ class ModelConfig:
     embedding_matches: bool = False
     """Whether tokens that stand in both texts of a pair have a learned vector added."""
     embedding_ngrams: NgramEmbeddingConfig | None = None
-    """The n-gram embeddings; None: none."""
+    """The n-gram embeddings. None means none."""
     embedding_bag: NgramBagConfig | None = None
-    """The bag of n-grams; None: none."""
+    """The bag of n-grams. None means none."""
     separator_id: int = -1
     """The token id between the texts of a pair; -1: not known."""
     unknown_id: int = -1
@@ -159,7 +159,7 @@ class ModelConfig:
     pair_pooling: PairPooling = "joint"
     """Whether a pair is pooled as one text, or each side for itself."""
     labels: tuple[str, ...] = ()
-    """Labels in the order of the logits; empty for a pretrained model."""
+    """Labels in the order of the logits. It is empty for a pretrained model."""
     label_type: LabelType = "str"
     """Python's type of the labels that a fit in Python was given; `labels` are their names. Those of files are strings."""
     task: str = ""

@@ -1,7 +1,7 @@
-"""Models as shapes and files: built without memory, counted, sized, and read and written.
+"""Builds models without memory, counts their parameters, finds sizes of equal capacity, and reads and writes weights.
 
-Weights are safetensors, never pickle; config.json has the Hugging Face layout. The embedding and the head do not count for a
-size, so encoders have equal capacity whatever the vocabulary is.
+Weights are safetensors, never pickle; config.json has the Hugging Face layout. A size counts the
+encoder without embedding and head, so that the capacity does not depend on the vocabulary.
 """
 
 import dataclasses
@@ -210,7 +210,7 @@ class Size(NamedTuple):
 
 
 def encoder_parameters(config: Mapping[str, Any]) -> int:
-    """Return the number of parameters of the encoder `config` (`build_encoder`). Raises UsageError for an invalid config."""
+    """Return the number of parameters of the encoder that `build_encoder(config)` builds. Raises UsageError as it does."""
     return sum(parameter.numel() for parameter in build_shapes(partial(build_encoder, config)).parameters())
 
 

@@ -23,7 +23,7 @@ of L2 cache."""
 
 
 def mask_or_full(mask: Tensor) -> Tensor:
-    """Return `mask` (B, T), with all tokens of a row without a real one, so that its attention stays finite."""
+    """Return `mask` (B, T). A row without real tokens becomes True everywhere, so that its attention stays finite."""
     return mask | ~mask.any(dim=-1, keepdim=True)
 
 

@@ -28,7 +28,7 @@ def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
 
 
 def attention_kernel(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return C without the approximation, in O(T²), with zeros at padded keys: (B, H, T, K) x 2 -> (B, H, T, T)."""
+    """Return the exact kernel matrix C in O(T²) time: query and key (B, H, T, K) -> (B, H, T, T). Padded keys have zeros."""
     scale = query.shape[-1] ** -0.25
     kernel = gaussian_kernel(query * scale, key * scale)
     return kernel if mask is None else kernel * mask_or_full(mask)[:, None, None]

@@ -57,7 +57,7 @@ def paper_presets() -> dict[str, list[str]]:
 
 
 def preset_file(name: str) -> Path | None:
-    """Return the file of the preset `name`, which may be one of a paper; None if it has no file of its own."""
+    """Return the file of the preset `name`, which may be one of a paper, or None if it has no file of its own."""
     folder = preset_folder()
     found = [path for path in (folder / f"{name}.yaml", *folder.glob(f"papers/*/{name}.yaml")) if path.is_file()]
     return found[0] if found and name != "base" else None

@@ -320,7 +320,7 @@ def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Class
 
 
 def build_trained_language_model(files: TrainedFiles, device: torch.device) -> LanguageModel:
-    """Return the language model of `files` on `device`, in evaluation mode; raises ModelError as the classifier's does."""
+    """Return the language model of `files` on `device`, in evaluation mode. Raises ModelError as the classifier's does."""
     return _build_trained(LanguageModel, files, device)
 
 

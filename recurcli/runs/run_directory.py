@@ -237,7 +237,7 @@ _HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})
 
 
 def contents_of(folder: Path) -> list[Path]:
-    """Return the paths of the files of a run, which no other output replaces; none if `folder` is not a run."""
+    """Return the paths of the files of a run, which no other output replaces, or none if `folder` is not a run."""
     return [folder / name for name in CONTENTS] if (folder / PRESET).is_file() else []
 
 

@@ -137,7 +137,7 @@ def drop_words(
     pad_id: int,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Return ids and mask (B, T') without the tokens that word dropout removed; the rest of a row moves up, so T' <= T.
+    """Return ids and mask (B, T') without the tokens that word dropout removes. The other tokens move left, so T' <= T.
 
     Each token of `word_ids` is removed with `probability` (Iyyer et al., 2015, section 3.1, remove words; tokens are ours).
     Special tokens stay. A row that would lose all its words keeps them.

@@ -96,7 +96,7 @@ def is_text_file(path: Path) -> bool:
 
 
 def text_files(path: Path) -> list[Path]:
-    """Return the text file `path`, or the text files of the folder `path` and its folders by name; [] if there are none."""
+    """Return the text file `path`, or the text files of the folder `path` and its folders by name, or [] if there are none."""
     if not path.is_dir():
         return [path] if is_text_file(path) else []
     return sorted(found for found in path.rglob("*") if is_text_file(found) and found.is_file())
@@ -119,7 +119,7 @@ def read_corpus(path: Path, *, skip_bad_rows: bool = False, encoding: str = UTF8
 
 
 class StoredTokens:
-    """Rows of token ids in an Arrow file; `Tokens` are the same in memory."""
+    """Token ids of rows in an Arrow file, which is mapped into memory. `Tokens` holds such rows in memory instead."""
 
     def __init__(self, path: Path) -> None:
         import datasets
@@ -142,9 +142,9 @@ class StoredTokens:
 
 
 def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
-    """Return the tokenizer trained on the texts of `corpus`: from the cache, or trained now.
+    """Train a tokenizer on the texts of `corpus`, or read it from the cache.
 
-    Raises DataError as `Corpus.texts` and `Tokenizer.train`, StorageError if the cache cannot be written.
+    Raises DataError as `Corpus.texts` and `Tokenizer.train` do, and StorageError if the cache cannot be written.
     """
     vocabulary = "" if config.vocabulary is None else sha256_of(Path(config.vocabulary))
 
@@ -295,7 +295,7 @@ def _plain_split(task: Task, split: str, config: DataConfig, *, use_dev_split: b
 
 
 def _usual_file(task: Task, split: str, config: DataConfig) -> list[Path]:
-    """Return the file of a split by its usual name; [] if there is none."""
+    """Return the file of a split by its usual name, or [] if there is none."""
     folder = Path(str(config.path))
     folders = dict.fromkeys([folder, folder / (task.folder or task.name), folder / task.name])
     candidates = (

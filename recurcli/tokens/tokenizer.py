@@ -37,7 +37,7 @@ Words = Counter[str]
 
 
 def trained(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
-    """Return a tokenizer with the vocabulary of `texts` or of the file `config.vocabulary`; raises DataError if it is empty."""
+    """Return a tokenizer with the vocabulary of `texts` or of the file `config.vocabulary`. Raises DataError if it is empty."""
     backend = tokenizers.Tokenizer(models.BPE())
     if config.kind == "byte":
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -268,7 +268,7 @@ class Tokens:
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     cut: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """Whether each row was cut, (rows,); empty if unknown."""
+    """Whether each row was cut, (rows,). It is empty if unknown."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -338,7 +338,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """Load the tokenizer that `to_json` wrote to `path`; raises ModelError for another file."""
+        """Load the tokenizer that `to_json` wrote to `path`. Raises ModelError for another file."""
         try:
             content = read_limited(path, MAX_FILE).decode()
         except OSError as error:
@@ -449,7 +449,7 @@ def resolved_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokeniz
 
 
 def choose_max_length(lengths: NDArray[np.int64]) -> int:
-    """Return the length in tokens that covers 99 % of the rows, a multiple of 8 and at most MAX_AUTO [ours]."""
+    """Return the smallest multiple of 8 tokens that 99 % of the rows do not exceed. It is MAX_AUTO at most [ours]."""
     covered = int(np.ceil(np.quantile(lengths, COVERED))) if len(lengths) else 1
     return min(MAX_AUTO, -(-max(covered, 3) // 8) * 8)
 

@@ -21,9 +21,9 @@ class OptimizationConfig:
     ngram_learning_rate: float = 0.02
     """Largest learning rate of the n-gram embeddings (`embedding.ngrams`), which row-wise Adagrad trains."""
     epochs: int | Literal["auto"] = 10
-    """Passes over the training rows; ignored if max_steps is set. auto: 3 to 20, the fewer the more rows there are."""
+    """Passes over the training rows. It is ignored if max_steps is set. auto: 3 to 20, the fewer the more rows there are."""
     max_steps: int | None = None
-    """Number of optimiser steps; null = the steps of `epochs` epochs."""
+    """Number of optimiser steps. null: the steps of `epochs` epochs."""
     batch_size: int = 64
     """Rows per optimiser step, summed over all micro-batches and processes."""
     gradient_accumulation_steps: int = 1
@@ -31,7 +31,7 @@ class OptimizationConfig:
     warmup_ratio: float = 0.05
     """Fraction of the steps in which the learning rate rises from 0 to its peak."""
     warmup_steps: int | None = None
-    """Number of warm-up steps, which does not depend on the number of all steps; null = warmup_ratio of all steps."""
+    """Number of warm-up steps, which does not depend on the number of all steps. null: warmup_ratio of all steps."""
     lr_scheduler: Literal["linear", "cosine", "constant"] = "linear"
     """Decay of the learning rate after the warm-up: linear or cosine to 0, or constant."""
     weight_decay: float = 0.01
@@ -43,11 +43,11 @@ class OptimizationConfig:
     adam_epsilon: float = 1e-8
     """Adam's epsilon, added to the denominator (Kingma & Ba, 2015)."""
     max_grad_norm: float | None = 1.0
-    """Norm to which larger gradients are clipped; null = no clipping."""
+    """Norm to which larger gradients are clipped. null: no clipping."""
     max_grad_value: float | None = None
-    """Absolute value to which each larger number of the gradient is clipped, after `max_grad_norm`; null = no clipping."""
+    """Absolute value to which each larger number of the gradient is clipped, after `max_grad_norm`. null: no clipping."""
     checkpoint_every: int | None = None
-    """Optimiser steps between checkpoints; null = at the end of each epoch."""
+    """Optimiser steps between checkpoints. null: at the end of each epoch."""
     keep_checkpoints: int = 2
     """Number of newest checkpoints that are kept; at least 2."""
     log_every: int = 50
@@ -110,9 +110,9 @@ class PretrainingConfig(OptimizationConfig):
     loss_on: Literal["all", "masked"] = "all"
     """Positions that enter the loss: all (StarSaber, section 4), or only the masked ones (BERT)."""
     evaluate_every: int | None = None
-    """causal: optimiser steps between evaluations on the dev text; null = at the end of each epoch."""
+    """causal: optimiser steps between evaluations on the dev text. null: at the end of each epoch."""
     patience: int | None = None
-    """causal: number of consecutive evaluations without a smaller dev perplexity after which training stops; null = never."""
+    """causal: number of consecutive evaluations without a smaller dev perplexity after which training stops. null: never."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,7 +135,7 @@ class FinetuningConfig(OptimizationConfig):
     metric: str = "accuracy"
     """Dev metric that selects the best model; a name in `recurcli.evaluation.metrics.METRICS`."""
     evaluate_every: int | None = None
-    """Optimiser steps between evaluations on the dev rows; null = at the end of each epoch."""
+    """Optimiser steps between evaluations on the dev rows. null: at the end of each epoch."""
     patience: int | None = None
     """Number of consecutive evaluations without an improvement after which training stops; null = never. An improvement is a
     larger dev metric, or an equal one with a smaller dev loss: the mean of what training minimizes (`loss`, weights of classes
@@ -194,7 +194,7 @@ class RuntimeConfig:
     """Precision of the forward pass in training. bf16 is autocast with weights in fp32. auto: bf16 if the hardware has it;
     on a CPU only if it is faster in a few timed steps."""
     threads: int | None = None
-    """torch.set_num_threads; null = torch's default, or OMP_NUM_THREADS if it is set."""
+    """torch.set_num_threads. null: torch's default, or OMP_NUM_THREADS if it is set."""
     compile: bool = False
     """Compile the encoder with torch.compile."""
 

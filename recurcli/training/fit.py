@@ -158,9 +158,9 @@ class TrainingState:
     evaluated_step: int = 0
     """The step of the last evaluation."""
     best_dev_metric: float | None = None
-    """The best dev metric so far; None before the first evaluation."""
+    """The best dev metric so far. None before the first evaluation."""
     second_dev_metric: float | None = None
-    """The best dev metric before the step of the best one; None if the first evaluation was the best."""
+    """The best dev metric before the step of the best one. None if the first evaluation was the best."""
     best_dev_loss: float | None = None
     """The smallest dev loss of a model with that metric."""
     best_step: int | None = None
@@ -195,7 +195,7 @@ class TrainingLoop:
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable
     precision: SettledPrecision = "fp32"
     evaluate: Callable[[], DevScore] | None = None
-    """Evaluates the model on the dev rows; None where nothing is evaluated."""
+    """Evaluates the model on the dev rows. None where nothing is evaluated."""
     evaluate_every: int | None = None
     """Optimiser steps between evaluations; None: the steps of one epoch."""
     minimize: bool = False
@@ -234,7 +234,7 @@ class TrainingLoop:
         return self.evaluate is not None and due and state.evaluated_step != state.step
 
     def finished(self, state: TrainingState) -> bool:
-        """Whether training has ended: no evaluation is due, and the last step is done or patience has run out."""
+        """Whether training has ended. It has if no evaluation is due, and the last step is done or the patience is used up."""
         impatient = self.patience is not None and state.stale_evaluations >= self.patience
         return not self.evaluation_due(state) and (impatient or state.step >= self.total_steps)
 

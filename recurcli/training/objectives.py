@@ -35,7 +35,7 @@ class MicroBatch:
     targets: Tensor
     """(B,) class indices, or (N,) token ids with IGNORED at filler positions."""
     positions: Tensor | None
-    """(N,) indices of the targets in the flattened (B·T,) input; None for classification."""
+    """(N,) indices of the targets in the flattened (B·T,) input. None for classification."""
     weight: float
     """This micro-batch's part of the batch weight, which divides the summed loss."""
     whole: tuple[Tensor, Tensor] | None = None
@@ -156,7 +156,7 @@ class ClassificationObjective:
         return self._summed(logits.float(), targets) / parts, auxiliary
 
     def mean_loss(self, logits: Tensor, targets: Tensor) -> float:
-        """Return the class-weighted mean of the losses, which training minimizes: (N, C), (N,) -> number."""
+        """Return the class-weighted mean loss of logits (N, C) and targets (N,), which training minimizes."""
         weight = float(self.class_weights[targets].sum())
         return float(self._summed(logits, targets)) / max(weight, 1e-12)
 

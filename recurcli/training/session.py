@@ -38,7 +38,7 @@ class Checkpoint:
     model: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     best: Mapping[str, Tensor] | None
-    """The weights with the best dev metric; None before the first evaluation, or if they equal `model`."""
+    """The weights with the best dev metric. None before the first evaluation, or if they equal `model`."""
     state: TrainingState
     must_match: Mapping[str, Any]
     """Facts that a resume must match. A different value raises UsageError."""
@@ -120,7 +120,7 @@ def newest_checkpoint(
 
 
 def stored_facts(folder: Path) -> Mapping[str, Any] | None:
-    """Return the facts that a resume from the newest checkpoint should match; None if no checkpoint can be read."""
+    """Return the facts that a resume from the newest checkpoint should match, or None if no checkpoint can be read."""
     for path in checkpoint_folders(folder):
         with contextlib.suppress(ModelError, OSError):
             _check_no_link(path)
@@ -229,7 +229,7 @@ class StopRequest:
     def __init__(self, ranks: Ranks = SINGLE_PROCESS) -> None:
         self.ranks = ranks
         self.signal: int | None = None
-        """Number of the stop signal; None if none was received."""
+        """Number of the stop signal. None if none was received."""
         self.save_asked = False
         """Whether any rank had received SIGUSR1 at the last call of `agreed`. The caller resets it when it has saved."""
         self._usr1 = False
@@ -296,7 +296,7 @@ class Session:
     """The values of facts that an earlier version of recur did not store."""
     state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
-    """Weights with the best dev metric; None before the first evaluation, and on ranks other than 0."""
+    """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
 
     def __post_init__(self) -> None:
         self.ranks = self.loop.ranks
@@ -374,7 +374,7 @@ class Session:
             load_optimizer_tensors(model, optimizer, tensors)
 
     def train(self) -> Iterator[Progress | Note]:
-        """Train to the end; yields progress and notes. On a signal, writes a checkpoint and raises Interrupted."""
+        """Train to the end. Yields progress and notes. On a signal, writes a checkpoint and raises Interrupted."""
         config, since = self.loop.config, (self.state.tokens, time.perf_counter())
         every = config.checkpoint_every or self.loop.steps_per_epoch
         try:

@@ -26,7 +26,7 @@ from recurcli.preset import compose, preset_names
 from recurcli.preset.matching import match_parameters, parameters_of
 
 HEADS = 8
-"""The number of attention heads. It is lower if the width is not a multiple of 8."""
+"""The number of attention heads. A width that is not a multiple of 8 has fewer heads."""
 
 
 class Candidate(NamedTuple):
@@ -50,7 +50,7 @@ class Shape(NamedTuple):
     """The hidden size, the number of layers and the dropout that all candidates of a comparison share."""
 
     hidden_size: int | None
-    """The width; None if each candidate has its own (`--match-parameters`)."""
+    """The width. None if each candidate has its own (`--match-parameters`)."""
     num_layers: int
     dropout: float
 

@@ -25,7 +25,7 @@ class BenchRequest:
     encoders: Sequence[str] = ()
     """The names of the encoders. Without names, the encoder of the preset is measured or, without a preset, every encoder."""
     preset: str | None = None
-    """The preset whose encoder is measured with its own settings; None if there is no preset."""
+    """The preset whose encoder is measured with its own settings. None if there is no preset."""
     lengths: tuple[int, ...] = (32, 128)
     batch_sizes: tuple[int, ...] = (32,)
     hidden_sizes: tuple[int, ...] | None = None
@@ -39,7 +39,7 @@ class BenchRequest:
     attention_dropout: float = 0.0
     """The dropout probability on attention weights, in the peers and in the encoders that have this dropout."""
     match: str | None = None
-    """The number of encoder parameters, or a preset that has it; None if all candidates are equally wide."""
+    """The number of encoder parameters, or a preset that has it. None if all candidates are equally wide."""
     rounds: int = 7
     peers: bool = True
     device: str = "auto"
@@ -59,9 +59,9 @@ class Setting:
     mode: Literal["training", "inference"]
     precision: Literal["fp32", "bf16"]
     hidden_size: int | None
-    """The width of all candidates; None if each one has its own (`--match-parameters`)."""
+    """The width of all candidates. None if each one has its own (`--match-parameters`)."""
     num_layers: int | None
-    """The depth of all candidates; None if each one iterates a layer."""
+    """The depth of all candidates. None if each one iterates a layer."""
     batch_size: int
     length: int
 

@@ -70,14 +70,14 @@ class Baseline:
     score: float
     """The dev metric; the mean over the runs of a group if its linear models differ, as those of two versions of recur may."""
     test: float | None
-    """The test metric; None: not known."""
+    """The test metric. None if it is not known."""
     predictions: Sequence[str] | None
     """The dev predictions; None: the linear models of a group differ, or a run stores their accuracy alone."""
     groups: Sequence[Group]
     """The groups with its training rows."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the table shows."""
+        """Return the row of the baseline in the table, as values for the JSON."""
         return {"name": self.name, "mean": self.score, "test": self.test}
 
 

@@ -62,7 +62,7 @@ _EMPTY = hashlib.sha256().hexdigest()
 
 @dataclass
 class PredictionProgress:
-    """Counts and digests up to the end of a window of rows."""
+    """The progress of a prediction at the end of a window of rows: counts of rows, and digests of input and output."""
 
     rows: int = 0
     """Rows read, without a header."""
@@ -98,7 +98,7 @@ class PredictionProgress:
 
     @classmethod
     def read(cls, path: Path) -> "PredictionProgress | None":
-        """Return the progress stored at `path`; None if it is missing, damaged or from another version of recur."""
+        """Return the progress stored at `path`. Return None if it is missing, damaged or from another version of recur."""
         try:
             stored = json.loads(read_limited(path, MAX_BYTES))
             progress = cls(**stored["progress"])
@@ -145,7 +145,7 @@ def is_terminal(output: Path) -> bool:
 
 
 def _path_of(stream: object) -> Path | None:
-    """Return a path by which the file of a standard stream can be looked at; None if it has no file descriptor."""
+    """Return a path by which the file of a standard stream can be looked at, or None if it has no file descriptor."""
     try:
         return Path(f"/dev/fd/{stream.fileno()}")  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
@@ -371,7 +371,7 @@ class CompleteFile(OutputStream):
         self._earlier = earlier
 
     def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
-        """Return the progress of the run that wrote the file; raises UsageError or DataError if it was another run."""
+        """Return the progress of the run that wrote the file. Raises UsageError or DataError if it was another run."""
         _check_same_run(self.output, self._earlier, options, input)
         return dataclasses.replace(self._earlier)
 
@@ -384,7 +384,7 @@ def _check_same_run(output: Path, earlier: PredictionProgress, options: Facts, i
 
 
 def partial_of(output: Path) -> Path:
-    """Return the path of the bytes of an unfinished `output`."""
+    """Return the path of the file that holds the rows of `output` until it is complete."""
     return output.with_name(f".{output.name}.partial")
 
 
@@ -399,7 +399,7 @@ def is_complete(output: Path) -> bool:
 
 
 def rows_kept(output: Path) -> int:
-    """Return the number of rows that a resume would skip; 0 while another process writes them."""
+    """Return the number of rows that a resume would skip. It is 0 while another process writes them."""
     try:
         progress = None if is_locked(partial_of(output)) else PredictionProgress.read(journal_of(output))
     except OSError:
@@ -409,7 +409,7 @@ def rows_kept(output: Path) -> int:
 
 @contextlib.contextmanager
 def naming_the_resume(output: Path) -> Iterator[None]:
-    """Add a note on --resume to an exception of the block, if rows of `output` are finished."""
+    """Add a note to an exception that leaves the block: --resume continues `output`, if it has finished rows."""
     try:
         yield
     except REFUSALS:

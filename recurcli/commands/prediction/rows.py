@@ -60,7 +60,7 @@ class PollableStream(io.RawIOBase):
         return count
 
     def keeps_waiting(self, line: int) -> bool:
-        """Whether reading the row after row `line` (counted from 1) would wait."""
+        """Return whether the stream has no data yet for the row after row `line` (counted from 1), so that a read blocks."""
         return line >= self._rows and not select.select([self._descriptor], [], [], 0)[0]
 
 
@@ -204,7 +204,7 @@ def output_kind(format: OutputFormat | None) -> OutputKind:
 
 
 def named_format(output: Path) -> OutputFormat | None:
-    """Return the format that the ending of `output` names; None if it names none."""
+    """Return the format that the ending of `output` names, or None if it names none."""
     ending = Path(output.name.removesuffix(GZIPPED)).suffix
     return next((format for format, endings in ENDINGS.items() if ending in endings), None)
 
@@ -230,7 +230,7 @@ def check_holdable(
 
 
 def _breaking(value: str, delimiter: str) -> str | None:
-    """Return what in `value` would end a field or a row of a TSV, in words; None if nothing would."""
+    """Return what in `value` would end a field or a row of a TSV, in words, or None if nothing would."""
     if delimiter in value:
         return "a TAB" if delimiter == "\t" else f"a '{escaped(delimiter)}'"
     return "a line end" if "\n" in value or "\r" in value else None
@@ -255,7 +255,7 @@ class RowWriter:
     probabilities: bool
     top_k: int | None
     threshold: float | None
-    """The score below which a row has no prediction; None if every row has one."""
+    """The score below which a row has no prediction. None if every row has one."""
     explains: bool = False
     """Whether the output has the column `explanation`."""
     with_reason: bool
@@ -292,7 +292,7 @@ class RowWriter:
         return [*names, *(f"probability_{label}" for label in self.labels if self.probabilities), *why]
 
     def head(self) -> bytes:
-        """Return the header row; empty if the format or the input has none."""
+        """Return the header row. It is empty if the format or the input has none."""
         if not self._separated or not (self.columns.header or self.columns.typed):
             return b""
         added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]

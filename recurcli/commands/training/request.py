@@ -53,7 +53,7 @@ class TrainingRequest:
     """Whether timed steps may decide `runtime.precision: auto`. If not, the hardware alone decides, so that a training
     repeats."""
     matched: Mapping[str, Any] | None = None
-    """The facts that `match_parameters` returned; None without `--match-parameters`."""
+    """The facts that `match_parameters` returned. None without `--match-parameters`."""
     splits: "Mapping[str, Split] | None" = None
     """The rows of `train` and `dev`, if they are in memory; None: those that the preset names."""
 

@@ -90,7 +90,7 @@ def _sample(rows: Iterable[tuple[str, str | None]]) -> list[tuple[str, str | Non
 
 
 def resolve_window(preset: Preset) -> Generator[Note, None, Preset]:
-    """Return `preset` with a number in place of `data.max_length: auto`, the tokens of a window; yields a note on it."""
+    """Return `preset` with the number of tokens of a window in place of `data.max_length: auto`. Yields a note on it."""
     if preset.data.max_length != "auto":
         return preset
     yield Note(f"data.max_length auto: windows of {WINDOW} tokens")
@@ -98,7 +98,7 @@ def resolve_window(preset: Preset) -> Generator[Note, None, Preset]:
 
 
 def resolve_word_dropout(preset: Preset, *, pairs: bool) -> Generator[Note, None, Preset]:
-    """Return `preset` with a number in place of `finetuning.word_dropout: auto`; yields a note on it."""
+    """Return `preset` with a number in place of `finetuning.word_dropout: auto`. Yields a note on it."""
     if preset.finetuning.word_dropout != "auto":
         return preset
     rate = WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT

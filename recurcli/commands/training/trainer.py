@@ -153,11 +153,11 @@ class TrainingSetup:
     dev: Evaluation | None = None
     """The evaluation on dev data that selects the best model. None in masked pre-training, which keeps the last model."""
     linear: LinearModel | None = None
-    """The linear model that is kept beside the encoder; None: there is none."""
+    """The linear model that is kept beside the encoder. None if there is none."""
     linear_alone: Ensemble | None = None
     """The linear model as the whole model, until the encoder is trained and joined; None: it is no part of the model."""
     linear_dev_metric: float | None = None
-    """The dev metric of the linear model; None: there is none."""
+    """The dev metric of the linear model. None if there is none."""
     known: KnownRows | None = None
     """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
     texts too, and in a dry run."""

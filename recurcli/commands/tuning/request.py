@@ -213,7 +213,7 @@ def _typed(searched: Range, encoder: str) -> Range:
 
 
 def _number_type(key: str, encoder: str) -> type[int] | type[float] | None:
-    """Return the type of the numbers that a key of a preset takes; None if it takes none."""
+    """Return the type of the numbers that a key of a preset takes, or None if it takes none."""
     kind: Any = Preset
     for part in key.split("."):
         if kind is Preset and part == "encoder":

@@ -126,7 +126,7 @@ class RunningTrial:
 
     def __init__(self, asked: optuna.Trial | None, settings: Mapping[str, Any]) -> None:
         self.asked = asked
-        """Optuna's trial; None for the preset itself, which Optuna did not choose and which is never pruned."""
+        """Optuna's trial. None for the preset itself, which Optuna did not choose and which is never pruned."""
         self.settings = settings
         """The value of each key that is searched."""
         self.evaluations = 0

@@ -65,7 +65,7 @@ def _curves(result: Mapping[str, Any], runs: Mapping[str, RunDirectory], words: 
 
 
 def _calibration(result: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> Table | None:
-    """Return the mean calibration error of each group; None if a run of an older recur has none."""
+    """Return the mean calibration error of each group, or None if a run of an older recur has none."""
     measured = [[results[name].get("calibration") for name in group["runs"]] for group in result["groups"]]
     if not all(all(own) for own in measured):
         return None

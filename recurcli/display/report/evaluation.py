@@ -61,7 +61,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
 
 
 def _trained(run: RunDirectory) -> dict[str, Any]:
-    """Return the content of the training's result.json; {} if the training is not finished, or the file is damaged."""
+    """Return the content of the training's result.json, or {} if the training is not finished, or the file is damaged."""
     try:
         return run.read_result() if run.is_finished else {}
     except (OSError, ModelError):
