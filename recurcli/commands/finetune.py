@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -24,12 +23,13 @@ from recurcli.evaluation.report import DevEvaluation, ScoredRows
 from recurcli.events import Note
 from recurcli.facts import find_difference
 from recurcli.files import sha256_of
-from recurcli.linear.model import LinearModel, fit_linear_model, refit_linear_model
+from recurcli.linear.fitting import fit_linear_model, refit_linear_model
+from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
 from recurcli.preset.schema import with_defaults
-from recurcli.runs.model_files import KnownRows, TrainedFiles, read_model
+from recurcli.runs.model_files import KnownRows, TrainedFiles, read_model, write_refit
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective
@@ -202,15 +202,24 @@ def _fit_linear_model(
 
 def _refit_of(
     request: TrainingRequest, linear: LinearModel | None, train: Split, dev: Split, task: Task
-) -> Callable[[], LinearModel] | None:
-    """Return what fits the linear model again on the training rows and the dev rows, or None if it is not to be done."""
+) -> Callable[[Path], LinearModel] | None:
+    """Return a function that fits the linear model again, on training and dev rows, and writes it in the folder of a run.
+
+    Return None if the linear model is not fitted again (`finetuning.refit`).
+    """
     drawn = request.dev_is_drawn if request.splits is not None else train.dev is not None
     wanted = request.resolved.preset.finetuning.refit
     if linear is None or not (drawn if wanted == "auto" else wanted):
         return None
     rows = [*train.examples, *dev.examples]
     targets = task.targets(example.label for example in rows if example.label is not None)
-    return partial(refit_linear_model, linear, [*train.texts, *dev.texts], targets)
+
+    def refit(folder: Path) -> LinearModel:
+        refitted = refit_linear_model(linear, [*train.texts, *dev.texts], targets)
+        write_refit(folder, refitted)
+        return refitted
+
+    return refit
 
 
 def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Iterator[Note]:

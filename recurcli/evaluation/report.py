@@ -23,7 +23,7 @@ from recurcli.events import run_to_end
 from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import write_ensemble, write_predictions, write_refit, write_temperature
+from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
 
@@ -222,8 +222,8 @@ class DevEvaluation:
     """The linear model on n-grams of the training rows. None if it is not fitted."""
     ensemble: Literal["linear"] | None = None
     """Whether the logits of the linear model are added to those of the encoder, once it is trained; None: they are not."""
-    refit: Callable[[], LinearModel] | None = None
-    """Fits the linear model again, on the dev rows too; None: it is not fitted again."""
+    refit: Callable[[Path], LinearModel] | None = None
+    """Fits the linear model again, on the dev rows too, and writes it in a folder. None if it is not fitted again."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
 
@@ -305,8 +305,7 @@ class DevEvaluation:
             facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
         fitted = self.linear
         if self.refit is not None and ensemble is not None and ensemble.linear_weight:
-            fitted = self.refit()  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
-            write_refit(folder, fitted)
+            fitted = self.refit(folder)  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             ensemble = replace(ensemble, linear=fitted)
             facts["linear_baseline"]["refit_rows"] = fitted.rows
         if self.test is not None:

@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from small_runs import options
 from tiny_task import tiny
 
 from recurcli.cli import run
+from recurcli.commands import finetune
 from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import extend_manifest, sha256_of
@@ -251,19 +253,19 @@ def test_dev_rows_of_their_own_are_fitted_on_only_if_that_is_asked(
     assert (tmp_path / "run" / "linear.first-fit.safetensors").exists() == (rows is not None)
 
 
-@pytest.mark.parametrize("place", ["write_refit", "write_predictions"])
+@pytest.mark.parametrize(("module", "place"), [(finetune, "write_refit"), (report, "write_predictions")])
 def test_a_stop_around_the_refit_resumes_to_the_same_bytes(
-    place: str, recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, place: str, recur: Recur, refitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = [*REFIT, "--data", refitted / "x.csv", "--test", refitted / "test.csv", "--output", tmp_path / "run"]
-    original = getattr(report, place)
+    original = getattr(module, place)
 
     def stopped(*given: object) -> None:
         original(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(report, place, stopped)
+        patched.setattr(module, place, stopped)
         assert recur(*arguments)[0] == 130
     code, _, err = recur(*arguments, "--resume")
     assert code == 0, err

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from recurcli.linear.explain import explain, occurrences
-from recurcli.linear.model import Choice, LinearModel
+from recurcli.linear.fitting import fit_choice
+from recurcli.linear.model import Choice
 from recurcli.linear.ngrams import OLDER_HASH_VERSION, NgramConfig, hash_ngrams
 
 ROWS = [
@@ -52,22 +53,22 @@ def test_the_words_that_decide_are_named() -> None:
         before, after = draw.choice(fillers, 3), draw.choice(fillers, 2)
         texts.append((" ".join([*before, "superb" if n % 2 else "dreadful", *after]), None))
     for config in (NgramConfig(words=(1, 2), characters=(2, 5), across_words=False), NgramConfig(words=(1, 1))):
-        model = LinearModel.fit(texts, [n % 2 for n in range(200)], 2, Choice(config, 0.5))
+        model = fit_choice(texts, [n % 2 for n in range(200)], 2, Choice(config, 0.5))
         assert explain(model, ("film3 Superb film4", None), 1)[0] == "Superb"
         assert explain(model, ("film3 Dreadful film4", None), 0)[0] == "Dreadful"
         assert explain(model, ("xyzzy", None), 0) == [] or config.characters[1]
     pairs = [(text, "nothing") for text, _ in texts]
-    model = LinearModel.fit(pairs, [n % 2 for n in range(200)], 2, Choice(NgramConfig(words=(1, 1)), 0.5))
+    model = fit_choice(pairs, [n % 2 for n in range(200)], 2, Choice(NgramConfig(words=(1, 1)), 0.5))
     assert explain(model, ("a superb film", "nothing"), 1)[0] == "first: superb"
     pairs = [(f"red {n}", f"{'red' if n % 2 else 'blue'} thing {n}") for n in range(200)]
     for config in (NgramConfig(words=(1, 1)), NgramConfig(characters=(3, 3))):
-        model = LinearModel.fit(pairs, [n % 2 for n in range(200)], 2, Choice(config, 0.5))
+        model = fit_choice(pairs, [n % 2 for n in range(200)], 2, Choice(config, 0.5))
         assert "both: red" in explain(model, ("red x", "red"), 1)
 
 
 def test_texts_without_words_are_explained_by_ngrams_that_do_not_overlap() -> None:
     texts = [(f"{'股市大涨' if n % 2 else '球队获胜'}{chr(0x4E00 + n)}", None) for n in range(100)]
-    model = LinearModel.fit(texts, [n % 2 for n in range(100)], 2, Choice(NgramConfig(characters=(1, 3)), 0.5))
+    model = fit_choice(texts, [n % 2 for n in range(100)], 2, Choice(NgramConfig(characters=(1, 3)), 0.5))
     parts = explain(model, ("今天股市大涨了", None), 1)
     assert set("".join(parts)) <= set("股市大涨")
     assert sum(map(len, parts)) <= 4
@@ -78,7 +79,7 @@ def test_a_long_row_is_explained_in_the_time_of_its_length(config: NgramConfig) 
     draw = np.random.default_rng(0)
     words = [f"w{n}" for n in range(2000)]
     texts: list[tuple[str, str | None]] = [(" ".join(draw.choice(words, 60)), None) for _ in range(100)]
-    model = LinearModel.fit(texts, [n % 2 for n in range(100)], 2, Choice(config, 0.5))
+    model = fit_choice(texts, [n % 2 for n in range(100)], 2, Choice(config, 0.5))
     start = time.perf_counter()
     assert explain(model, (" ".join(draw.choice(words, 3000)), None), 1)
     assert time.perf_counter() - start < 2

@@ -14,9 +14,10 @@ from scipy import sparse
 
 from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
-from recurcli.linear import model, ngrams, solvers
+from recurcli.linear import fitting, model, ngrams
 from recurcli.linear.config import LinearConfig
-from recurcli.linear.model import Choice, LinearModel, choose, fit_linear_model, refit_linear_model
+from recurcli.linear.fitting import choose, fit_choice, fit_linear_model, refit_linear_model
+from recurcli.linear.model import Choice, LinearModel
 from recurcli.linear.ngrams import (
     BOTH_TEXTS,
     FIRST_TEXT,
@@ -140,7 +141,7 @@ def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_script_of_an_export_scores_as_the_model_does(config: NgramConfig, *, pairs: bool) -> None:
     rows = [(text, pair or "" if pairs else None) for text, pair in TEXTS if "\ud800" not in text]
-    fitted = LinearModel.fit(rows, [n % 3 for n in range(len(rows))], 3, Choice(config, 0.5))
+    fitted = fit_choice(rows, [n % 3 for n in range(len(rows))], 3, Choice(config, 0.5))
     script = object.__new__(Linear)
     script.keys, script.idf, script.weights, script.bias = (
         *(fitted.ngrams.keys, fitted.ngrams.weights),
@@ -183,7 +184,7 @@ def test_c_and_ngrams_are_those_of_the_best_cross_validation() -> None:
     chosen = choose(texts, targets, 2, LinearConfig())
     assert chosen.ngrams.words == (1, 2)  # a label hangs on whole words
     assert chosen.accuracy is not None
-    accuracy = {c: choose(texts, targets, 2, LinearConfig(c=c)).accuracy or 0 for c in model.C_GRID}
+    accuracy = {c: choose(texts, targets, 2, LinearConfig(c=c)).accuracy or 0 for c in fitting.C_GRID}
     assert accuracy[chosen.c] == chosen.accuracy > max(accuracy.values()) - 0.02
     assert accuracy[min(accuracy)] < chosen.accuracy - 0.02  # so that there was something to choose
 
@@ -198,7 +199,7 @@ def test_c_and_ngrams_are_those_of_the_best_cross_validation() -> None:
 )
 def test_c_is_the_smallest_that_may_be_as_good_as_the_best(wrong: tuple[int, ...], expected: float) -> None:
     rows = np.arange(200)
-    assert model._choose_c(lambda c: rows >= wrong[model.C_GRID.index(c)]) == expected
+    assert fitting._choose_c(lambda c: rows >= wrong[fitting.C_GRID.index(c)]) == expected
 
 
 def test_rows_of_one_text_are_in_one_fold() -> None:
@@ -213,15 +214,15 @@ def test_rows_of_one_text_are_in_one_fold() -> None:
 def test_too_few_rows_are_fitted_without_a_choice(targets: list[int]) -> None:
     texts = [(f"text {n}", None) for n in range(len(targets))]
     assert choose(texts, targets, 2, LinearConfig()).accuracy is None
-    assert LinearModel.fit(texts, targets, 2, choose(texts, targets, 2, LinearConfig())).rows == len(texts)
+    assert fit_choice(texts, targets, 2, choose(texts, targets, 2, LinearConfig())).rows == len(texts)
 
 
 def test_sgd_fits_as_linear_svc_does_and_goes_on_with_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, targets = made_rows(4000)
     labels, choice = np.array(targets), Choice(NgramConfig(words=(1, 2)), 0.5)
-    svc = LinearModel.fit(texts[:3000], targets[:3000], 3, choice)
-    monkeypatch.setattr(solvers, "SVC_WORK", 0)
-    sgd = LinearModel.fit(texts[:3000], targets[:3000], 3, choice)
+    svc = fit_choice(texts[:3000], targets[:3000], 3, choice)
+    monkeypatch.setattr(fitting, "SVC_WORK", 0)
+    sgd = fit_choice(texts[:3000], targets[:3000], 3, choice)
     assert (svc.facts()["solver"], sgd.facts()["solver"]) == ("LinearSVC", "SGD")
     accuracy = [(fitted.logits(texts[3000:]).argmax(axis=1) == labels[3000:]).mean() for fitted in (svc, sgd)]
     assert accuracy[0] > 0.85
@@ -235,7 +236,7 @@ def test_sgd_fits_as_linear_svc_does_and_goes_on_with_more_rows(monkeypatch: pyt
 
 def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
     texts = [(f"{'good' if n % 3 else 'bad'} film number {n}", None) for n in range(90)]
-    fitted = LinearModel.fit(
+    fitted = fit_choice(
         texts, [0 if n % 3 else 2 for n in range(90)], 3, Choice(NgramConfig(characters=(2, 4), words=(1, 2)), 0.5)
     )
     logits = fitted.logits(texts)
@@ -246,7 +247,7 @@ def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
 
 
 def test_a_row_of_its_own_scores_as_it_does_among_others() -> None:
-    fitted = LinearModel.fit(TEXTS, [0, 1] * 4, 2, Choice(NgramConfig(characters=(1, 3)), 0.5))
+    fitted = fit_choice(TEXTS, [0, 1] * 4, 2, Choice(NgramConfig(characters=(1, 3)), 0.5))
     alone = np.concatenate([fitted.logits([row]) for row in TEXTS])
     assert (alone == fitted.logits(TEXTS)).all()
 
@@ -259,29 +260,29 @@ def test_what_cannot_be_learnt_from_is_refused(
     texts: list[tuple[str, str | None]], targets: list[int], reason: str
 ) -> None:
     with pytest.raises(DataError, match=reason):
-        LinearModel.fit(texts, targets, 2, Choice(NgramConfig(words=(1, 2)), 0.5))
+        fit_choice(texts, targets, 2, Choice(NgramConfig(words=(1, 2)), 0.5))
 
 
 def test_very_large_data_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ngrams, "MAX_VALUES", 400)
     monkeypatch.setattr(ngrams, "ROWS_AT_ONCE", 10)
     texts = [(f"text number {n}", None) for n in range(300)]
-    fitted = LinearModel.fit(texts, [n // 150 for n in range(300)], 2, Choice(NgramConfig(words=(1, 2)), 0.5))
+    fitted = fit_choice(texts, [n // 150 for n in range(300)], 2, Choice(NgramConfig(words=(1, 2)), 0.5))
     assert 60 <= fitted.rows <= 100
     assert "in 80 of 300 rows" in fitted.in_words(300)
 
 
 def test_a_refit_keeps_the_solver_of_the_first_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, targets = made_rows(400)
-    first = LinearModel.fit(texts[:300], targets[:300], 2, Choice(NgramConfig(words=(1, 2)), 0.5))
-    monkeypatch.setattr(solvers, "SVC_WORK", 0)
+    first = fit_choice(texts[:300], targets[:300], 2, Choice(NgramConfig(words=(1, 2)), 0.5))
+    monkeypatch.setattr(fitting, "SVC_WORK", 0)
     again = refit_linear_model(first, texts, targets)
     assert (again.rows, again.facts()["solver"], again.facts()["c"]) == (400, "LinearSVC", 0.5)
 
 
 def test_a_given_c_that_sgd_does_not_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, targets = made_rows(100)
-    monkeypatch.setattr(solvers, "SVC_WORK", 0)
+    monkeypatch.setattr(fitting, "SVC_WORK", 0)
     notes = [fit_linear_model(texts, targets, 2, LinearConfig(c=c, characters=None))[1].text for c in ("auto", 2.0)]
     assert [note.endswith("; linear.c has no effect on SGD") for note in notes] == [False, True]
 
@@ -317,7 +318,7 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     ],
 )
 def test_tensors_that_no_fit_gives_are_refused(name: str, tensor: Any, reason: str, tmp_path: Path) -> None:
-    tensors = load(LinearModel.fit(TEXTS, [0, 1] * 4, 2, Choice(NgramConfig(characters=(1, 3)), 0.5)).to_bytes())
+    tensors = load(fit_choice(TEXTS, [0, 1] * 4, 2, Choice(NgramConfig(characters=(1, 3)), 0.5)).to_bytes())
     whole = tensors[name][::-1].copy() if tensor is None else tensor
     tensors[name] = np.full(tensors[name].shape, tensor) if isinstance(tensor, np.floating) else whole
     path = tmp_path / "linear.safetensors"
