@@ -190,6 +190,7 @@ def _evaluated(
         probabilities=probabilities(logits, predictor.temperature),
         lengths=tokens.lengths,
         cut=tokens.cut,
+        linear=linear,
     )
     return scores.to_json(), facts, evaluated
 

@@ -44,6 +44,8 @@ class EvaluatedRows:
     """(N,) tokens that the encoder reads."""
     cut: NDArray[np.bool_]
     """(N,) whether the row was truncated."""
+    linear: LinearModel | None = None
+    """The linear model that was scored beside the encoder or alone."""
 
     @cached_property
     def predictions(self) -> NDArray[np.int64]:

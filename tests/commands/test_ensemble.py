@@ -313,7 +313,7 @@ def test_an_explanation_names_words_of_the_row(recur: Recur, refitted: Path, tmp
     rows = list(csv.DictReader((tmp_path / "y.csv").read_text().splitlines()))
     lines = [json.loads(line) for line in (tmp_path / "y.jsonl").read_text().splitlines()]
     assert [row["prediction"] for row in rows][::2] == ["y", "n"]
-    assert [row["explanation"].split(" | ")[0] for row in rows] == ["good", "", "bad"]
+    assert [row["explanation"].split(" ")[0] for row in rows] == ["good", "", "bad"]
     assert [" | ".join(line["explanation"]) for line in lines] == [row["explanation"] for row in rows]
     code, _, err = recur("predict", refitted / "run", tmp_path / "x.csv", "--output", tmp_path / "y.csv", "--resume")
     assert code != 0

@@ -158,6 +158,7 @@ def test_the_page_of_a_run_that_is_not_finished_has_no_facts_of_it(recur: Recur,
     assert recur("eval", run, "--report", tmp_path / "r.html", "--quiet")[0] == 0
     page = read_page(tmp_path / "r.html")
     assert "Learning curves" not in page.text and "Confusion" in page.text
+    assert "N-grams of the classes" in page.text
 
 
 def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path, tmp_path: Path) -> None:

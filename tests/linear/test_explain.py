@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from recurcli.linear.explain import explain, occurrences
+from recurcli.linear.explain import class_ngrams, explain, occurrences
 from recurcli.linear.fitting import fit_choice
 from recurcli.linear.model import Choice
 from recurcli.linear.ngrams import OLDER_HASH_VERSION, NgramConfig, hash_ngrams
@@ -66,12 +66,59 @@ def test_the_words_that_decide_are_named() -> None:
         assert "both: red" in explain(model, ("red x", "red"), 1)
 
 
-def test_texts_without_words_are_explained_by_ngrams_that_do_not_overlap() -> None:
-    texts = [(f"{'股市大涨' if n % 2 else '球队获胜'}{chr(0x4E00 + n)}", None) for n in range(100)]
-    model = fit_choice(texts, [n % 2 for n in range(100)], 2, Choice(NgramConfig(characters=(1, 3)), 0.5))
-    parts = explain(model, ("今天股市大涨了", None), 1)
-    assert set("".join(parts)) <= set("股市大涨")
-    assert sum(map(len, parts)) <= 4
+def headlines(number: int) -> tuple[list[tuple[str, str | None]], list[int]]:
+    """Chinese texts of two classes with a word of the class between random characters."""
+    draw = np.random.default_rng(0)
+    filler = [chr(0x4E00 + n) for n in range(60)]
+    words = [["球队", "获胜"], ["股市", "大涨"]]
+    texts = [
+        "".join([*draw.choice(filler, 3), words[n % 2][draw.integers(2)], *draw.choice(filler, 3)])
+        for n in range(number)
+    ]
+    return [(text, None) for text in texts], [n % 2 for n in range(number)]
+
+
+def test_neighbouring_characters_with_large_shares_are_one_part() -> None:
+    texts, labels = headlines(200)
+    model = fit_choice(texts, labels, 2, Choice(NgramConfig(characters=(1, 3)), 0.5))
+    assert sorted(explain(model, ("今天股市，大涨了", None), 1)[:2]) == ["大涨", "股市"]
+    assert explain(model, ("今天股市大涨了", None), 1)[0] == "股市大涨"
+    assert explain(model, ("今天球队，输了", None), 0)[0] == "球队"
+    assert explain(model, ("！，。", None), 0) == []
+
+
+def test_the_first_part_lowers_the_margin_more_than_other_characters() -> None:
+    texts, labels = headlines(300)
+    model = fit_choice(texts[:200], labels[:200], 2, Choice(NgramConfig(characters=(1, 2)), 0.5))
+    draw, lost = np.random.default_rng(1), []
+    for (text, _), label in zip(texts[200:], labels[200:], strict=True):
+        (part, *_), margins = explain(model, (text, None), label), []
+        other = int(draw.integers(len(text) - len(part) + 1))
+        for start in (text.index(part), other):
+            logits = model.logits([(text[:start] + text[start + len(part) :], None)])[0]
+            margins.append(logits[label] - logits[1 - label])
+        lost.append(margins[1] - margins[0])
+    assert np.mean(lost) > 0.5
+
+
+def test_the_ngrams_of_a_class_are_whole_words() -> None:
+    texts, labels = headlines(200)
+    model = fit_choice(texts, labels, 2, Choice(NgramConfig(characters=(1, 2)), 0.5))
+    for ngrams, words in zip(class_ngrams(model, texts), (["球队", "获胜"], ["股市", "大涨"]), strict=True):
+        assert set(ngrams[:2]) == set(words)
+    names = [f"n{n}" for n in range(30)]
+    draw = np.random.default_rng(0)
+    texts = [(f"{draw.choice(names)}, the {'superb' if n % 2 else 'dreadful'} film !", None) for n in range(200)]
+    for config in (NgramConfig(words=(1, 2), characters=(2, 5), across_words=False), NgramConfig(words=(2, 2))):
+        model = fit_choice(texts, labels, 2, Choice(config, 0.5))
+        dreadful, superb = class_ngrams(model, texts)
+        assert "dreadful" in dreadful[0] and "superb" in superb[0]
+        assert not any("," in ngram or "!" in ngram for ngram in [*dreadful, *superb])
+    pairs = [(text, "superb" if n % 2 else "no") for n, (text, _) in enumerate(texts)]
+    model = fit_choice(pairs, labels, 2, Choice(NgramConfig(words=(1, 1)), 0.5))
+    dreadful, superb = class_ngrams(model, pairs)
+    assert "first: dreadful" in dreadful and "second: no" in dreadful and "both: superb" in superb
+    assert class_ngrams(model, []) == [[], []]
 
 
 @pytest.mark.parametrize("config", [NgramConfig(characters=(1, 3)), NgramConfig(words=(1, 2), characters=(2, 5))])

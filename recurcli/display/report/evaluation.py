@@ -16,6 +16,7 @@ from recurcli.evaluation.metrics import METRICS, words_of
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
 from recurcli.facts import parameters_in_words
+from recurcli.linear.explain import class_ngrams
 from recurcli.runs.run_directory import RunDirectory
 
 MAX_MISTAKES = 30
@@ -44,6 +45,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
         "facts": _facts(trained),
         "curves": _curves(run, trained),
         **confusion_values(result, rows),
+        "ngrams": _ngrams(rows),
         "ece": f"{result['calibration']['ece']:.4f}",
         "bins": BINS,
         "temperature": _temperature(result),
@@ -54,9 +56,15 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
         **encoder_values(result.get("diagnosis")),
     }
     sections = [("scores", "Scores"), ("curves", "Curves"), ("classes", "Classes"), ("confusion", "Confusion")]
-    sections += [("pairs", "Most confused"), ("calibration", "Calibration"), ("length", "Length")]
+    sections += [
+        ("ngrams", "N-grams"),
+        ("pairs", "Most confused"),
+        ("calibration", "Calibration"),
+        ("length", "Length"),
+    ]
     sections += [("mistakes", "Mistakes"), ("encoder", "Encoder")]
-    absent = {name for name, part in (("curves", values["curves"]), ("encoder", values["layers"].rows)) if not part}
+    parts = {"curves": values["curves"], "ngrams": values["ngrams"].rows, "encoder": values["layers"].rows}
+    absent = {name for name, part in parts.items() if not part}
     write_page(path, "evaluation.html", sections=[s for s in sections if s[0] not in absent], **values)
 
 
@@ -80,6 +88,13 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     ensemble = result.get("ensemble")
     if ensemble and "parts" in result and not ensemble["encoder_weight"]:
         yield "The model is its linear part alone, which was kept by the dev rows."
+
+
+def _ngrams(rows: EvaluatedRows) -> Table:
+    """Return the n-grams of each class to the linear model, where there is one."""
+    found = [] if rows.linear is None else class_ngrams(rows.linear, rows.texts)
+    lines = [(name, ", ".join(ngrams)) for name, ngrams in zip(rows.names, found, strict=False) if ngrams]
+    return Table(text_columns("label", "n-grams"), lines)
 
 
 def _scores(name: str, result: Mapping[str, Any]) -> Scores:
