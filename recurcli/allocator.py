@@ -1,4 +1,4 @@
-"""Memory of the process: what the C library keeps of freed blocks, and when Python looks for garbage."""
+"""Limits the process's memory: the freed blocks that the C library keeps, and the steps of Python's garbage collector."""
 
 import gc
 import sys

@@ -49,7 +49,7 @@ class NumericError(RecurError):
 
 
 class Interrupted(RecurError):
-    """A signal asked the command to stop; what had to be saved is saved."""
+    """Raised after a signal asked the command to stop. What a resume needs is then saved."""
 
     def __init__(self, signal_number: int, message: str) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class Interrupted(RecurError):
 
 
 _LACK_OF_MEMORY = ("DefaultCPUAllocator", "can't allocate memory", "out of memory", "bad_alloc", "STATUS_ALLOC_FAILED")
-"""What torch's RuntimeErrors say that are a lack of memory; it has no type of its own for that on a CPU."""
+"""Parts of the messages of torch's RuntimeErrors for a lack of memory. Torch has no type of its own for it on a CPU."""
 
 
 def is_lack_of_memory(error: BaseException) -> bool:

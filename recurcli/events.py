@@ -1,4 +1,4 @@
-"""What commands yield while they work, and the findings of a check; importable without torch."""
+"""The events that commands yield while they work, and the findings of a check. This file does not import torch."""
 
 import contextlib
 from collections.abc import Callable, Generator
@@ -24,7 +24,7 @@ class RowsDone:
     total: int | None = None
     """The number of all rows. None where it is unknown, as for a pipe."""
     unit: Literal["row", "window"] = "row"
-    """What is counted: rows, or windows of a stream of tokens."""
+    """The unit that is counted: rows, or windows of a stream of tokens."""
 
 
 @dataclass(frozen=True)

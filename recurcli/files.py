@@ -277,10 +277,10 @@ def check_utf8(output: Path, option: str = "--output") -> None:
 
 
 class OutputKind(NamedTuple):
-    """What a command writes to a file that an option names."""
+    """A kind of output that a command writes to a file, which an option names."""
 
     title: str
-    """In words, for messages."""
+    """The name of the output in messages."""
     endings: tuple[str, ...]
     packages: tuple[str, ...] = ()
     """Packages of the extra `report` that write it."""

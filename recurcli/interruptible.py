@@ -1,4 +1,4 @@
-"""Work that a signal can interrupt although it does not look: a library's C code, or code that catches every error."""
+"""Lets a signal interrupt work that does not check for signals: a library's C code, or code that catches every error."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 SECONDS_BETWEEN_LOOKS = 0.2
-"""How often the main thread looks for a signal that the system has given to another thread."""
+"""Seconds between two checks of the main thread for a signal that the system gave to another thread."""
 
 
 def interruptible(work: Callable[[], Result]) -> Result:

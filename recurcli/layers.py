@@ -137,7 +137,7 @@ class CachedMap(nn.Module):
         self._state: object = None
 
     def train(self, mode: bool = True) -> "CachedMap":
-        """As every module's."""
+        """Set the training mode, as `nn.Module.train` does. A change of mode drops the kept tensors."""
         if mode != self.training:
             self._kept = []
         return super().train(mode)
@@ -268,7 +268,7 @@ class SelfAttention(nn.Module):
         raise NotImplementedError
 
     def stats(self, x: Tensor, mask: Tensor | None) -> dict[str, Any]:
-        """What diagnosis shows, as a layer's `stats` (`recurcli.encoders.encoder`)."""
+        """Return the statistics that a diagnosis shows, as the `stats` of a layer (`recurcli.encoders.encoder`)."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""From YAML to a frozen config dataclass, strictly, with the line or the key path of what does not fit.
+"""Reads YAML into a frozen config dataclass. Each error names the line or the key path of the value at fault.
 
 1e-4 is a number, `no` is a string, nothing is lost in silence, and keys know their line: a SafeLoader with the scalars of YAML
 1.2. Duplicate keys, aliases, tags, several documents and deep nesting are refused: a preset needs none of them, and each has

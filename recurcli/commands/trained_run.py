@@ -1,4 +1,4 @@
-"""What commands ask of a trained run: its task, its columns, where its rows are, and which rows it was trained on."""
+"""Reads the facts of a trained run that commands need: its task, its columns, the files of its rows, and its training rows."""
 
 import contextlib
 from collections.abc import Generator, Mapping

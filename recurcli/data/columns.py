@@ -53,10 +53,10 @@ class Columns(NamedTuple):
 
 
 class TrainingRows(NamedTuple):
-    """The training rows that other rows are to be like: single texts or pairs, in columns of the same names."""
+    """The columns of training rows. Other rows must be of the same kind, single texts or pairs, in columns of these names."""
 
     source: str
-    """What holds them: a run, or their file."""
+    """The name of the run or file that holds these rows."""
     columns: TextColumns
     is_run: bool = True
     """Whether `source` is a run."""
@@ -81,7 +81,7 @@ class ColumnNames:
     numbered: bool = True
     """Whether a column may be named by its number."""
     hint: str = ""
-    """What is wrong with the columns, and the way out; it replaces other advice."""
+    """What is wrong with the columns, and the way out. It replaces other advice."""
 
     def find(self, word: str, way_out: str = "") -> str:
         """Return the key of the column with the name `word`, else with that number from 1.

@@ -33,7 +33,7 @@ class DataConfig:
     skip_bad_rows: bool = False
     """Skip rows that cannot be read, up to 1 % of a file, instead of ending with an error."""
     unlabelled: Literal["refuse", "drop"] = "refuse"
-    """What becomes of rows without a label: an error, or they are left out. Rows that are bad for another reason stay bad."""
+    """Whether rows without a label are an error or are left out. Rows with another fault stay bad rows."""
     header: bool | None = None
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting; true for task `custom`."""
     delimiter: str | None = None
@@ -121,12 +121,12 @@ TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How texts are tokenised."""
+    """Settings of the tokenizer."""
 
     __pydantic_config__ = STRICT
 
     kind: TokenizerKind = "char"
-    """What a token is: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace. auto: wordpiece, or
+    """The kind of token: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace. auto: wordpiece, or
     char where the script of the training texts has no spaces between words."""
     vocab_size: int = 8000
     """Largest size of the trained vocabulary, special tokens included; byte always has 259."""

@@ -143,11 +143,11 @@ class RowHashes(NamedTuple):
     rows: NDArray[np.uint64]
     """The `row_hash`."""
     sides: NDArray[np.uint64]
-    """What rows that must be training rows together, or dev rows together, have in common.
+    """The key of each row (N,). Rows with equal keys are training rows together, or dev rows together.
 
-    It is the first text of a pair, where that stands in few rows, else the `row_hash`. A model learns the labels that go with
-    a first text, so dev rows with the first texts of training rows mislead. A text of many rows, as one of five topics, is
-    learned from the other rows of its topic in use as well.
+    The key of a pair is the hash of its first text, if few rows have that text. Any other key is the `row_hash`. A model learns
+    the labels of a first text, so dev rows with first texts of training rows mislead. A first text of many rows, such as a
+    topic, will also be known to the model in use.
     """
 
     @property
@@ -228,17 +228,17 @@ class Split:
     bad: list[str] = field(default_factory=list)
     """`file:line: reason` of each row that was skipped."""
     notes: tuple[Note, ...] = ()
-    """What a user should know about how its file was read."""
+    """Notes for the user on how the file was read."""
     unlabelled: int = 0
     """Number of rows left out because they have no label (`data.unlabelled`)."""
     delimiter: str | None = None
     """The delimiter of the file if nobody named it and it is not the usual one."""
     dev: "Split | None" = None
-    """The dev rows if this is a train split and its file holds both; else None."""
+    """The dev rows if this is a train split whose file holds both. None for other splits."""
 
     @property
     def as_training_rows(self) -> TrainingRows:
-        """What dev and test rows must be like, if these are the training rows."""
+        """The columns and the kind of these training rows, which dev and test rows must have too."""
         return TrainingRows(str(self.path or "the training data"), self.columns, is_run=False)
 
     @property

@@ -1,4 +1,4 @@
-"""How the values of a record become texts and labels: columns of text, checks of labels, and the script of texts."""
+"""Turns the values of a record into texts and labels, checks labels, and recognises the script of texts."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""A trained encoder, layer by layer: what each does to distances, spread and attention, and how far back it looks."""
+"""Measures a trained encoder layer by layer: distances, spread and attention of each layer, and how far back it looks."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,7 +56,7 @@ class Diagnosis:
     layers: list[LayerDiagnosis]
     gradient_norm_by_distance: list[float]
     encoder_stats: dict[str, Stat] = field(default_factory=dict)
-    """What the encoder says of itself as a whole (`Encoder.stats`)."""
+    """Statistics of the whole encoder (`Encoder.stats`)."""
 
 
 @torch.no_grad()

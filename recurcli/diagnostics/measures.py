@@ -1,4 +1,4 @@
-"""What a layer does to distances, how spread out its values and attention are, and how far back an encoder looks.
+"""Measures of a layer's effect on distances, of the spread of its values and attention, and of how far back an encoder looks.
 
 Shapes: B batch, T positions, D hidden size, N pairs. `mask` (B, T) is bool, True at real tokens.
 """

@@ -17,7 +17,7 @@ ADVICE = (
     ("pairs of texts", "starsaber-custom", "54.9 % on 10,000 OCNLI pairs, the linear model 40.2 %"),
     ("order matters", "bilstm-custom", "52.5 % on nested lists; StarSaber 50.8 %, all others below 45 %"),
 )
-"""Which encoder for what: kind of rows, preset, and the measured reason (README files of presets/ and encoders/)."""
+"""Advice on the encoder for each kind of rows: preset and measured reason (README files of presets/ and encoders/)."""
 
 
 def print_preset_names(names: Mapping[str, list[str]], papers: Mapping[str, list[str]], *, every: bool) -> None:

@@ -16,10 +16,10 @@ from recurcli.evaluation.metrics import words_of
 from recurcli.events import Finished, Note, Progress, RowsDone, TrialProgress
 
 SECONDS_BETWEEN_LINES = 5.0
-"""How often progress is told where no terminal shows a bar."""
+"""Seconds between two lines of progress if there is no terminal for a bar."""
 SECONDS_BETWEEN_FRAMES = 0.1
 SECONDS_BEFORE_BAR = 0.5
-"""What is done sooner shows no bar."""
+"""Seconds before a bar is shown. Shorter work shows none."""
 NARROWEST_BAR, TIME_LEFT = 10, 8
 """Columns of a terminal that the bar and the time left take at least."""
 
@@ -136,7 +136,7 @@ class _Progress:
         return next((text for text in texts if len(text) <= room), "")
 
     def rows(self, rows: RowsDone) -> None:
-        """How many rows are scored; the first time tells where it starts, which after a resume is not 0."""
+        """Show how many rows are scored. The first call sets the start, which is not 0 after a resume."""
         if self.first is None:
             self.first, self.started, self.told = rows.done, time.monotonic(), time.monotonic()
         self.done, self.unit = rows.done, rows.unit
@@ -148,7 +148,7 @@ class _Progress:
             self._show(rows.done, rows.total, rate if rows.total else f"{rows.done:,} {self.unit}s  {rate}")
 
     def summary(self) -> None:
-        """How many rows were done in the end, and how fast."""
+        """Print how many rows were done, and how many a second."""
         if self.quiet or self.first is None:
             return
         seconds = time.monotonic() - self.started

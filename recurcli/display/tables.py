@@ -1,4 +1,4 @@
-"""What a table holds, and its forms on a terminal, in Markdown and in LaTeX. The form in HTML is a macro of parts.html."""
+"""Tables: their content, and their forms on a terminal, in Markdown and in LaTeX. The form in HTML is a macro of parts.html."""
 
 import io
 import json
@@ -65,7 +65,7 @@ class Table:
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    """As many cells as columns in each row; a cell at the end may be missing."""
+    """Each row has a cell for each column. Cells at the end may be missing."""
     notes: Sequence[str] = ()
     """Sentences below the table."""
     dense: bool = False

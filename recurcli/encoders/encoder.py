@@ -51,7 +51,7 @@ class Encoder(nn.Module):
     full_below: int | None = None
     """The number of tokens below which a text does not reach what distinguishes the encoder; None: there is no such number."""
     when_full: ClassVar[tuple[str, str]] = ("its attention is full", "the Transformer with its encoder.norm computes")
-    """What holds below `full_below`, and what the encoder then computes, for a note."""
+    """Words for a note on texts below `full_below`: the reason, and what the encoder computes for them."""
     export_obstacle: str = ""
     """The reason why this encoder cannot be exported to ONNX, for error messages. It is empty if it can."""
     layers: nn.ModuleList
@@ -77,7 +77,7 @@ class Encoder(nn.Module):
 
 
 class NoEncoder(Encoder):
-    """What stands in the place of the encoder where the linear model is the whole model: no layers, and nothing is trained."""
+    """The placeholder for the encoder if the linear model is the whole model. It has no layers, and it is not trained."""
 
     Config = NoEncoderConfig
 

@@ -53,7 +53,7 @@ class Segments(NamedTuple):
 
 @dataclass
 class SegmentCache:
-    """What one layer keeps from segment to segment: its tables for whole segments, and the memory's keys and values."""
+    """The state of one layer between segments: its tables for whole segments, and the memory's keys and values."""
 
     tables: Tables
     memory: tuple[Tensor, Tensor] | None = None

@@ -252,7 +252,7 @@ class Predictor:
 
     @property
     def cut_to(self) -> str:
-        """What longer texts are cut to, in words. The linear model of an ensemble reads on."""
+        """The words for the length to which texts are cut. The linear model of an ensemble reads whole texts."""
         return f"{'encoder' if self.ensemble else 'model'}'s {self.model.config.max_length}"
 
     def __repr__(self) -> str:

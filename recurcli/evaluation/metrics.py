@@ -105,7 +105,7 @@ class Metric(NamedTuple):
     compute: Callable[[Sequence[int], Sequence[int]], float]
     """Called with the class indices of the labels (N,) and of the predictions (N,)."""
     of_counts: CountMetric | None = None
-    """The same metric of many resamples at once, for the tests of `recur compare`; None: it is not tested."""
+    """The same metric of many resamples at once, for the tests of `recur compare`. None if it is not tested."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """The smallest and the largest value."""
 

@@ -48,11 +48,11 @@ class Runs:
     resampled: "np.ndarray"
     """(R, B) scores on resampled rows (`resampled_scores`), the same rows for all groups."""
     seeded: bool = True
-    """Whether another seed gives another score; not so for a constant, or for a linear model."""
+    """Whether the score depends on the seed. It does not for a constant, or for a linear model."""
 
     @cached_property
     def seed_errors(self) -> "_SeedErrors | None":
-        """What another seed changes in one score; None: there is one run. The variance is at least what is due to the rows."""
+        """The variance of one score over seeds. None for a single run. It is not smaller than the variance due to the rows."""
         if len(self.scores) == 1:
             return None
         between = float(self.scores.var(ddof=1))
@@ -61,12 +61,12 @@ class Runs:
 
 
 class _SeedErrors(NamedTuple):
-    """What the seeds add to a score, or to the mean of several."""
+    """The variance that seeds add to a score, or to the mean of several scores."""
 
     variance: float
-    """Of the scores over seeds, on the same rows."""
+    """The variance of the scores over seeds, on the same rows."""
     of_rows: float
-    """The part of it that is due to the rows, on which two seeds differ by chance; resampling the rows adds it too."""
+    """The part of the variance that is due to the rows. Resampling of the rows adds it too."""
     freedom: int
 
     def of_mean(self, runs: int) -> "_SeedErrors":

@@ -1,4 +1,4 @@
-"""What an export format is, and what it is given of a trained run."""
+"""The interface of an export format, and the parts of a trained run that it is given."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass

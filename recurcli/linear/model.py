@@ -64,7 +64,7 @@ class LinearModel:
     distinct_ngrams: int = 0
     """Number of distinct n-grams of the training rows. The most frequent ones were kept."""
     choice: Choice = Choice(NgramConfig(), OLDER_C, "LinearSVC")
-    """How it was fitted."""
+    """The n-grams, the solver and C with which the model was fitted."""
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for result.json: numbers of training rows and n-grams, the n-grams, the solver and its C."""

@@ -43,12 +43,12 @@ OLDER_HASH_VERSION = 1
 """The version of an older recur: the two texts of a pair have n-grams of their own, and a row has norm 1."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 SECOND_TEXT = 0xBB67AE8584CAA73B
-"""What is added to the hash of an n-gram of the second text: the fraction of the square root of 3, in 64 bits. With a small
-number a character of one text has the hash of another character of the other text."""
+"""Added to the hash of an n-gram of the second text: the fraction of the square root of 3, in 64 bits. With a small number, a
+character of one text would have the hash of another character of the other text."""
 FIRST_TEXT, BOTH_TEXTS = 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1
-"""The same for an n-gram of the first text only, and of both texts: the fractions of the square roots of 5 and 7."""
+"""Added to the hash of an n-gram of the first text only, and of both texts: the fractions of the square roots of 5 and 7."""
 OLDER_SECOND_TEXT = 512
-"""The number of the models whose file has none, which an older recur wrote."""
+"""The number of models of an older recur, whose files have none."""
 WORD = re.compile(r"\w+|[^\w\s]")
 _SPACE = 0x20
 
@@ -64,7 +64,7 @@ class NgramConfig:
     characters or more, as those of scikit-learn's `char_wb`."""
     hash_version: int = HASH_VERSION
     second_text: int = SECOND_TEXT
-    """What is added to the hash of an n-gram of the second text."""
+    """The number that is added to the hash of an n-gram of the second text."""
 
 
 def ngram_sets(texts: Texts) -> list[NgramConfig]:

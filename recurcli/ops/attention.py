@@ -62,7 +62,7 @@ def attention_weights(
 
 
 def blockwise_attention(query: Tensor, key: Tensor, past: Tensor, future: Tensor, mask: Tensor | None = None) -> Tensor:
-    """As `directional_attention`, without a (T, T) tensor: (B, T, D) x 2 and (B, T, E) x 2 -> (B, T, E).
+    """Compute `directional_attention` without a (T, T) tensor: (B, T, D) x 2 and (B, T, E) x 2 -> (B, T, E).
 
     All four have one dtype. Plain attention has one tensor of values as both `past` and `future`. There are first derivatives
     only.

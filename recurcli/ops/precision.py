@@ -1,4 +1,4 @@
-"""Where float32 is needed although the model computes in 16 bits."""
+"""Keeps computations in float32 that 16 bits would damage."""
 
 from contextlib import AbstractContextManager, nullcontext
 

@@ -84,7 +84,7 @@ def recurrence_product_dense(
     dilation: int = 1,
     causal: bool = True,
 ) -> Tensor:
-    """As `recurrence_product` in O(T²), by P itself: the form for a graph that serves every length."""
+    """Compute `recurrence_product` in O(T²) from the matrix P. An exported graph needs this form, as it serves every length."""
     rates = _heads(kind, rate, angle, dilation, like=value)[0]
     matrix = recurrence_matrix(kind, value.shape[-2], rate=rates, angle=angle, dilation=dilation, causal=causal)
     return matrix.to(value.dtype) @ value

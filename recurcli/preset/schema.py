@@ -35,7 +35,7 @@ class Preset:
     pooling: Pooling = "mean"
     """Pooling of the hidden states of a text to one vector."""
     pair_pooling: PairPooling = "joint"
-    """What the head reads of a pair. joint: all hidden states pooled to one vector; sides: each text pooled to a vector, u and
+    """How the head reads a pair. joint: all hidden states pooled to one vector; sides: each text pooled to a vector, u and
     v, and [u; v; |u - v|; u * v] (Conneau et al., EMNLP 2017, section 3)."""
     ensemble: Literal["linear"] | None = None
     """linear: the logits of a linear model on n-grams of the training rows are added to those of the encoder, which is trained

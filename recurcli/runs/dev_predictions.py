@@ -29,7 +29,7 @@ class DevPredictions(NamedTuple):
     names: list[str]
     """The C classes, in the order of the logits."""
     part: Part
-    """Whose the predictions are: those of the model if the file has none of the part that was asked for."""
+    """The part of the model that made the predictions. It is the whole model if the file has none of the requested part."""
 
 
 class DevText(NamedTuple):

@@ -58,9 +58,9 @@ class KnownRows:
     """Hashes (`row_hash`) of different rows, sorted; rows without text are left out."""
 
     trained: Hashes
-    """The rows that a model was trained on, (N,); those of the run that it started from too."""
+    """Hashes (N,) of the rows that a model was trained on. They include those of the run that it started from."""
     selected: Hashes
-    """The rows that selected the model, (M,); those of the run that it started from too."""
+    """Hashes (M,) of the rows that selected the model. They include those of the run that it started from."""
 
     @classmethod
     def of(cls, trained: Hashes, selected: Hashes = NONE) -> "KnownRows":

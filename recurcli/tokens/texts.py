@@ -222,7 +222,7 @@ class TextSplit:
     unread: list[Path] = field(default_factory=list)
     """Text files of the folder that belong to no split."""
     notes: tuple[Note, ...] = ()
-    """What a user should know about how its file was read."""
+    """Notes for the user on how the file was read."""
 
     @cached_property
     def hashes(self) -> NDArray[np.uint64]:

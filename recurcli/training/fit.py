@@ -1,4 +1,4 @@
-"""The training loop: a generator that yields progress. It prints nothing and writes no file. And its optimizer and schedule.
+"""The training loop with its optimizer and schedule. It is a generator of progress, which prints nothing and writes no file.
 
 Step n seeds its random numbers with (seed, n). All other state is in the weights, the optimizer and `TrainingState`, so a
 run that restores those three is bit-identical to an uninterrupted run.

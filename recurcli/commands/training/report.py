@@ -1,4 +1,4 @@
-"""What a training says about itself: its notes, the plan of a dry run, result.json and the model card."""
+"""Writes what a training reports: its notes, the plan of a dry run, result.json and the model card."""
 
 import math
 import platform

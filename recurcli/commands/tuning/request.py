@@ -1,4 +1,4 @@
-"""What `recur tune` is asked: its options, the ranges that it searches, their notation, and those that a preset accepts."""
+"""The request of `recur tune`: its options, the ranges that it searches, their notation, and those of a preset."""
 
 import dataclasses
 import math
