@@ -103,7 +103,7 @@ class Findings:
         self._count: dict[str, int] = {}
 
     def add(self, level: Level, cause: str, message: str, *, line: int | None = None) -> None:
-        """Add a finding; a `cause` that was added before is only counted."""
+        """Add a finding. A `cause` that was added before is only counted."""
         where = self._name if line is None else f"{self._name} line {line}"
         self._first.setdefault(cause, (level, f"{where}: {message}"))
         self._count[cause] = self._count.get(cause, 0) + 1

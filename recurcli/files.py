@@ -145,7 +145,7 @@ def extend_manifest(folder: Path, *names: str, coming: Mapping[str, bytes] | Non
 
 
 def size_and_hash(path: Path) -> tuple[int, str]:
-    """Return the size and the hex sha256 of a file, by which it is known to be whole."""
+    """Return the size and the hex sha256 of a file, which verify its content."""
     return path.stat().st_size, sha256_of(path)
 
 

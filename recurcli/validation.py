@@ -80,7 +80,7 @@ for _tag, (_pattern, _first) in _SCALARS.items():
 
 
 def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """The mapping in a YAML file, and the line of every key in it; UsageError (file:line: reason) for anything else."""
+    """Return the mapping in a YAML file and the line of each of its keys. Raises UsageError for other files."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

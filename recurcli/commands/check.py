@@ -57,7 +57,7 @@ def check(
     files: Mapping[str, str] | None = None,
     lengths: bool = True,
 ) -> Iterator[Note | RowsDone | Finished]:
-    """Check each path; yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
+    """Check each path. Yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
     `files` maps splits (train, dev, test) to the absolute paths of files that are compared with each other. `columns` has the
     options `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`; None means that an option was not given.

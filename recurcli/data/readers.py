@@ -60,7 +60,7 @@ class Fields(NamedTuple):
 
 
 def tab_separated(rows: Iterable[Row], delimiter: str) -> Iterator[Fields]:
-    """Yield the fields of each row; quotes have no meaning."""
+    """Yield the fields of each row, separated by TABs. Quotes are ordinary characters."""
     for line, row in enumerate(rows, 1):
         text, fault = decoded(row)
         yield Fields(line, text.split(delimiter), fault)

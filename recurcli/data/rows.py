@@ -120,7 +120,7 @@ class TextDecoder:
 
 
 def likely_encoding(rows: bytes) -> str | None:
-    """Return the likely encoding of rows that are not UTF-8; None if none is likely. The rules are ours.
+    """Return the likely encoding of rows that are not UTF-8, or None if none is likely. The rules are ours.
 
     They tell Chinese from languages of western Europe, in whose texts most letters are ASCII. The bytes 0xfe and 0xff are
     rare letters of Icelandic, but common in damaged files.

@@ -152,7 +152,7 @@ class RowHashes(NamedTuple):
 
     @property
     def are_grouped(self) -> bool:
-        """Whether first texts keep rows together."""
+        """Whether rows of equal first texts stay on one side, beside rows of equal texts."""
         return not np.array_equal(self.rows, self.sides)
 
     def drawn(self, labels: Sequence[str | None], fraction: float, seed: int) -> NDArray[np.bool_]:

@@ -54,7 +54,7 @@ def print_paper_presets(paper: str, names: Sequence[str]) -> None:
 
 
 def print_preset(resolved: "ResolvedPreset") -> None:
-    """All keys of a preset, their values, and where each comes from."""
+    """Print all keys of a preset with their values and origins."""
     rows = []
     for key, value, origin in resolved.rows():
         style = "dim" if origin == "default" else ""

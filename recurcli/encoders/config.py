@@ -18,7 +18,7 @@ MAX_ITERATIONS = 16
 
 
 def check(words: str, fits: Callable[[float], bool], **values: float | None) -> None:
-    """Raise ValueError with the name of the first of `values` that does not fit the `words`; None is accepted."""
+    """Raise ValueError for the first of `values` that does not fit, named by its keyword. None fits always."""
     for name, value in values.items():
         if value is not None and not fits(value):
             raise ValueError(f"{name} must be {words}, not {value}")

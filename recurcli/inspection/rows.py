@@ -90,7 +90,7 @@ def find_files(task: Task, config: DataConfig) -> list[DataFile]:
 
 
 class SplitRows:
-    """Numbers about the rows of one split; element i of each array is the i-th usable row.
+    """Arrays (N,) of facts about the N usable rows of one split, in their order.
 
     `label_numbers` maps a label to its number and is shared by the splits of a task.
     """

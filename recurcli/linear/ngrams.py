@@ -145,7 +145,7 @@ class Ngrams:
         return ngrams, vectors, len(starts)
 
     def columns_of(self, hashes: Keys) -> NDArray[np.int64]:
-        """Return the column of each of the `hashes` (M,) in the vocabulary; -1: it has none."""
+        """Return the column (M,) of each of the `hashes` (M,) in the vocabulary, or -1 for an unknown n-gram."""
         bucket = (hashes >> self._shift).astype(np.int64)
         place, ends = self._starts[bucket], self._starts[bucket + 1]
         columns = np.full(len(hashes), -1)
@@ -177,7 +177,7 @@ class Ngrams:
         return counts._replace(values=(values / norms[parts]).astype(np.float32))
 
     def transform(self, texts: Texts) -> Vectors:
-        """Return the TF-IDF vectors (N, V) of `texts`; a row without a known n-gram is zero."""
+        """Return the TF-IDF vectors (N, V) of `texts`. A row without a known n-gram is zero."""
         return self.weigh(self.count(texts))
 
     def count_first(self, texts: Texts) -> Vectors:

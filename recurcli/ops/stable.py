@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def clip_singular_values(weight: Tensor, bound: float) -> Tensor:
-    """The nearest matrix whose singular values are at most `bound`; a matrix in that ball comes back as it is.
+    """Return the nearest matrix whose singular values are at most `bound`. A matrix that fulfils this is returned unchanged.
 
     With |tanh'| <= 1 the network tanh(W h + U x + b) then contracts by `bound` in the 2-norm.
     """

@@ -69,7 +69,7 @@ class KnownRows:
         return cls(np.setdiff1d(trained, blank), np.setdiff1d(selected, blank))
 
     def joined(self, other: "KnownRows") -> "KnownRows":
-        """Return the rows of both."""
+        """Return the rows that are known in this set, in `other`, or in both."""
         return KnownRows(np.union1d(self.trained, other.trained), np.union1d(self.selected, other.selected))
 
     def refitted(self) -> "KnownRows":

@@ -167,7 +167,7 @@ CLASSES_SHAPE: Mapping[str, Any] = {"id2label": {"*": is_text}}
 
 
 def find_fault(value: Any, shape: Any, key: str = "") -> str | None:
-    """Return in words what keeps `value`, that of `key`, from having the `shape`; None: nothing does."""
+    """Return a sentence on why the `value` of `key` does not have the `shape`, or None if it has."""
     if isinstance(shape, tuple):
         return None if value is None else find_fault(value, shape[0], key)
     if not isinstance(shape, Mapping):
