@@ -330,7 +330,7 @@ class Classifier(Backbone):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the logits (B, C) of ids, mask (B, T), and the encoder's auxiliary losses ({} in evaluation mode).
 
-        With a bag the logits are the mean of those of the bag and those of the head. In training they are those of the head, then
+        With a bag the logits are the mean of those of the bag and of the head. In training they are those of the head, then
         those of the bag (2B, C), so that each has a loss of its own (ours: with one loss the encoder overfits on the rows that
         the bag gets wrong). The bag reads `whole`, the ids and the mask before word dropout. None means those of the encoder.
         """
