@@ -256,6 +256,16 @@ _OF_LINEAR = ("metric", "score_test", "refit", "linear_baseline")
 """The keys of `finetuning` that have an effect without an encoder."""
 
 
+def is_for_encoder(path: KeyPath) -> bool:
+    """Return whether a key of a preset has no effect without an encoder."""
+    if path[0] == "finetuning":
+        return path[1:2] != () and path[1] not in _OF_LINEAR
+    sections = ("pretraining", "tokenizer", "embedding", "pooling", "pair_pooling")
+    return (
+        path[0] in sections or path == ("data", "max_length") or (path[0] == "encoder" and path != ("encoder", "name"))
+    )
+
+
 def _check_linear(merged: dict[str, Any], origins: Mapping[KeyPath, Origin], name: str, section: str | None) -> None:
     """Raise UsageError if a preset without an encoder is to be pre-trained, or is given a key of an encoder's training.
 
@@ -265,10 +275,7 @@ def _check_linear(merged: dict[str, Any], origins: Mapping[KeyPath, Origin], nam
         raise UsageError(f"--preset: {escaped(name)} has no encoder to pretrain; `recur finetune` trains it")
     for path, origin in origins.items():
         asked = origin.source == "settings" or origin.source.startswith("--")
-        encoders = path[0] in ("pretraining", "tokenizer", "embedding", "pooling", "pair_pooling")
-        encoders |= path[0] == "encoder" and path != ("encoder", "name")
-        encoders |= path[0] == "finetuning" and len(path) == 2 and path[1] not in _OF_LINEAR
-        if asked and (encoders or path == ("data", "max_length")):
+        if asked and is_for_encoder(path):
             reason = f"{escaped(name)} is a linear model without an encoder, so this key has no effect; leave it out"
             raise _located(InvalidConfig(path, reason), origins)
     if merged.get("ensemble") != "linear":
@@ -289,7 +296,8 @@ def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, Origin], encoder
     found = causal_key(encoder)
     if found is None:
         able = ", ".join(name for name in sorted(ENCODERS) if causal_key(name))
-        raise _located(InvalidConfig(objective, f"the encoder {encoder} cannot be causal; these can: {able}"), origins)
+        what = "a linear model on n-grams" if encoder == LINEAR else f"the encoder {encoder}"
+        raise _located(InvalidConfig(objective, f"{what} cannot be causal; these encoders can: {able}"), origins)
     key, value = found
     if ("encoder", key) in origins and merged["encoder"].get(key) is not value:
         given = str(merged["encoder"].get(key)).lower()

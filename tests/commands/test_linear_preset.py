@@ -35,7 +35,12 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
     assert code == 0 and len(out.splitlines()) == 281, err
     assert "already finished" in recur(*FINETUNE, *CHOSEN, "--output", folder, "--resume")[2]
     assert recur(*FINETUNE, *CHOSEN, "--output", folder, "--overwrite", "--quiet")[0] == 0
-    assert recur("compare", folder)[0] == 0
+    tiny = ("--set", "encoder.num_layers=1", "--set", "encoder.hidden_size=16", "--epochs", "1")
+    other = ("finetune", "--preset", "starsaber-custom", "--data", REVIEWS, *tiny, "--output", tmp_path / "starsaber")
+    assert recur(*other)[0] == 0
+    compared = json.loads(recur("compare", folder, tmp_path / "starsaber", "--json")[1])
+    keys = {"encoder.name", "linear.c", "linear.characters", "linear.words"}
+    assert [set(group["values"]) for group in compared["groups"]] == [keys, keys]
     assert "without an encoder" in recur("compare", folder, "--part", "encoder")[2]
     code, _, err = recur("export", folder, "--format", "onnx", "--output", tmp_path / "onnx")
     assert code == 0 and not (tmp_path / "onnx" / "model.onnx").exists(), err
@@ -61,6 +66,7 @@ def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -
     ("command", "said"),
     [
         (("pretrain", "--preset", "linear-custom"), "has no encoder to pretrain"),
+        (("finetune", "--preset", "linear-ptb"), "a linear model on n-grams cannot be causal"),
         (("tune", "--preset", "linear-custom"), "has no encoder to tune"),
         (("bench", "--preset", "linear-custom"), "has no encoder to measure"),
         ((*FINETUNE, "--init", "somewhere"), "has no encoder to start from a run"),

@@ -12,6 +12,7 @@ from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.metrics import classification_report, words_of
 from recurcli.facts import as_stored
 from recurcli.files import is_locked, verify_manifest
+from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.dev_predictions import DevPredictions, Part, read_dev_predictions
 from recurcli.runs.run_directory import LOCK, MODEL_FILES, PREDICTIONS, PRESET, SCORES, RunDirectory
 
@@ -150,11 +151,13 @@ def _read_run(run: RunDirectory, part: Part) -> ComparedRun:
 def _facts(run: RunDirectory, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts that all runs of a group share: the preset without its seed, precision, training rows, pretrained run.
 
-    Keys that are null are left out, because runs of an older recur may lack them. Two pretrained runs are equal if only their
-    seeds differ. A pretrained run that can no longer be read is identified by its path.
+    Keys that are null are left out, because runs of an older recur may lack them. A linear model has no keys of encoders. Two
+    pretrained runs are equal if only their seeds differ. A pretrained run that can no longer be read is identified by its path.
     """
     train = result["data"]["train"]
     facts = {**preset_facts(run.read_preset(), "finetuning"), "train rows": f"{train['rows']} ({train['sha256'][:8]})"}
+    if result["encoder"] == LINEAR:
+        facts = {key: value for key, value in facts.items() if not is_for_encoder(tuple(key.split(".")))}
     # A resume may change the precision, so it is no fact of the preset.
     facts["runtime.precision"] = result["machine"]["precision"]
     if result.get("init") is not None:

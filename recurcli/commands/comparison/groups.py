@@ -9,6 +9,7 @@ from typing import Any
 
 from recurcli.commands.comparison.collect import ROUNDING, ComparedRun
 from recurcli.evaluation.metrics import METRICS
+from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.dev_predictions import read_dev_predictions
 
 
@@ -170,8 +171,8 @@ def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[
 
 
 def _goes_with_another(key: str) -> bool:
-    """Whether only some groups may have the key: those of its encoder, or those that start from a pretrained run."""
-    return key.startswith(("encoder.", "init.", "init "))
+    """Whether only some groups may have the key: those of its encoder, of any, or those that start from a pretrained run."""
+    return key.startswith(("init.", "init ")) or is_for_encoder(tuple(key.split(".")))
 
 
 def text_of(value: Any) -> str:
