@@ -11,6 +11,7 @@ from forked import ForkServer
 from predicting import Recur, as_stdin, texts
 from ranks import run_ranks
 from safetensors.torch import load_file
+from tiny_task import tiny
 from torchrun import command, completed, finetuning, has_checkpoint, started, told, wait_until, workers
 
 from recurcli.files import sha256_of
@@ -58,6 +59,20 @@ def test_two_processes_train_as_one_does(forks: ForkServer, tiny_tnews: Path, tm
     assert result["dev"]["accuracy"] == json.loads(alone.out)["dev"]["accuracy"]
     assert first.err.count("step 18/18") == 1
     assert (second.out, second.err) == ("", ""), "rank 0 prints for all"
+
+
+@pytest.mark.slow
+def test_a_linear_model_is_fitted_again_to_the_same_bytes(forks: ForkServer, tmp_path: Path) -> None:
+    rows = [f"{'good' if n % 3 else 'bad'} film {n},{'y' if n % 3 else 'n'}\n" for n in range(120)]
+    (tmp_path / "x.csv").write_text("text,label\n" + "".join(rows))
+    more = tiny("finetuning.epochs=1", "finetuning.learning_rate=1e-9")
+    training = ("finetune", "--preset", "starsaber-custom", "--data", tmp_path / "x.csv", *more, "--quiet")
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert forks.run(*training, "--output", one).code == 0
+    ended = run_ranks(forks, *training, "--output", two)
+    assert [end.code for end in ended] == [0, 0], ended[0].err
+    for name in ("linear.safetensors", "linear.first-fit.safetensors", "ensemble.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
 def test_evaluation_and_prediction_give_the_same_bytes(
