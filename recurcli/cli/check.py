@@ -16,6 +16,7 @@ from recurcli.errors import DataError
     "recur check rows.tsv --text review --label stars",
     "recur check --train a.csv --test b.csv",
     "recur check clue.zip",
+    "recur check rows.tsv --suspects suspects.tsv",
 )
 def check(
     *,
@@ -48,6 +49,20 @@ def check(
     no_lengths: Annotated[
         bool, typer.Option("--no-lengths", help="Count no tokens; counting may first train a vocabulary.")
     ] = False,
+    out_of_fold: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the training rows with out-of-fold probabilities of the linear model to this .tsv or .csv.",
+            metavar="FILE",
+        ),
+    ] = None,
+    suspects: Annotated[
+        Path | None,
+        typer.Option(help="Write the training rows whose labels may be wrong to this .tsv or .csv.", metavar="FILE"),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace existing files of --out-of-fold and --suspects.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -63,10 +78,21 @@ def check(
     from recurcli.display import progress, tables
     from recurcli.display.check import print_check
 
+    labels = None
+    if out_of_fold is not None or suspects is not None:
+        from recurcli.commands.label_check import LabelCheck
+
+        labels = LabelCheck(out_of_fold, suspects, overwrite)
     given = named_files(None, train=train, dev=dev, test=test)
     files = {split: str(file) for split, file in given.items() if file is not None}
     events = run_check(
-        paths or [], task=task, preset=preset, columns=asdict(columns), files=files, lengths=not no_lengths
+        paths or [],
+        task=task,
+        preset=preset,
+        columns=asdict(columns),
+        files=files,
+        lengths=not no_lengths,
+        labels=labels,
     )
     result = progress.follow(events, quiet=quiet)
     if json:

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from recurcli.preset import Preset, compose
 from recurcli.tokens.texts import is_text_file
 from recurcli.tokens.tokenizer import choose_max_length
 
+if TYPE_CHECKING:
+    from recurcli.commands.label_check import LabelCheck
+
 _COMMON_NAME = re.compile(r"(train|dev|validation|test)(\.[a-z]+)?")
 """File names that many tasks share."""
 
@@ -56,11 +59,13 @@ def check(
     columns: Mapping[str, str | bool | None] | None = None,
     files: Mapping[str, str] | None = None,
     lengths: bool = True,
+    labels: "LabelCheck | None" = None,
 ) -> Iterator[Note | RowsDone | Finished]:
     """Check each path. Yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
     `files` maps splits (train, dev, test) to the absolute paths of files that are compared with each other. `columns` has the
     options `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`; None means that an option was not given.
+    `labels` names files that are written about the labels of the training rows of one data set.
     Raises UsageError without a path and files. Raises DataError or StorageError if a single path cannot be read. With several
     paths, the report of that path says so.
     """
@@ -73,6 +78,9 @@ def check(
     elif settings is not None:
         task, reason = settings.task, "from the preset"
     reports: list[dict[str, Any]] = []
+    checked: list[tuple[Task, DataConfig]] = []
+    if labels:
+        labels.check_writable([*paths, *(Path(file) for file in (files or {}).values())])
     named = [Path(file) for file in (files or {}).values()][:1]
     for number, path in enumerate([*named, *paths]):
         try:
@@ -90,12 +98,20 @@ def check(
                     config = replace(config, path=None, files={**together})
                 facts, findings = yield from inspect(dataset, config, used.tokenizer if lengths else None)
                 reports.append(_report("data", dataset.path, findings, facts))
+                checked.append((task_named(dataset.task), config))
         except (DataError, StorageError) as error:
             if len(named) + len(paths) == 1:
                 raise
             reports.append(_report("unreadable", path, [Finding("error", escaped(error, limit=4000))]))
     counts = {level: sum(report[level] for report in reports) for level in ("errors", "warnings")}
-    yield Finished({"reports": reports, **counts})
+    written: dict[str, Any] = {}
+    if labels:
+        if len(checked) != 1:
+            raise UsageError(
+                f"--out-of-fold and --suspects are for one data set, not {len(checked)}; name one file or folder"
+            )
+        written = yield from labels.write(*checked[0])
+    yield Finished({"reports": reports, **counts, **written})
 
 
 def _report(kind: str, path: Path, findings: list[Finding], facts: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Ensemble:
     @classmethod
     def of_linear_model(cls, linear: LinearModel, logits: Logits, targets: NDArray[np.int64]) -> "Ensemble":
         """Return the linear model alone, with a weight that is fitted on rows with its `logits` (N, C) and `targets` (N,)."""
-        weight = max(SMALLEST, float(fit_weights(logits[None], targets, PRIOR_WEIGHTS[[LINEAR]])[0]))
+        weight = fit_calibration(logits, targets)
         return cls(linear, 0.0, weight, len(targets), weight)
 
     def join(self, encoder: Logits, linear: Logits) -> Logits:
@@ -92,6 +92,11 @@ class Ensemble:
             "fitted_on": "dev",
             "rows": self.rows,
         }
+
+
+def fit_calibration(linear: Logits, targets: NDArray[np.int64]) -> float:
+    """Return the factor of a linear model's logits (N, C) with the smallest cross-entropy on `targets` (N,)."""
+    return max(SMALLEST, float(fit_weights(linear[None], targets, PRIOR_WEIGHTS[[LINEAR]])[0]))
 
 
 def fit_candidates(parts: Logits, targets: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -220,7 +220,7 @@ def check_holdable(
     if format == "tsv" and columns.breaks:
         fields = record.fields.items() if columns.typed else zip(columns.names, record.fields.values(), strict=False)
         for column, value in fields:
-            if isinstance(value, str) and (found := _breaking(value, delimiter or "\t")):
+            if isinstance(value, str) and (found := breaking(value, delimiter or "\t")):
                 raise DataError(f"{place}: '{escaped(column)}' holds {found}, which no TSV can hold; {_AS_CSV}")
     if format == "clue" and columns.id is not None:
         value = record.fields.get(columns.id)
@@ -229,7 +229,7 @@ def check_holdable(
             raise DataError(f"{place}: the id is {shown}; CLUE's ids are whole numbers or texts")
 
 
-def _breaking(value: str, delimiter: str) -> str | None:
+def breaking(value: str, delimiter: str) -> str | None:
     """Return what in `value` would end a field or a row of a TSV, in words, or None if nothing would."""
     if delimiter in value:
         return "a TAB" if delimiter == "\t" else f"a '{escaped(delimiter)}'"
@@ -320,7 +320,7 @@ class RowWriter:
             return self._json_row(record, prediction, best, fault, why)
         values = [record.fields.get(key, "") for key in self.columns.keys]
         if self.columns.typed:
-            values = [_as_text(value) for value in values]
+            values = [as_text(value) for value in values]
         label = "" if self.is_unsure(prediction) else prediction.label
         added = [label, f"{prediction.score:.6f}"]
         added += [text for label, share in best for text in (label, f"{share:.6f}")]
@@ -354,7 +354,7 @@ class RowWriter:
             csv.writer(buffer, delimiter=self._mark, lineterminator="\n").writerow(values + added)
             return buffer.getvalue().encode()
         for value in added:
-            if found := _breaking(value, self._mark):
+            if found := breaking(value, self._mark):
                 raise DataError(f"{place}: '{escaped(value)}' holds {found}, which no TSV can hold; {_AS_CSV}")
         return (self._mark.join(values + added) + "\n").encode()
 
@@ -393,7 +393,7 @@ class RowWriter:
             return _json_line({**kept, **line, "reason": fault or "holds a value that cannot be written as JSON"})
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a JSON or Parquet value as a field: a string unchanged, any other value as JSON."""
     try:
         if isinstance(value, int | float | list | dict | None):
