@@ -11,14 +11,14 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from recurcli.encoders.config import ENCODERS, LINEAR, built_in
+from recurcli.encoders.config import ENCODERS, LINEAR, PRETRAINED, built_in
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.validation import parse_config
 
 if TYPE_CHECKING:
     from recurcli.encoders.encoder import Encoder
 
-__all__ = ["ENCODERS", "LINEAR", "Encoder", "build_encoder", "encoder_class"]
+__all__ = ["ENCODERS", "LINEAR", "PRETRAINED", "Encoder", "build_encoder", "encoder_class"]
 
 
 def __getattr__(name: str) -> Any:

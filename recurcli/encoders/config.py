@@ -7,7 +7,7 @@ and a preset's composition read it. It reads from what encoders share to each en
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from recurcli.validation import STRICT, Activation, OrthogonalMap
 
@@ -534,6 +534,31 @@ class InformerConfig(PreNormConfig):
         check_sizes(sampling_factor=self.sampling_factor)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PretrainedConfig:
+    """Keys of a pre-trained encoder in Hugging Face's layout. All but the first two are those of its config.json."""
+
+    __pydantic_config__ = STRICT
+    path: str | None = None
+    """Its folder, or its name on the Hugging Face Hub; null: a training must name one."""
+    dropout: float | None = None
+    """Dropout probability of all places that have one; null: those of its config.json (0.1 in BERT, 0 in ModernBERT)."""
+    hidden_size: int | None = None
+    """D, the size of the hidden states."""
+    num_layers: int | None = None
+    """L, the number of layers."""
+    max_length: int | None = None
+    """Largest number of tokens of a row."""
+    architecture: dict[str, Any] | None = None
+    """What its config.json says of its architecture."""
+
+    def __post_init__(self) -> None:
+        check_probabilities(dropout=self.dropout)
+        check_sizes(hidden_size=self.hidden_size, num_layers=self.num_layers, max_length=self.max_length)
+
+
+PRETRAINED = "pretrained"
+"""The name in `encoder.name` of an encoder in Hugging Face's layout, which has a path in place of sizes."""
 LINEAR = "linear"
 """The name in `encoder.name` of a preset without an encoder, whose model is the linear one. It is not one of ENCODERS."""
 
@@ -548,7 +573,7 @@ class NoEncoderConfig:
 class BuiltIn(NamedTuple):
     """An encoder of this package: its Config, and the names of its module and class, which needs torch."""
 
-    config: type[EncoderConfig] | type[NoEncoderConfig]
+    config: type[EncoderConfig] | type[NoEncoderConfig] | type[PretrainedConfig]
     module: str
     name: str
 
@@ -575,6 +600,7 @@ ENCODERS = {
     "bigbird": BuiltIn(BigBirdConfig, "efficient.bigbird", "BigBird"),
     "informer": BuiltIn(InformerConfig, "efficient.informer", "Informer"),
     "transformer-xl": BuiltIn(TransformerXLConfig, "transformer_xl", "TransformerXL"),
+    PRETRAINED: BuiltIn(PretrainedConfig, "pretrained", "Pretrained"),
 }
 _NO_ENCODER = BuiltIn(NoEncoderConfig, "encoder", "NoEncoder")
 

@@ -52,6 +52,10 @@ class Encoder(nn.Module):
     """The number of tokens below which a text does not reach what distinguishes the encoder; None: there is no such number."""
     when_full: ClassVar[tuple[str, str]] = ("its attention is full", "the Transformer with its encoder.norm computes")
     """Words for a note on texts below `full_below`: the reason, and what the encoder computes for them."""
+    second_after_separator: ClassVar[bool] = False
+    """Whether the second text of a pair begins after the first separator, as in BERT, and not with it."""
+    embedding_size: int | None = None
+    """W, the columns of the token embedding; None: those of the hidden states."""
     export_obstacle: str = ""
     """The reason why this encoder cannot be exported to ONNX, for error messages. It is empty if it can."""
     layers: nn.ModuleList
@@ -66,6 +70,10 @@ class Encoder(nn.Module):
     def auxiliary_losses(self, x: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         """Return weighted scalars by name. Training adds them to its loss and logs them."""
         return {}
+
+    def token_head(self) -> nn.Module | None:
+        """Return what maps states (N, D) to (N, W) before the logits of tokens; None: the states are taken as they are."""
+        return None
 
     def stats(self) -> LayerStats:
         """Return numbers and lists of numbers by name about the whole encoder, after a forward pass; `recur eval --diagnose`

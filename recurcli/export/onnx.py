@@ -93,7 +93,6 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
     tokenizer, config = run.tokenizer, run.model.config
     ngrams = None if run.ensemble is None else run.ensemble.linear.ngrams.config
-    replaced = [tokenizer.pad_id, tokenizer.separator_id, tokenizer.mask_id]  # as in Tokenizer.encode
     return {
         **config_to_dict(config),
         "pairs": bool(config.columns.get("pair")),
@@ -101,7 +100,8 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
         "linear_weight": weights[1],
         "separator_id": tokenizer.separator_id,
         "unknown_id": tokenizer.unknown_id,
-        "special_ids": [] if tokenizer.unknown_id is None else replaced,
+        "special_ids": [] if tokenizer.unknown_id is None else tokenizer.special_ids,  # as in Tokenizer.encode
+        "template": tokenizer.template,
         "characters_per_token": CHARACTERS_PER_TOKEN,
         "longest_text": MAX_TEXT,
         "ngrams": None if ngrams is None else {**asdict(ngrams), "first_text": FIRST_TEXT, "both_texts": BOTH_TEXTS},

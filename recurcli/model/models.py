@@ -85,7 +85,8 @@ class TokenEmbedding(nn.Module):
     - With `scaled` or `concatenate_positions`, rows are scaled by sqrt(W/2), the norm of a position vector. Otherwise the
       positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.) Encoders without positions
       learn faster from it too [ours].
-    - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens after the first `separator_id`, and to
+    - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens from the first `separator_id` on (with
+      `second_after_separator`: after it), and to
       those of a pair that stand in both texts (not to `unknown_id`, which stands for different words).
     - `ngrams` adds the embeddings of the n-grams that end at each token.
     - With `orthonormal`, the table has orthonormal columns, computed from `weight` and scaled by sqrt(V/2) (TransJect), so
@@ -106,9 +107,11 @@ class TokenEmbedding(nn.Module):
         segments: bool = False,
         matches: bool = False,
         ngrams: NgramEmbeddingConfig | None = None,
+        second_after_separator: bool = False,
     ) -> None:
         super().__init__()
         self.hidden_size = hidden_size
+        self.second_after_separator = second_after_separator
         self.concatenate_positions = concatenate_positions
         width = hidden_size // 2 if concatenate_positions else hidden_size
         self.weight = nn.Parameter(normal_(torch.empty(vocab_size, width), std=width**-0.5))
@@ -139,7 +142,8 @@ class TokenEmbedding(nn.Module):
 
     def _mark_pairs(self, x: Tensor, ids: Tensor) -> Tensor:
         """Return `x` (B, T, D) plus the learned vectors of second texts and of matches; ids (B, T)."""
-        second = (ids == self.separator_id).cumsum(dim=1) > 0
+        separators = ids == self.separator_id
+        second = separators.cumsum(dim=1) > (separators if self.second_after_separator else 0)
         if self.second_text is not None:
             x = x + second.unsqueeze(2) * self.second_text
         if self.match is not None:
@@ -289,7 +293,7 @@ class Backbone(nn.Module):
         self.encoder: Encoder = build_encoder(config.encoder)
         self.embedding = TokenEmbedding(
             config.vocab_size,
-            config.hidden_size,
+            self.encoder.embedding_size or config.hidden_size,
             dropout=config.embedding_dropout,
             orthonormal=config.embedding_orthonormal,
             concatenate_positions=self.encoder.concatenates_positions,
@@ -299,6 +303,7 @@ class Backbone(nn.Module):
             segments=config.embedding_segments,
             matches=config.embedding_matches,
             ngrams=config.embedding_ngrams,
+            second_after_separator=self.encoder.second_after_separator,
         )
 
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -355,6 +360,7 @@ class LanguageModel(Backbone):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.token_bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.token_head = self.encoder.token_head()
 
     def forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the logits (N, V) and the encoder's auxiliary losses ({} in evaluation mode).
@@ -369,4 +375,5 @@ class LanguageModel(Backbone):
 
     def token_logits(self, states: Tensor, weight: Tensor) -> Tensor:
         """Return the logits of all tokens: states (N, D), output weights (V, W) -> (N, V)."""
-        return F.linear(states[:, : weight.shape[1]], weight, self.token_bias)
+        states = states[:, : weight.shape[1]] if self.token_head is None else self.token_head(states)
+        return F.linear(states, weight, self.token_bias)

@@ -22,9 +22,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from recurcli.encoders import build_encoder
+from recurcli.encoders.folder import weight_files
+from recurcli.encoders.pretrained import Pretrained, TokenHead
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import naming_damage, read_limited
 from recurcli.model.config import FORMAT_VERSION, OLDEST_READ, ModelConfig, check_format
+from recurcli.model.models import Backbone, LanguageModel
 from recurcli.validation import parse_config
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -53,8 +56,8 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         raise StorageError(f"{path}: cannot be written: {escaped(error)}") from None
 
 
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read named tensors from a safetensors file. Raises ModelError if the file is invalid or truncated."""
+def read_header(path: Path) -> dict[str, Any]:
+    """Read the header of a safetensors file: dtype and shape by name. Raises ModelError if it is invalid or truncated."""
     with path.open("rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
@@ -66,6 +69,12 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
             raise ModelError(f"{path}: its safetensors header is damaged") from None
     if not isinstance(header, dict) or len(header) > MAX_TENSORS:
         raise ModelError(f"{path}: its safetensors header must be a mapping of at most {MAX_TENSORS:,} tensors")
+    return header
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read named tensors from a safetensors file. Raises ModelError if the file is invalid or truncated."""
+    read_header(path)
     try:
         return load_file(path)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -76,6 +85,69 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) 
     """Copy `tensors` into `model`. Raises ModelError as `check_weights` does."""
     check_weights(model, tensors, source)
     model.load_state_dict(dict(tensors))
+
+
+_OLD_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+
+def load_folder(model: Backbone, folder: Path) -> bool:
+    """Copy the weights of a folder in Hugging Face's layout into `model`, whose encoder is the pre-trained one.
+
+    Rows of the word embeddings that no token has are left out. Returns whether a language model found its head there. Raises
+    ModelError, before any tensor is read, if a name or shape is not that of the folder's config.json.
+    """
+    encoder, rows = model.encoder, len(model.embedding.weight)
+    assert isinstance(encoder, Pretrained)
+    if rows > encoder.vocab_size:
+        sizes = f"{rows:,} tokens, and its config.json a vocab_size of {encoder.vocab_size:,}"
+        raise ModelError(f"{folder}: its tokenizer has {sizes}")
+    files = weight_files(folder)
+    stored = {name: (file, entry) for file in files for name, entry in read_header(file).items()}
+    shapes = {name: tensor.shape for name, tensor in encoder.model.state_dict().items()}
+    words, segments = encoder.word_embeddings, encoder.segment_embeddings()
+    shapes[words] = torch.Size((encoder.vocab_size, model.embedding.weight.shape[1]))
+    places = {name: _place(name, encoder.prefix, stored) for name in shapes}
+    if missing := [name for name, place in places.items() if place is None]:
+        raise ModelError(f"{files[0]}: has no tensor {missing[0]}, which its config.json needs")
+    named = {name: place for name, place in places.items() if place is not None}
+    head = model.token_head if isinstance(model, LanguageModel) else None
+    bias = None
+    if isinstance(head, TokenHead):
+        of_head = {name: tensor.shape for name, tensor in head.model.state_dict().items()}
+        bias = next((name for name in head.bias_names if name in stored and of_head.keys() <= stored.keys()), None)
+        if bias is not None:
+            shapes |= {**of_head, bias: torch.Size((encoder.vocab_size,))}
+            named |= {name: name for name in (*of_head, bias)}
+    for name, place in named.items():
+        _check_shape(stored[place], place, shapes[name])
+    read = {name: tensor for file in files for name, tensor in load_tensors(file).items()}
+    tensors = {name: read[place].float() for name, place in named.items()}
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ModelError(f"{stored[named[name]][0]}: {named[name]} has values that are not finite")
+    with torch.no_grad():
+        encoder.model.load_state_dict({name: tensors[name] for name in encoder.model.state_dict()})
+        model.embedding.weight.copy_(tensors[words][:rows])
+        if segments is not None and model.embedding.second_text is not None:
+            model.embedding.second_text.copy_(tensors[segments][1] - tensors[segments][0])
+        if isinstance(model, LanguageModel) and isinstance(head, TokenHead) and bias is not None:
+            head.model.load_state_dict({name: tensors[name] for name in head.model.state_dict()})
+            model.token_bias.copy_(tensors[bias][:rows])
+    return bias is not None
+
+
+def _place(name: str, prefix: str, stored: Mapping[str, Any]) -> str | None:
+    """Return the name of the tensor `name` among the `stored` ones of a base model or of one with a head; None: it has none."""
+    old = next((name.removesuffix(new) + old for new, old in _OLD_NAMES.items() if name.endswith(new)), name)
+    names = (f"{before}{same}" for same in (name, old) for before in ("", f"{prefix}."))
+    return next((place for place in names if place in stored), None)
+
+
+def _check_shape(stored: tuple[Path, Any], name: str, shape: torch.Size) -> None:
+    """Raise ModelError if the header entry of a file, `stored`, has another shape than `shape`."""
+    file, entry = stored
+    if (found := list(entry.get("shape", ()))) != list(shape):
+        raise ModelError(f"{file}: {name} has the shape {found}, but its config.json gives {list(shape)}")
 
 
 def check_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from recurcli.data.tasks import TASKS
-from recurcli.encoders import ENCODERS, LINEAR, causal_key, encoder_config
+from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
+from recurcli.encoders.folder import check_transformers, folder_of, read_folder
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.facts import rename_preset_keys
 from recurcli.model.config import REQUIRED_VECTORS
@@ -100,7 +101,12 @@ def preset_meant(name: str) -> str:
 CAUSAL_LEARNING_RATE = 1e-3
 """Ours, in batches of 512 tokens of the Penn Treebank: ten times the Transformer's rate for masked tokens."""
 PRESET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_PATHS: tuple[KeyPath, ...] = (("data", "path"), ("tokenizer", "vocabulary"), ("embedding", "vectors"))
+_PATHS: tuple[KeyPath, ...] = (
+    ("data", "path"),
+    ("tokenizer", "vocabulary"),
+    ("embedding", "vectors"),
+    ("encoder", "path"),
+)
 
 
 class Origin(NamedTuple):
@@ -235,6 +241,8 @@ def compose(
     if encoder == LINEAR:
         _check_linear(merged, origins, name, section)
     _make_causal(merged, origins, encoder)
+    if encoder == PRETRAINED:
+        _use_folder(merged, origins, is_training=section is not None)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
         elsewhere = [path for path in known if not path.startswith("encoder.")]
         reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere, ("encoder",))
@@ -308,6 +316,43 @@ def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, Origin], encoder
     origins.setdefault(("encoder", key), cause)
     if rate in origins and origins[rate].source == f"presets/encoders/{encoder}.yaml":
         section["learning_rate"], origins[rate] = CAUSAL_LEARNING_RATE, cause
+
+
+_OF_FOLDER = ("hidden_size", "num_layers", "max_length")
+_WITHOUT_EFFECT = re.compile(r"tokenizer(\..*)?|embedding\.(vectors|freeze|orthonormal|scaled)")
+
+
+def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, Origin], *, is_training: bool) -> None:
+    """Set the keys of the encoder that the folder `encoder.path` gives; second texts are marked if its encoder knows two.
+
+    Raises UsageError if a training names no folder, for other sizes, and for a key that the folder leaves no effect.
+    ModelError: the folder is none of an encoder.
+    """
+    values, path = merged["encoder"], merged["encoder"].get("path")
+    for key, origin in origins.items():
+        if origin.source.startswith("--set") and _WITHOUT_EFFECT.fullmatch(".".join(key)):
+            raise _located(
+                InvalidConfig(key, "the folder's tokens and vectors are used, so this key has no effect"), origins
+            )
+    if path is None:
+        if is_training:
+            reason = (
+                "names no model; add --set encoder.path=FOLDER, a folder in Hugging Face's layout or a name on its Hub"
+            )
+            raise _located(InvalidConfig(("encoder", "path"), reason), origins)
+        return
+    if is_training:
+        check_transformers()
+    found = read_folder(folder_of(str(path), download=is_training))
+    for size in _OF_FOLDER:
+        if values.get(size) not in (None, found[size]):
+            reason = f"is {escaped(values[size])}, but {path} has {found[size]}; leave it out"
+            raise _located(InvalidConfig(("encoder", size), reason), origins)
+    values.update(found)
+    segments = ("embedding", "segments")
+    if found["architecture"].get("type_vocab_size", 0) < 2 and not str(origins.get(segments)).startswith("--set"):
+        merged["embedding"]["segments"] = False
+        origins[segments] = Origin("encoder.path")
 
 
 def _plain_name(name: str, default: str) -> str:
@@ -443,6 +488,8 @@ def _make_absolute(values: dict[str, Any], folder: Path) -> None:
         if isinstance(holder, dict) and isinstance(holder.get(key), str):
             if (key, holder[key]) == ("vectors", REQUIRED_VECTORS):  # no file
                 continue
+            if section == "encoder" and holder[key][:1] not in "./~" and not (folder / holder[key]).is_dir():
+                continue  # a name on the Hub
             holder[key] = str((folder / Path(holder[key]).expanduser()).absolute())
 
 

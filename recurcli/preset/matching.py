@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from recurcli.encoders import PRETRAINED
 from recurcli.errors import UsageError, escaped
 from recurcli.facts import as_stored
 from recurcli.preset.compose import Origin, ResolvedPreset, compose
@@ -28,6 +29,8 @@ def match_parameters(
     """
     if resolved.preset.is_linear:
         raise UsageError(f"--match-parameters: {resolved.name} has no encoder whose size could change; leave it out")
+    if resolved.preset.encoder["name"] == PRETRAINED:
+        raise UsageError(f"--match-parameters: the size of {resolved.name} is that of its folder; leave it out")
     number = _number(asked)
     other = None if number is not None else _other_preset(asked)
     keys = {key for section, key in (path for path in resolved.origins if len(path) == 2) if section == "encoder"}

@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from recurcli.data.config import DataConfig, TokenizerConfig
-from recurcli.encoders import ENCODERS, LINEAR
+from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED
 from recurcli.errors import UsageError, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.linear.config import LinearConfig
@@ -63,9 +63,10 @@ def check_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
     """Raise UsageError if the key `max_length` of `encoder`, where it has one, is below `max_length` of the data."""
     most = encoder.get("max_length")
     if isinstance(most, int) and most < max_length:
+        longer = "" if encoder["name"] == PRETRAINED else f"encoder.max_length to {max_length} or more, or "
         raise UsageError(
             f"encoder.max_length {most} is below data.max_length {max_length}: {escaped(encoder['name'])} cannot read longer "
-            f"rows; set encoder.max_length to {max_length} or more, or data.max_length to {most} or less",
+            f"rows; set {longer}data.max_length to {most} or less",
         )
 
 

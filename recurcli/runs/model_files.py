@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recurcli.data.splits import row_hash
+from recurcli.encoders import PRETRAINED
 from recurcli.errors import ModelError, UsageError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.facts import MAX_IN_FULL
@@ -44,6 +45,7 @@ from recurcli.runs.run_directory import (
     PREDICTIONS,
     RESULT,
 )
+from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
 
 Hashes = NDArray[np.uint64]
@@ -292,7 +294,8 @@ def read_model(folder: Path) -> TrainedFiles:
         )
     verify_manifest(folder, MODEL_FILES, may_miss=RESULT)  # without a result the run is unfinished
     config = config_from_file(folder / "config.json")
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    kind = PretrainedTokenizer if config.encoder.get("name") == PRETRAINED else Tokenizer
+    tokenizer = kind.load(folder / "tokenizer.json")
     if tokenizer.vocab_size != config.vocab_size or tokenizer.pad_id != config.pad_id:
         raise ModelError(
             f"{folder}: the tokenizer does not fit the model: tokenizer.json has {tokenizer.vocab_size} tokens "

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 import tokenizers
@@ -218,11 +218,11 @@ def byte_vocabulary() -> dict[str, int]:
     return {PAD: 0, **{written[byte]: byte + 1 for byte in range(256)}, SEPARATOR: 257, MASK: 258}
 
 
-def read_vocabulary(path: Path) -> dict[str, int]:
+def read_vocabulary(path: Path, special: Sequence[str] = SPECIAL_TOKENS) -> dict[str, int]:
     """Read token to id from a file with one token a line.
 
-    The id is the line's number from 0. Missing special tokens follow the last line; if all four are missing, they come
-    first as ids 0 to 3. Raises DataError for a blank line, a repeated token or bad UTF-8.
+    The id is the line's number from 0. Missing `special` tokens follow the last line; if all of them are missing, they come
+    first as ids from 0 on. Raises DataError for a blank line, a repeated token or bad UTF-8.
     """
     tokens: dict[str, None] = {}
     for line, row in enumerate(rows_of_file(path), 1):
@@ -237,8 +237,8 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         tokens[token] = None
     if not tokens:
         raise DataError(f"{path}: is empty; expected a token a line")
-    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
-    ordered = [*missing, *tokens] if len(missing) == len(SPECIAL_TOKENS) else [*tokens, *missing]
+    missing = [token for token in special if token not in tokens]
+    ordered = [*missing, *tokens] if len(missing) == len(special) else [*tokens, *missing]
     return {token: index for index, token in enumerate(ordered)}
 
 
@@ -249,7 +249,6 @@ ROWS_AT_ONCE = 8192
 MAX_FILE = 64 << 20
 MAX_COUNTED = 1 << 20
 """Characters of a text that `Tokenizer.lengths` counts."""
-SEPARATOR_HERE = -1  # marks a pair's separator until special ids from texts are replaced
 
 _NO_WORD = re.compile(r"\[(PAD|UNK|SEP|MASK|CLS|unused\d+)\]")
 
@@ -259,6 +258,14 @@ MAX_AUTO = 512
 """Largest `max_length` that auto chooses; time and memory of attention grow with it."""
 MANY_UNKNOWN = 0.2
 """Fraction of unknown tokens in a split above which a warning says so."""
+
+
+class Template(NamedTuple):
+    """The special ids before the first text of a row, between its two texts, and after the last one."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -314,10 +321,7 @@ class Tokenizer:
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        backend.no_padding()
-        backend.no_truncation()
-        backend.encode_special_tokens = True
-        self.backend = backend
+        self._use(backend)
         vocab = backend.get_vocab()
         self.tokens: list[str] = sorted(vocab, key=vocab.__getitem__)
         """The tokens in the order of their ids."""
@@ -326,7 +330,17 @@ class Tokenizer:
         self.pad_id = self._id_of(PAD)
         self.separator_id = self._id_of(SEPARATOR)
         self.mask_id = self._id_of(MASK)
-        self.unknown_id = backend.token_to_id(UNKNOWN)
+        self.unknown_id: int | None = backend.token_to_id(UNKNOWN)
+        self.special_ids: tuple[int, ...] = self.pad_id, self.separator_id, self.mask_id
+        """The ids that no text has."""
+        self.template = Template((), (self.separator_id,), ())
+
+    def _use(self, backend: tokenizers.Tokenizer) -> None:
+        """Keep `backend`, which cuts no row and pads none, and reads the name of a special token as text."""
+        backend.no_padding()
+        backend.no_truncation()
+        backend.encode_special_tokens = True
+        self.backend = backend
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig) -> "Tokenizer":
@@ -337,7 +351,12 @@ class Tokenizer:
         return cls(trained((encodable(text) for text in texts), config))
 
     @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
+    def foreign_part(cls, document: Any) -> str | None:
+        """Return the part of a tokenizer.json that recur never writes, as the function of this name does."""
+        return foreign_part(document)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
         """Load the tokenizer that `to_json` wrote to `path`. Raises ModelError for another file."""
         try:
             content = read_limited(path, MAX_FILE).decode()
@@ -347,7 +366,7 @@ class Tokenizer:
             raise ModelError(f"{path}: is damaged (it is not UTF-8)") from None
         try:
             document = json.loads(content)
-            if part := foreign_part(document):
+            if part := cls.foreign_part(document):
                 raise ModelError(f"its {part} is none that recur writes; it is not a tokenizer of recur")
             tokenizer = cls(tokenizers.Tokenizer.from_str(json.dumps(document)))
             tokenizer.encode([("\U0002a6a5", "a")], max_length=3)  # an unknown character reveals a broken model
@@ -377,7 +396,11 @@ class Tokenizer:
     @functools.cached_property
     def word_ids(self) -> NDArray[np.int64]:
         """Ids of all tokens but the special ones, which include BERT's [CLS], [unused1], …"""
-        return np.array([i for i, token in enumerate(self.tokens) if not _NO_WORD.fullmatch(token)], dtype=np.int64)
+        special = {*self.special_ids, self.unknown_id}
+        words = (
+            i for i, token in enumerate(self.tokens) if token and i not in special and not _NO_WORD.fullmatch(token)
+        )
+        return np.array([*words], dtype=np.int64)
 
     def encode(self, texts: Sequence[tuple[str, str | None]], max_length: int) -> Tokens:
         """Encode (text, None) and (text, second text) rows as at most `max_length` ids each.
@@ -390,12 +413,13 @@ class Tokenizer:
         )
 
     def lengths(self, texts: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
-        """Count the tokens of each uncut row, a pair's separator included, (rows,).
+        """Count the tokens of each uncut row, those of the template included, (rows,).
 
         The first MAX_COUNTED characters of a text count.
         """
         counts = map(len, self._encodings(texts, MAX_COUNTED))
-        lengths = [next(counts) + (0 if pair is None else 1 + next(counts)) for _, pair in texts]
+        around, between = len(self.template.before) + len(self.template.after), len(self.template.between)
+        lengths = [around + next(counts) + (0 if pair is None else between + next(counts)) for _, pair in texts]
         return np.array(lengths, dtype=np.int64)
 
     def _encodings(self, texts: Sequence[tuple[str, str | None]], limit: int) -> Iterator[tokenizers.Encoding]:
@@ -406,25 +430,31 @@ class Tokenizer:
     def _encode_block(self, texts: Sequence[tuple[str, str | None]], max_length: int) -> Tokens:
         limit = max_length * CHARACTERS_PER_TOKEN
         encodings = self._encodings(texts, limit)
+        # A special id is -1 - id until those that come from texts are replaced.
+        before, between, after = ([-1 - token_id for token_id in part] for part in self.template)
+        most = max_length - len(before) - len(after)
         ids: list[int] = []
         offsets, cuts = [0], np.zeros(len(texts), np.bool_)
         for row, (text, pair) in enumerate(texts):
             first = next(encodings).ids
             cut = len(text) > limit
+            ids += before
             if pair is None:
-                ids += first[:max_length]
-                cut |= len(first) > max_length
+                ids += first[:most]
+                cut |= len(first) > most
             else:
                 second = next(encodings).ids
-                room = _room(len(first), len(second), max_length - 1)
-                ids += [*first[: room[0]], SEPARATOR_HERE, *second[: room[1]]]
+                room = _room(len(first), len(second), most - len(between))
+                ids += [*first[: room[0]], *between, *second[: room[1]]]
                 cut |= len(pair) > limit or room != (len(first), len(second))
+            ids += after
             offsets.append(len(ids))
             cuts[row] = cut
         row_ids = np.array(ids, dtype=np.int32)
         if self.unknown_id is not None:  # a special id here comes from a text
-            row_ids[np.isin(row_ids, (self.pad_id, self.separator_id, self.mask_id))] = self.unknown_id
-        row_ids[row_ids == SEPARATOR_HERE] = self.separator_id
+            row_ids[np.isin(row_ids, self.special_ids)] = self.unknown_id
+        special = row_ids < 0
+        row_ids[special] = -1 - row_ids[special]
         return Tokens(row_ids, np.array(offsets, dtype=np.int64), cuts)
 
 

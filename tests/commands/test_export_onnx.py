@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 from predicting import Recur, jsonl, tsv
+from sized_encoders import SIZED
 from tiny_task import tiny
 
 from recurcli.cli import run
-from recurcli.encoders import ENCODERS
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
 from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
@@ -348,7 +348,7 @@ def classifier(name: str, **keys: Any) -> Classifier:
 
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {"window": 4} if name.startswith("truncated") else {}) for name in ENCODERS),
+    *((name, {"window": 4} if name.startswith("truncated") else {}) for name in SIZED),
     ("starsaber", {"tied": True, "num_layers": None}),
     ("starsaber", {"tied": True, "num_layers": None, "causal": True}),
     ("starsaber", {"position": "sinusoidal", "bias": True, "pooling": "max"}),

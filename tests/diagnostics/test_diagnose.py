@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from cases import slow_but
+from sized_encoders import SIZED
 
 from recurcli.diagnostics.diagnose import diagnose
 from recurcli.diagnostics.measures import differential_entropy
-from recurcli.encoders import ENCODERS
 from recurcli.layers import SelfAttention, sinusoidal_positions
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Backbone
@@ -24,7 +24,7 @@ def model(name: str) -> Backbone:
     return Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16))
 
 
-@pytest.mark.parametrize("name", sorted(ENCODERS))
+@pytest.mark.parametrize("name", sorted(SIZED))
 def test_every_encoder_has_a_diagnosis_of_finite_numbers(name: str) -> None:
     found = diagnose(model(name), IDS, MASK)
     assert [layer.layer for layer in found.layers] == ([] if name.startswith("truncated") else [1, 2])

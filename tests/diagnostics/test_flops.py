@@ -3,10 +3,11 @@
 import pytest
 import torch
 from cases import slow_but
+from sized_encoders import SIZED
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from recurcli.diagnostics.flops import count_flops, forward_flops_per_token
-from recurcli.encoders import ENCODERS, build_encoder
+from recurcli.encoders import build_encoder
 from recurcli.model.config import ModelConfig
 
 FEW = ("bilstm", "linear-transformer", "rsa", "skyformer", "starsaber", "transject", "transformer-xl")
@@ -18,13 +19,13 @@ def config(**encoder: object) -> ModelConfig:
     return ModelConfig(encoder={"hidden_size": 16, **encoder}, vocab_size=20, pad_id=0, max_length=64)
 
 
-@pytest.mark.parametrize("name", sorted(ENCODERS))
+@pytest.mark.parametrize("name", sorted(SIZED))
 def test_every_encoder_has_flops(name: str) -> None:
     assert forward_flops_per_token(config(name=name, num_layers=2), length=8) > 0
 
 
 @pytest.mark.parametrize("length", slow_but([9], [1, 9]))
-@pytest.mark.parametrize("name", slow_but(FEW, sorted(ENCODERS)))
+@pytest.mark.parametrize("name", slow_but(FEW, sorted(SIZED)))
 def test_both_devices_count_what_torch_counts(name: str, length: int) -> None:
     model = config(name=name, num_layers=2)
     product = {torch.ops.aten.baddbmm_: lambda *shapes, **_: flop_registry[torch.ops.aten.baddbmm](*shapes)}

@@ -1,4 +1,4 @@
-"""What every encoder keeps, whatever it computes: one body, a row for each name in ENCODERS.
+"""What every encoder keeps, whatever it computes: one body, a row for each name in SIZED (`pretrained` has tests of its own).
 
 Padding in these tests is the largest garbage that the contract allows, which a sloppy mask lets through and NaN would not show.
 """
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from sized_encoders import SIZED
 from torch import Tensor
 
-from recurcli.encoders import ENCODERS, Encoder, build_encoder, encoder_class
+from recurcli.encoders import Encoder, build_encoder, encoder_class
 from recurcli.encoders.encoder import PADDING_LIMIT
 from recurcli.errors import UsageError
 
@@ -24,7 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """Keys that a small encoder has besides hidden_size and num_layers."""
 
-ENCODER = pytest.mark.parametrize("name", sorted(ENCODERS))
+ENCODER = pytest.mark.parametrize("name", sorted(SIZED))
 
 
 def config_of(name: str) -> dict[str, Any]:
@@ -202,7 +203,7 @@ def test_has_a_layer_for_each_that_was_asked_for(name: str) -> None:
 
 @ENCODER
 def test_every_key_has_a_default_and_the_class_has_the_config_of_the_table(name: str) -> None:
-    config = ENCODERS[name].config
+    config = SIZED[name].config
     assert dataclasses.is_dataclass(config())
     assert encoder_class(name).Config is config
 

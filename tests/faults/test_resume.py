@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sized_encoders import SIZED
 from small_runs import AWKWARD, fingerprint
 from tiny_task import tiny
 from torchrun import command, has_checkpoint, started, workers
@@ -18,7 +19,6 @@ from recurcli.cli.app import explained
 from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
-from recurcli.encoders import ENCODERS
 from recurcli.errors import Interrupted, UsageError
 from recurcli.events import Progress
 from recurcli.facts import first_difference
@@ -109,7 +109,7 @@ def test_a_run_that_dies_after_any_step_resumes_bit_for_bit(
     ("encoder", "name"),
     [
         pytest.param(encoder, name, marks=[] if encoder in QUICK and name == "finetune" else pytest.mark.slow)
-        for encoder in ENCODERS
+        for encoder in SIZED
         for name in COMMANDS
     ],
 )

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sized_encoders import SIZED
 from torch import Tensor, nn
 
-from recurcli.encoders import ENCODERS
 from recurcli.errors import ModelError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
@@ -76,7 +76,7 @@ def test_a_module_that_the_meta_device_cannot_hold_is_built_too(kind: type[nn.Mo
     assert torch.equal(loaded(x), trained(x))
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", SIZED)
 def test_a_classifier_comes_back_without_drawing_weights(name: str) -> None:
     encoder = {"name": name, "hidden_size": 8, "num_layers": 2}
     config = ModelConfig(encoder=encoder, vocab_size=11, pad_id=0, max_length=9, labels=("a", "b"))

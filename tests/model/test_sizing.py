@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from sized_encoders import SIZED
 
-from recurcli.encoders import ENCODERS, build_encoder
+from recurcli.encoders import build_encoder
 from recurcli.errors import UsageError
 from recurcli.model.saved import encoder_parameters, solve_size
 
@@ -13,7 +14,7 @@ LENGTH_KEYS = {"linformer": {"max_length": 8}, "synthesizer": {"max_length": 8}}
 TRANSFORMER = {"name": "transformer", "hidden_size": 16, "num_layers": 1, "num_heads": 6}
 
 
-@pytest.mark.parametrize("name", sorted(ENCODERS))
+@pytest.mark.parametrize("name", sorted(SIZED))
 def test_no_other_width_is_nearer_to_the_target(name: str) -> None:
     config: dict[str, Any] = {"name": name, "hidden_size": 64, "num_layers": 2, **LENGTH_KEYS.get(name, {})}
     target = 30_000

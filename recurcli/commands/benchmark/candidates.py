@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from recurcli.commands.benchmark.request import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
-from recurcli.encoders import LINEAR, build_encoder, encoder_config
+from recurcli.encoders import LINEAR, PRETRAINED, build_encoder, encoder_config
 from recurcli.encoders.encoder import Encoder
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.layers import sinusoidal_positions
@@ -73,7 +73,7 @@ def encoder_candidates(request: BenchRequest, shape: Shape) -> list[Candidate]:
     Returns all encoders if the request has neither a preset nor names. Raises UsageError if a name is unknown, or if an
     encoder cannot have the shape.
     """
-    known = [name for name in preset_names()["encoders"] if name != LINEAR]
+    known = [name for name in preset_names()["encoders"] if name not in (LINEAR, PRETRAINED)]
     names = request.encoders or ([] if request.preset is not None else known)
     for name in names:
         if name not in known:
@@ -81,8 +81,9 @@ def encoder_candidates(request: BenchRequest, shape: Shape) -> list[Candidate]:
     made = []
     if request.preset is not None:
         own = compose(request.preset)
-        if own.preset.is_linear:
-            raise UsageError(f"--preset: {own.name} has no encoder to measure; name another preset")
+        if own.preset.is_linear or own.preset.encoder["name"] == PRETRAINED:
+            has = "no encoder to measure" if own.preset.is_linear else "an encoder whose size is that of its folder"
+            raise UsageError(f"--preset: {own.name} has {has}; name another preset")
         name, encoder = f"{own.name} (preset)" if own.name in names else own.name, own.preset.encoder
         made = [_candidate(name, request.preset, encoder["name"], request, shape, tied=encoder.get("tied", False))]
     return made + [_candidate(name, f"{name}-custom", name, request, shape) for name in names]

@@ -16,12 +16,16 @@ import torch
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.data.config import TokenizerConfig
 from recurcli.distributed.group import SINGLE_PROCESS
+from recurcli.encoders import PRETRAINED
 from recurcli.encoders.encoder import Encoder
+from recurcli.encoders.folder import folder_of
+from recurcli.errors import UsageError
 from recurcli.events import Note
 from recurcli.model.device import SettledPrecision
 from recurcli.preset import Preset
 from recurcli.preset.schema import check_encoder_length
 from recurcli.runs.run_directory import RunDirectory, RunStatus
+from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.texts import WINDOW
 from recurcli.tokens.tokenizer import Tokenizer, choose_max_length, resolved_tokenizer
 from recurcli.training.config import OptimizationConfig
@@ -69,16 +73,25 @@ def resolve_tokens(
     def texts() -> Iterator[str]:
         return (text for row in rows() for text in row if text is not None)
 
+    if tokenizer is None and preset.encoder["name"] == PRETRAINED:
+        tokenizer = PretrainedTokenizer.of_folder(folder_of(preset.encoder["path"]))
     if tokenizer is None:
         config = resolved_tokenizer(preset.tokenizer, texts())
         if config != preset.tokenizer:
             yield Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
         tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
-    max_length = preset.data.max_length
-    if max_length == "auto":
-        max_length = choose_max_length(tokenizer.lengths(_sample(rows() if measured is None else measured)))
+    if isinstance(preset.data.max_length, int):
+        max_length = preset.data.max_length
+    else:
+        chosen = choose_max_length(tokenizer.lengths(_sample(rows() if measured is None else measured)))
+        max_length = min(chosen, preset.encoder["max_length"]) if preset.encoder["name"] == PRETRAINED else chosen
         yield Note(f"data.max_length auto: {max_length} tokens")
         check_encoder_length(preset.encoder, max_length)
+    special = sum(map(len, tokenizer.template))
+    if tokenizer.template.before and max_length <= special:
+        raise UsageError(
+            f"data.max_length {max_length} leaves no room beside the {special} special tokens of a pair; raise it"
+        )
     return tokenizer, max_length
 
 

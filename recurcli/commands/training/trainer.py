@@ -38,18 +38,20 @@ from recurcli.commands.training.request import (
 )
 from recurcli.commands.training.resolve import resolve_precision, resolve_schedule
 from recurcli.distributed.group import current
-from recurcli.encoders import encoder_class
+from recurcli.encoders import PRETRAINED, encoder_class
+from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, StorageError, UsageError, escaped
 from recurcli.evaluation.metrics import MINIMIZED, words_of
 from recurcli.evaluation.report import Evaluation
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import check_same, first_difference
-from recurcli.files import to_json
+from recurcli.files import sha256_of, to_json
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
 from recurcli.model.config import LabelType, ModelConfig
 from recurcli.model.device import choose_device, choose_precision
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
+from recurcli.model.saved import load_folder
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.model_files import KnownRows, write_model
 from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
@@ -209,6 +211,10 @@ def build_model(
     model = kind(config)
     if bag is not None and isinstance(model, Classifier) and model.bag is not None:
         model.bag.parts.copy_(part_buckets(tokenizer.tokens, bag.characters, bag.buckets))
+    if preset.encoder["name"] == PRETRAINED:
+        has_head = load_folder(model, folder_of(preset.encoder["path"]))
+        if kind is LanguageModel and not has_head:
+            yield Note(f"{preset.encoder['path']}: has no head for masked tokens, so a new one is trained")
     if preset.embedding.vectors is None:
         return model
     path = Path(preset.embedding.vectors)
@@ -326,6 +332,8 @@ def _session(setup: TrainingSetup) -> Session:
         "learning_rate": setup.loop.config.learning_rate,
         "word_dropout": getattr(setup.loop.config, "word_dropout", None),
     }
+    if preset.encoder["name"] == PRETRAINED:
+        origin["encoder.path sha256"] = [sha256_of(file) for file in weight_files(folder_of(preset.encoder["path"]))]
     parts = {LINEAR_MODEL: setup.linear, KNOWN_ROWS: setup.known}
     unwritten = {name: part for name, part in parts.items() if part is not None}
 

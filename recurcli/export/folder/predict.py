@@ -50,20 +50,22 @@ class Encoder:
         return logits
 
     def tokenize(self, rows: Rows) -> list[list[int]]:
-        """At most max_length ids a row. Of two texts the longer one is cut first; the separator between them stays."""
-        most, special = CONFIG["max_length"], CONFIG["special_ids"]
-        pieces = [text[: most * CONFIG["characters_per_token"]] for row in rows for text in row]
+        """At most max_length ids a row. Of two texts the longer one is cut first; the special ids around them stay."""
+        before, between, after = CONFIG["template"]
+        most, special = CONFIG["max_length"] - len(before) - len(after), CONFIG["special_ids"]
+        pieces = [text[: CONFIG["max_length"] * CONFIG["characters_per_token"]] for row in rows for text in row]
         encodings = iter(self.tokenizer.encode_batch_fast(pieces, add_special_tokens=False))
         tokens = []
         for row in rows:
             first, *rest = ([CONFIG["unknown_id"] if i in special else i for i in next(encodings).ids] for _ in row)
             kept, tail = most, []
             for second in rest:
-                if len(first) + len(second) >= most:
-                    shorter = min(len(first), len(second), (most - 1) // 2)
-                    kept = shorter if len(first) <= len(second) else most - 1 - shorter
-                tail = [CONFIG["separator_id"], *second]
-            tokens.append([*first[:kept], *tail][:most])
+                room = most - len(between)
+                if len(first) + len(second) > room:
+                    shorter = min(len(first), len(second), room // 2)
+                    kept = shorter if len(first) <= len(second) else room - shorter
+                tail = [*between, *second]
+            tokens.append([*before, *[*first[:kept], *tail][:most], *after])
         return tokens
 
 

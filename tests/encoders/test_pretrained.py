@@ -1,0 +1,131 @@
+"""The encoder `pretrained`, against `transformers` itself: tiny random folders of ten families, saved by the test."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hf_folders import FAMILIES, OF_ROBERTA, WORDS, save_folder, special_tokens
+from torch import Tensor
+
+from recurcli.encoders import build_encoder
+from recurcli.encoders.folder import read_folder
+from recurcli.encoders.pretrained import Pretrained
+from recurcli.model.config import ModelConfig
+from recurcli.model.models import Classifier, LanguageModel
+from recurcli.model.saved import load_folder
+from recurcli.tokens.batching import collate
+from recurcli.tokens.pretrained import PretrainedTokenizer
+
+FAMILY = pytest.mark.parametrize("family", FAMILIES)
+TEXTS: list[tuple[str, str | None]] = [
+    ("the film was good .", "it was a bad plot"),
+    ("a b c", "good"),
+    ("the plots", "the films was d e e e e"),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made: dict[str, Path] = {}
+
+    def folder(family: str) -> Path:
+        if family not in made:
+            made[family] = save_folder(tmp_path_factory.mktemp("hf") / family, family)
+        return made[family]
+
+    return folder
+
+
+def config_of(folder: Path, tokenizer: PretrainedTokenizer, **more: Any) -> ModelConfig:
+    found = read_folder(folder)
+    return ModelConfig(
+        encoder={"name": "pretrained", **found},
+        vocab_size=tokenizer.vocab_size,
+        pad_id=tokenizer.pad_id,
+        max_length=found["max_length"],
+        separator_id=tokenizer.separator_id,
+        **more,
+    )
+
+
+def encoded(tokenizer: PretrainedTokenizer, texts: list[tuple[str, str | None]] = TEXTS) -> tuple[Tensor, Tensor]:
+    import numpy as np
+
+    return collate(tokenizer.encode(texts, 20), np.arange(len(texts)), pad_id=tokenizer.pad_id)
+
+
+@FAMILY
+def test_states_of_pairs_are_those_of_automodel_with_ids_masks_and_token_types(family: str, folders: Any) -> None:
+    from transformers import AutoModel, PreTrainedTokenizerFast
+
+    folder = folders(family)
+    tokenizer = PretrainedTokenizer.of_folder(folder)
+    segments = read_folder(folder)["architecture"].get("type_vocab_size", 0) > 1
+    config = config_of(folder, tokenizer, embedding_segments=segments, pooling="first", labels=("a", "b"))
+    model = Classifier(config).eval()
+    load_folder(model, folder)
+    theirs = AutoModel.from_pretrained(folder, local_files_only=True).eval()
+    kind = PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), pad_token=special_tokens(family)[family in OF_ROBERTA]
+    )
+    given = kind(
+        [text for text, _ in TEXTS],
+        [pair for _, pair in TEXTS],
+        padding=True,
+        return_tensors="pt",
+        return_token_type_ids=True,
+    )
+    ids, mask = encoded(tokenizer)
+    width = given["input_ids"].shape[1]
+    assert torch.equal(ids[:, :width], given["input_ids"])
+    types = {"token_type_ids": given["token_type_ids"]} if segments else {}
+    with torch.no_grad():
+        expected = theirs(input_ids=given["input_ids"], attention_mask=given["attention_mask"], **types)[0]
+        states = model.encode(ids, mask)[1]
+        logits = model(ids, mask)[0]
+    torch.testing.assert_close(
+        states[:, :width][given["attention_mask"].bool()], expected[given["attention_mask"].bool()], atol=2e-6, rtol=0
+    )
+    torch.testing.assert_close(logits, model.head.output(expected[:, 0]), atol=2e-6, rtol=0)
+
+
+@FAMILY
+def test_predicts_masked_tokens_as_the_folder_does(family: str, folders: Any) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    folder = folders(family)
+    tokenizer = PretrainedTokenizer.of_folder(folder)
+    model = LanguageModel(config_of(folder, tokenizer)).eval()
+    assert load_folder(model, folder)
+    ids, mask = encoded(tokenizer, [(text, None) for text, _ in TEXTS])
+    positions = mask.flatten().nonzero().squeeze(1)
+    with torch.no_grad():
+        theirs = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True).eval()
+        expected = theirs(input_ids=ids, attention_mask=mask.long()).logits[mask][:, : len(WORDS) + 5]
+        torch.testing.assert_close(model(ids, mask, positions)[0], expected, atol=5e-6, rtol=0)
+
+
+@FAMILY
+def test_keeps_the_contract_of_an_encoder(family: str, folders: Any) -> None:
+    config = {"name": "pretrained", **read_folder(folders(family))}
+    torch.manual_seed(0)
+    encoder = build_encoder(config).eval()
+    assert isinstance(encoder, Pretrained)
+    x = torch.randn(3, 9, encoder.embedding_size or 0, requires_grad=True)
+    mask = torch.arange(9) < torch.tensor([9, 4, 0])[:, None]
+    states = [encoder(torch.where(mask[..., None], x, filler), mask) for filler in (0.0, 1e4, -1e10)]
+    for other in states[1:]:
+        torch.testing.assert_close(other[mask], states[0][mask], atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoder(x[1:2, :4])[0], states[0][1, :4], atol=1e-5, rtol=0)
+    assert all(torch.isfinite(state).all() for state in states)
+    assert states[0].shape == (3, 9, 16)
+    states[0][mask].square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters() if p.requires_grad)
+    longest = encoder.max_length or 0
+    wide = torch.nn.functional.pad(x.detach(), (0, 0, 0, longest - 9 + 3))
+    wider = torch.nn.functional.pad(mask, (0, longest - 9 + 3))
+    torch.testing.assert_close(encoder(wide, wider)[:, :9][mask], states[0][mask], atol=1e-5, rtol=0)
+    pointers = [parameter.data_ptr() for parameter in encoder.parameters()]
+    assert len(set(pointers)) == len(pointers)
+    assert len(encoder.layers) == (1 if family == "albert" else 2)
