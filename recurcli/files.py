@@ -16,6 +16,7 @@ import math
 import os
 import shutil
 import stat
+import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
@@ -26,6 +27,8 @@ from recurcli.errors import ModelError, StorageError, UsageError, escaped
 
 MANIFEST = "manifest.json"
 MAX_NAME = 255
+MAX_HEADER_BYTES = 1 << 20
+MAX_TENSORS = 10_000
 
 _WAYS_OUT = {
     errno.ENOSPC: "make room there",
@@ -214,6 +217,22 @@ def read_limited(path: Path, limit: int) -> bytes:
     if len(content) > limit:
         raise ModelError(f"{path}: is larger than {limit:,} bytes; it is not a file of recur")
     return content
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Read the header of a safetensors file: dtype and shape by name. Raises ModelError if it is invalid or truncated."""
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+        if length > MAX_HEADER_BYTES or not 2 <= length <= path.stat().st_size - 8:
+            raise ModelError(f"{path}: is not a safetensors file, or is truncated")
+        try:
+            header = json.loads(file.read(length))
+        except (ValueError, RecursionError):
+            raise ModelError(f"{path}: its safetensors header is damaged") from None
+    if not isinstance(header, dict) or len(header) > MAX_TENSORS:
+        raise ModelError(f"{path}: its safetensors header must be a mapping of at most {MAX_TENSORS:,} tensors")
+    return header
 
 
 def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object]], *, replace: bool = False) -> None:

@@ -135,7 +135,7 @@ class TokenizerConfig:
     lowercase: bool = True
     """Convert texts to lower case; byte and whitespace tokens keep their case."""
     vocabulary: str | None = None
-    """A text file with one token a line, such as BERT's vocab.txt; null: the vocabulary is trained."""
+    """A text file with one token a line, such as BERT's vocab.txt, or a tokenizer.json; null: the vocabulary is trained."""
 
     def __post_init__(self) -> None:
         if self.vocab_size < 8:

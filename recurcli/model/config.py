@@ -93,8 +93,9 @@ class EmbeddingConfig:
     __pydantic_config__ = STRICT
 
     vectors: str | None = None
-    """Path of pre-trained word vectors in word2vec text format. Their size must be encoder.hidden_size, or half of it if the
-    encoder concatenates positions; null = random initial vectors; required = a training must name a file."""
+    """Path of pre-trained vectors of tokens: a text file of word2vec, GloVe or fastText (.vec), or a folder of Model2Vec. Their
+    size must be encoder.hidden_size, or half of it if the encoder concatenates positions; null = random initial vectors;
+    required = a training must name a file."""
     freeze: bool = False
     """Do not train the rows that the file `vectors` has a vector for. The others are random and are trained."""
     orthonormal: bool = False

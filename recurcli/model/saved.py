@@ -9,7 +9,6 @@ import json
 import math
 import os
 import re
-import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -25,14 +24,12 @@ from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import weight_files
 from recurcli.encoders.pretrained import Pretrained, TokenHead
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
-from recurcli.files import naming_damage, read_limited
+from recurcli.files import naming_damage, read_header, read_limited
 from recurcli.model.config import FORMAT_VERSION, OLDEST_READ, ModelConfig, check_format
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.validation import parse_config
 
 Model = TypeVar("Model", bound=nn.Module)
-MAX_HEADER_BYTES = 1 << 20
-MAX_TENSORS = 10_000
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -54,22 +51,6 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
             number = int(found[1])
             raise OSError(number, os.strerror(number), str(path)) from None
         raise StorageError(f"{path}: cannot be written: {escaped(error)}") from None
-
-
-def read_header(path: Path) -> dict[str, Any]:
-    """Read the header of a safetensors file: dtype and shape by name. Raises ModelError if it is invalid or truncated."""
-    with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-        if length > MAX_HEADER_BYTES or not 2 <= length <= path.stat().st_size - 8:
-            raise ModelError(f"{path}: is not a safetensors file, or is truncated")
-        try:
-            header = json.loads(file.read(length))
-        except (ValueError, RecursionError):
-            raise ModelError(f"{path}: its safetensors header is damaged") from None
-    if not isinstance(header, dict) or len(header) > MAX_TENSORS:
-        raise ModelError(f"{path}: its safetensors header must be a mapping of at most {MAX_TENSORS:,} tensors")
-    return header
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

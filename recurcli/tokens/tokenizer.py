@@ -25,7 +25,7 @@ from recurcli.data.splits import Split
 from recurcli.data.values import separates_words
 from recurcli.errors import DataError, ModelError, escaped, pluralize
 from recurcli.events import Note
-from recurcli.files import read_limited
+from recurcli.files import naming_damage, read_limited
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
@@ -219,13 +219,18 @@ def byte_vocabulary() -> dict[str, int]:
 
 
 def read_vocabulary(path: Path, special: Sequence[str] = SPECIAL_TOKENS) -> dict[str, int]:
-    """Read token to id from a file with one token a line.
+    """Read token to id from a file with one token a line, or from the tokenizer.json of others.
 
-    The id is the line's number from 0. Missing `special` tokens follow the last line; if all of them are missing, they come
-    first as ids from 0 on. Raises DataError for a blank line, a repeated token or bad UTF-8.
+    The id is the line's number from 0; the tokens of a tokenizer.json are in the order of their ids. Missing `special` tokens
+    follow the last one; if all of them are missing, they come first as ids from 0 on. Raises DataError for a blank line, a
+    repeated token or bad UTF-8, and ModelError for a damaged tokenizer.json.
     """
     tokens: dict[str, None] = {}
-    for line, row in enumerate(rows_of_file(path), 1):
+    is_json = path.suffix == ".json" and path.is_file()
+    if is_json:
+        ids = token_ids(path)
+        tokens = dict.fromkeys(sorted(ids, key=ids.__getitem__))
+    for line, row in enumerate(() if is_json else rows_of_file(path), 1):
         try:
             token = row.content.decode()
         except UnicodeDecodeError as error:
@@ -240,6 +245,19 @@ def read_vocabulary(path: Path, special: Sequence[str] = SPECIAL_TOKENS) -> dict
     missing = [token for token in special if token not in tokens]
     ordered = [*missing, *tokens] if len(missing) == len(special) else [*tokens, *missing]
     return {token: index for index, token in enumerate(ordered)}
+
+
+def token_ids(path: Path) -> dict[str, int]:
+    """Return the ids of the tokens in a tokenizer.json. Raises ModelError if it is damaged."""
+    with naming_damage(path):
+        document = json.loads(read_limited(path, MAX_FILE))
+        vocabulary: Any = document["model"]["vocab"]
+        if isinstance(vocabulary, list):  # Unigram: pairs of a token and its score
+            vocabulary = {token: token_id for token_id, (token, _) in enumerate(vocabulary)}
+        ids = {**vocabulary, **{added["content"]: added["id"] for added in document.get("added_tokens") or ()}}
+        if not all(type(token_id) is int and 0 <= token_id < 2**31 for token_id in ids.values()):
+            raise ValueError("an id is no whole number from 0")
+    return ids
 
 
 CHARACTERS_PER_TOKEN = 64

@@ -1,18 +1,28 @@
-"""Reads pre-trained token vectors in word2vec's text format: lines `token number number …` after an optional `count size`."""
+"""Reads pre-trained token vectors: a text file of word2vec, GloVe or fastText, or a folder of Model2Vec.
+
+A line of a text file is `token number number …`. word2vec and fastText (.vec) begin with a line `count size`, GloVe does not.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.rows import rows_of_file
-from recurcli.errors import DataError, escaped
+from recurcli.errors import DataError, ModelError, escaped
+from recurcli.files import naming_damage, read_header
+from recurcli.tokens.tokenizer import token_ids
 
 _DIGITS = re.compile(rb"[0-9]{1,12}")
 _NUMBER = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+MODEL, TOKENIZER = "model.safetensors", "tokenizer.json"
+_FLOATS = ("F16", "F32", "F64")
+_KINDS = {"embeddings": (*_FLOATS, "I8"), "mapping": ("I32", "I64"), "weights": _FLOATS}
+"""The types of the tensors of a Model2Vec folder."""
 
 
 class Vectors(NamedTuple):
@@ -23,11 +33,14 @@ class Vectors(NamedTuple):
 
 
 def read_vectors(path: Path, tokens: Sequence[str]) -> Vectors:
-    """Read the vectors of `tokens` from a word2vec text file; rows of missing tokens are zeros.
+    """Read the vectors of `tokens` from a text file or a folder of Model2Vec; rows of missing tokens are zeros.
 
-    The first vector of a repeated token counts. Raises DataError, with the line, if a vector has another size than
-    the first one or a value is not finite, and if the file ends before the count in its header.
+    The first vector of a repeated token counts. Raises ModelError for a folder as `_read_folder` does. Raises DataError, with
+    the line, if a vector in a text file has another size than the first one or a value is not finite, and if the file ends
+    before the count in its header.
     """
+    if path.is_dir():
+        return _read_folder(path, tokens)
     wanted = {token.encode(errors="replace"): index for index, token in enumerate(tokens)}
     known = np.zeros(len(tokens), dtype=np.bool_)
     matrix: NDArray[np.float32] | None = None
@@ -74,3 +87,59 @@ def _vector(numbers: list[bytes], *, where: str) -> NDArray[np.float32]:
     if np.abs(vector).max() > np.finfo(np.float32).max:
         raise DataError(f"{where}: holds a number too large for float32")
     return vector.astype(np.float32)
+
+
+def _read_folder(folder: Path, tokens: Sequence[str]) -> Vectors:
+    """Read the vectors of `tokens` from a folder of Model2Vec, whose tokens are those of its tokenizer.json.
+
+    The vector of the token with id i is weights[i] * embeddings[mapping[i]], as in its library. Without `mapping` the row is
+    i, without `weights` the factor is 1. Raises ModelError if a file is missing or damaged; if a tensor has another type or
+    shape, before it is read; if the mapping points outside, or a vector is not finite.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = folder / MODEL
+    for name in (MODEL, TOKENIZER):
+        if not (folder / name).is_file():
+            raise ModelError(f"{folder}: has no {name}; a folder of vectors is one of Model2Vec")
+    header = read_header(path)
+    ids = token_ids(folder / TOKENIZER)
+    count = max(ids.values(), default=-1) + 1
+    _check_shapes(header, count, path)
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ModelError(f"{path}: is damaged: {escaped(error)}") from None
+    table = tensors["embeddings"]
+    rows, factors = tensors.get("mapping", np.arange(count)), tensors.get("weights", np.ones(count))
+    if outside := np.flatnonzero((rows < 0) | (rows >= len(table))).tolist():
+        what = f"mapping points token {outside[0]} to row {rows[outside[0]]} of the {len(table):,} rows of embeddings"
+        raise ModelError(f"{path}: {what}")
+    known = np.array([token in ids for token in tokens], np.bool_)
+    found = np.array([ids[token] for token in tokens if token in ids], np.int64)
+    vectors = table[rows[found]].astype(np.float64) * factors[found, None]
+    if not (np.abs(vectors) <= np.finfo(np.float32).max).all():  # NaN is not
+        bad = found[~(np.abs(vectors) <= np.finfo(np.float32).max).all(axis=1)][0]
+        raise ModelError(f"{path}: the vector of token {bad} is not finite")
+    matrix = np.zeros((len(tokens), table.shape[1]), np.float32)
+    matrix[known] = vectors
+    return Vectors(matrix, known)
+
+
+def _check_shapes(header: Mapping[str, Any], count: int, path: Path) -> None:
+    """Raise ModelError if a tensor in the `header` is none of a Model2Vec folder with `count` ids of tokens."""
+    if "embeddings" not in header:
+        raise ModelError(f"{path}: has no tensor embeddings; a folder of vectors is one of Model2Vec")
+    for name, kinds in _KINDS.items():
+        if name not in header:
+            continue
+        with naming_damage(path):
+            kind, shape = header[name]["dtype"], [*header[name]["shape"]]
+        if kind not in kinds:
+            raise ModelError(f"{path}: {name} is {escaped(kind)}, not {' or '.join(kinds)}")
+        is_table = name == "embeddings"
+        rows = None if is_table and "mapping" in header else count
+        if len(shape) != 1 + is_table or 0 in shape or rows not in (None, shape[0]):
+            wanted = f"[{rows or 'rows'}, size]" if is_table else f"[{rows}]"
+            raise ModelError(f"{path}: {name} has the shape {shape}, not {wanted} for the {count:,} ids of {TOKENIZER}")

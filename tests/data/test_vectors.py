@@ -1,12 +1,16 @@
-"""word2vec text files give each token its vector, or say in which line they are wrong."""
+"""Text files and Model2Vec folders give each token its vector, or say in which line or tensor they are wrong."""
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
-from recurcli.errors import DataError
+from recurcli.data.config import TokenizerConfig
+from recurcli.errors import DataError, ModelError
+from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
 
 
@@ -68,3 +72,112 @@ def test_a_malformed_file_is_refused_with_its_line(tmp_path: Path, content: byte
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         read_vectors(tmp_path / "x.txt", ["a"])
+
+
+def folder(tmp_path: Path, model: dict[str, np.ndarray] | bytes, tokenizer: object = None) -> Path:
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, "a": 2, "##b": 3, "今": 4}
+    path = tmp_path / "static"
+    path.mkdir()
+    content = {"model": {"type": "WordPiece", "vocab": vocabulary}, "added_tokens": []}
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer or content))
+    (path / "config.json").write_text('{"normalize": true}')
+    (path / "model.safetensors").write_bytes(model if isinstance(model, bytes) else save(model))
+    return path
+
+
+TABLE = np.arange(10, dtype=np.float32).reshape(5, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [
+        ({"embeddings": TABLE}, [[8, 9], [4, 5]]),
+        ({"embeddings": TABLE.astype(np.float16)}, [[8, 9], [4, 5]]),
+        ({"embeddings": TABLE.astype(np.int8), "weights": np.array([1, 1, 0.5, 1, 2])}, [[16, 18], [2, 2.5]]),
+        ({"embeddings": TABLE[:2], "mapping": np.array([0, 0, 1, 1, 0])}, [[0, 1], [2, 3]]),
+        (
+            {"embeddings": TABLE[:2], "mapping": np.array([0, 0, 1, 1, 0], np.int32), "weights": np.full(5, 2.0)},
+            [[0, 2], [4, 6]],
+        ),
+    ],
+)
+def test_a_folder_of_model2vec_gives_tokens_their_weighted_rows(
+    tmp_path: Path, model: dict[str, np.ndarray], rows: list[list[float]]
+) -> None:
+    found = read_vectors(folder(tmp_path, model), ["今", "missing", "a"])
+    assert found.known.tolist() == [True, False, True]
+    assert found.matrix.tolist() == [rows[0], [0, 0], rows[1]]
+    assert found.matrix.dtype == np.float32
+
+
+def test_a_unigram_vocabulary_and_added_tokens_have_their_ids(tmp_path: Path) -> None:
+    pieces = [["<unk>", 0.0], ["▁a", -1.0], ["b", -2.0]]
+    added = [{"content": "<s>", "id": 3}, {"content": "new", "id": 4}]
+    path = folder(
+        tmp_path, {"embeddings": TABLE}, {"model": {"type": "Unigram", "vocab": pieces}, "added_tokens": added}
+    )
+    assert read_vectors(path, ["▁a", "new"]).matrix.tolist() == [[2, 3], [8, 9]]
+
+
+def test_the_folders_tokens_may_be_the_vocabulary_so_that_every_vector_has_its_token(tmp_path: Path) -> None:
+    path = folder(tmp_path, {"embeddings": TABLE})
+    config = TokenizerConfig(kind="wordpiece", vocabulary=str(path / "tokenizer.json"))
+    tokenizer = Tokenizer.train([], config)
+    assert tokenizer.tokens == ["[PAD]", "[UNK]", "a", "##b", "今", "[SEP]", "[MASK]"]
+    assert tokenizer.encode([("AB 今", None)], 8).ids.tolist() == [2, 3, 4]
+    assert read_vectors(path, tokenizer.tokens).known.tolist() == [True] * 5 + [False] * 2
+
+
+def broken(name: str, value: float) -> dict[str, np.ndarray]:
+    tensors: dict[str, np.ndarray] = {"embeddings": TABLE.copy(), "mapping": np.arange(5), "weights": np.ones(5)}
+    tensors[name].flat[4] = value
+    return tensors
+
+
+def truncated_with_wrong_shape() -> bytes:
+    """Half of the file: whoever reads a tensor before the header is checked finds it damaged."""
+    return save({"embeddings": np.zeros((7, 2000), np.float32)})[:-20_000]
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer", "reason"),
+    [
+        (broken("mapping", 5), None, r"model.safetensors: mapping points token 4 to row 5 of the 5 rows of embeddings"),
+        (broken("mapping", -1), None, r"mapping points token 4 to row -1"),
+        (broken("embeddings", np.nan), None, r"model.safetensors: the vector of token 2 is not finite"),
+        (broken("weights", np.inf), None, r"the vector of token 4 is not finite"),
+        ({"embeddings": TABLE[:4]}, None, r"embeddings has the shape \[4, 2\], not \[5, size\] for the 5 ids"),
+        ({"embeddings": TABLE[0]}, None, r"embeddings has the shape \[2\], not \[5, size\]"),
+        ({"embeddings": TABLE, "mapping": np.arange(4)}, None, r"mapping has the shape \[4\], not \[5\]"),
+        ({"embeddings": TABLE, "weights": np.ones((5, 1))}, None, r"weights has the shape \[5, 1\], not \[5\]"),
+        ({"embeddings": TABLE, "mapping": np.ones(5)}, None, r"mapping is F64, not I32 or I64"),
+        ({"embeddings": TABLE.astype(bool)}, None, r"embeddings is BOOL, not F16 or F32 or F64 or I8"),
+        ({"word_embeddings": TABLE}, None, r"has no tensor embeddings; a folder of vectors is one of Model2Vec"),
+        (truncated_with_wrong_shape(), None, r"embeddings has the shape \[7, 2000\]"),
+        (b"\xff" * 64, None, r"model.safetensors: is not a safetensors file, or is truncated"),
+        ({"embeddings": TABLE}, {"model": {}}, r"tokenizer.json: is damaged"),
+        ({"embeddings": TABLE}, {"model": {"vocab": {"a": -1}}}, r"tokenizer.json: is damaged"),
+        ({"embeddings": TABLE}, {"model": {"vocab": {"a": "4"}}}, r"tokenizer.json: is damaged"),
+    ],
+)
+def test_a_damaged_folder_is_refused_with_its_tensor(
+    tmp_path: Path, model: dict[str, np.ndarray] | bytes, tokenizer: object, reason: str
+) -> None:
+    with pytest.raises(ModelError, match=reason):
+        read_vectors(folder(tmp_path, model, tokenizer), ["今", "a"])
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])
+def test_a_folder_without_a_file_says_which(tmp_path: Path, name: str) -> None:
+    path = folder(tmp_path, {"embeddings": TABLE})
+    (path / name).unlink()
+    with pytest.raises(ModelError, match=f"static: has no {name}; a folder of vectors is one of Model2Vec"):
+        read_vectors(path, ["a"])
+
+
+def test_lines_of_glove_and_of_fasttext_are_read_as_they_are_written(tmp_path: Path) -> None:
+    glove = write(tmp_path, b", -0.1 0.2\n. . . 1 2\nat name@domain.com 3 4\n300 5 6\n")
+    assert read_vectors(glove, [". . .", "at name@domain.com", "300"]).matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
+    fasttext = tmp_path / "cc.zh.vec"
+    fasttext.write_bytes("3 2\n</s> 0.0 0.1 \n今 1e-1 -2 \n2019 7 8 \n".encode())
+    assert read_vectors(fasttext, ["2019"]).matrix.tolist() == [[7, 8]]
