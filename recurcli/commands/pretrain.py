@@ -14,7 +14,7 @@ from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import find_source, has_split, is_one_file, task_named
 from recurcli.distributed.group import current
-from recurcli.errors import pluralize
+from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevPerplexity
 from recurcli.events import Note
@@ -59,6 +59,10 @@ def _train_masked(
     preset = request.resolved.preset
     tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
     tokens, tokenizer, max_length, data, pairs = yield from tokenise(preset)
+    if tokenizer.mask_id < 0 and preset.pretraining.masking == "bert":
+        raise UsageError(
+            "pretraining.masking bert needs a token for masks, and the tokenizer has none; set it to random"
+        )
     model = yield from build_model(LanguageModel, preset, tokenizer, max_length, pairs=pairs)
     objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
     return TrainingSetup(

@@ -17,6 +17,9 @@ from recurcli.encoders.encoder import Encoder
 from recurcli.encoders.folder import check_transformers
 from recurcli.errors import UsageError, escaped
 
+_UNFIT = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, AssertionError)
+"""What `transformers` raises for values that do not fit together."""
+
 
 class Pretrained(Encoder):
     """Maps embeddings (B, T, W) to hidden states (B, T, D). BERT's pooler, a layer of its head, is left out."""
@@ -33,7 +36,10 @@ class Pretrained(Encoder):
         from transformers import AutoModel
 
         self.architecture = _made(config)
-        self.model = AutoModel.from_config(self.architecture)
+        try:
+            self.model = AutoModel.from_config(self.architecture)
+        except _UNFIT as error:
+            raise UsageError(f"encoder.architecture: {escaped(error, 300)}") from None
         self.prefix = str(self.model.base_model_prefix)
         self.max_length = config.max_length
         words = self.model.get_input_embeddings()

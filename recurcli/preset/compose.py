@@ -242,7 +242,7 @@ def compose(
         _check_linear(merged, origins, name, section)
     _make_causal(merged, origins, encoder)
     if encoder == PRETRAINED:
-        _use_folder(merged, origins, is_training=section is not None)
+        _use_folder(merged, origins, section)
     for key in merged["encoder"].keys() - keys.keys() - {"name"}:
         elsewhere = [path for path in known if not path.startswith("encoder.")]
         reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere, ("encoder",))
@@ -322,7 +322,7 @@ _OF_FOLDER = ("hidden_size", "num_layers", "max_length")
 _WITHOUT_EFFECT = re.compile(r"tokenizer(\..*)?|embedding\.(vectors|freeze|orthonormal|scaled)")
 
 
-def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, Origin], *, is_training: bool) -> None:
+def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, Origin], section: str | None) -> None:
     """Set the keys of the encoder that the folder `encoder.path` gives; second texts are marked if its encoder knows two.
 
     Raises UsageError if a training names no folder, for other sizes, and for a key that the folder leaves no effect.
@@ -335,15 +335,18 @@ def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, Origin], *, is_tr
                 InvalidConfig(key, "the folder's tokens and vectors are used, so this key has no effect"), origins
             )
     if path is None:
-        if is_training:
-            reason = (
-                "names no model; add --set encoder.path=FOLDER, a folder in Hugging Face's layout or a name on its Hub"
+        if section is not None:
+            raise UsageError(
+                "encoder.path names no model; add --set encoder.path=FOLDER, in Hugging Face's layout, or a name on its Hub"
             )
-            raise _located(InvalidConfig(("encoder", "path"), reason), origins)
         return
-    if is_training:
+    if section is not None:
         check_transformers()
-    found = read_folder(folder_of(str(path), download=is_training))
+    found = read_folder(folder_of(str(path), download=section is not None))
+    if section == "pretraining" and "ElectraForPreTraining" in (found["architecture"].get("architectures") or ()):
+        raise UsageError(
+            f"{path}: is ELECTRA's discriminator, which predicts no tokens; pretrain its generator, or finetune it"
+        )
     for size in _OF_FOLDER:
         if values.get(size) not in (None, found[size]):
             reason = f"is {escaped(values[size])}, but {path} has {found[size]}; leave it out"

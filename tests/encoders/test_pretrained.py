@@ -13,7 +13,7 @@ from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.model.saved import load_folder
+from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.tokens.batching import collate
 from recurcli.tokens.pretrained import PretrainedTokenizer
 
@@ -64,7 +64,7 @@ def test_states_of_pairs_are_those_of_automodel_with_ids_masks_and_token_types(f
     segments = read_folder(folder)["architecture"].get("type_vocab_size", 0) > 1
     config = config_of(folder, tokenizer, embedding_segments=segments, pooling="first", labels=("a", "b"))
     model = Classifier(config).eval()
-    load_folder(model, folder)
+    load_folder(model, find_weights(model, folder))
     theirs = AutoModel.from_pretrained(folder, local_files_only=True).eval()
     kind = PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"), pad_token=special_tokens(family)[family in OF_ROBERTA]
@@ -97,7 +97,9 @@ def test_predicts_masked_tokens_as_the_folder_does(family: str, folders: Any) ->
     folder = folders(family)
     tokenizer = PretrainedTokenizer.of_folder(folder)
     model = LanguageModel(config_of(folder, tokenizer)).eval()
-    assert load_folder(model, folder)
+    weights = find_weights(build_shapes(lambda: LanguageModel(model.config)), folder)
+    assert weights.bias is not None
+    load_folder(model, weights)
     ids, mask = encoded(tokenizer, [(text, None) for text, _ in TEXTS])
     positions = mask.flatten().nonzero().squeeze(1)
     with torch.no_grad():

@@ -51,7 +51,7 @@ from recurcli.linear.model import LinearModel
 from recurcli.model.config import LabelType, ModelConfig
 from recurcli.model.device import choose_device, choose_precision
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
-from recurcli.model.saved import load_folder
+from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.model_files import KnownRows, write_model
 from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
@@ -207,13 +207,16 @@ def build_model(
         task=preset.task,
         columns=dict(columns or {}),
     )
+    weights = None
+    if preset.encoder["name"] == PRETRAINED:  # before memory is allocated
+        weights = find_weights(build_shapes(partial(kind, config)), folder_of(preset.encoder["path"]))
     seed_weights(preset.runtime.seed)
     model = kind(config)
     if bag is not None and isinstance(model, Classifier) and model.bag is not None:
         model.bag.parts.copy_(part_buckets(tokenizer.tokens, bag.characters, bag.buckets))
-    if preset.encoder["name"] == PRETRAINED:
-        has_head = load_folder(model, folder_of(preset.encoder["path"]))
-        if kind is LanguageModel and not has_head:
+    if weights is not None:
+        load_folder(model, weights)
+        if kind is LanguageModel and weights.bias is None:
             yield Note(f"{preset.encoder['path']}: has no head for masked tokens, so a new one is trained")
     if preset.embedding.vectors is None:
         return model
