@@ -150,7 +150,7 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
 
     keys = {
         **dict.fromkeys(("seed", "device", "precision"), "runtime"),
-        **dict.fromkeys(("epochs", "learning_rate", "batch_size"), section),
+        **dict.fromkeys(("epochs", "learning_rate", "batch_size", "teacher"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
         **dict.fromkeys(("text", "pair", "label", "id", "header", "delimiter", "encoding"), "data"),
     }

@@ -113,6 +113,14 @@ def finetune(
     init: Annotated[
         Path | None, typer.Option(help="Pretrained run to start from: its tokenizer and encoder.", metavar="RUN")
     ] = None,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with another model's opinions on rows, as `recur predict --probabilities` writes them: the key "
+            "finetuning.teacher. Rows without a label of their own are trained on too.",
+            metavar="FILE",
+        ),
+    ] = None,
     options: RunOptions,
     json: Json = False,
     computation: Computation,
@@ -124,7 +132,8 @@ def finetune(
     Starts from scratch or from a pretrained run, and keeps the model of the best dev metric.
     """
     files = named_files(data, train=train, dev=dev, test=test)
-    given = {**files, **asdict(columns), **asdict(computation)}
+    opinions = None if teacher is None else str(teacher.expanduser().absolute())
+    given = {**files, **asdict(columns), **asdict(computation), "teacher": opinions}
     request = _request("finetuning", preset, data, changes, options, given, init)
     _show(_events(request, "finetuning"), request, "finetuning", json=json, quiet=quiet)
 

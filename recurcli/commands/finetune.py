@@ -6,6 +6,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
@@ -14,6 +16,7 @@ from recurcli.data.columns import check_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import Split, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
+from recurcli.data.teacher import Teacher, read_teacher
 from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
 from recurcli.encoders import encoder_class
@@ -23,7 +26,7 @@ from recurcli.evaluation.report import DevEvaluation, ScoredRows
 from recurcli.events import Note
 from recurcli.facts import find_difference
 from recurcli.files import sha256_of
-from recurcli.linear.fitting import fit_linear_model, refit_linear_model
+from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
@@ -63,6 +66,10 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if preset.data.extra_rows:
             train = yield from _add_extra_rows(train, splits["dev"], preset.data)
             splits["train"] = train
+        teacher, train = yield from _with_teacher(
+            preset, train, [splits["dev"], *([] if test is None else [test])], task
+        )
+        splits["train"] = train
         yield from no_test
         if test is not None:
             splits["test"] = test
@@ -86,8 +93,11 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             yield Note(f"starting from {init.path}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
         preset = yield from resolve_word_dropout(preset, pairs=pairs)
-        objective = ClassificationObjective(tokens["train"], targets, task.labels, preset.finetuning, tokenizer)
-        linear = yield from _fit_linear_model(request, train, targets, task)
+        objective = ClassificationObjective(
+            tokens["train"], targets, task.labels, preset.finetuning, tokenizer, teacher
+        )
+        row_weights = None if teacher is None else teacher.row_weights(preset.finetuning.teacher_weight)
+        linear = yield from _fit_linear_model(request, train, targets, task, row_weights)
         stop = StopRequest(current())
         inference = InferenceConfig(device, "fp32", preset.finetuning.micro_batch_size, current())
         dev = DevEvaluation(
@@ -100,7 +110,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             check_stop=stop.raise_if_agreed,
             linear=linear,
             ensemble=preset.ensemble,
-            refit=_refit_of(request, linear, train, splits["dev"], task),
+            refit=_refit_of(request, linear, train, splits["dev"], task, row_weights),
             test=None if test is None else ScoredRows(test, tokens["test"]),
         )
         alone, linear_dev_metric = (None, None) if linear is None else dev.score_linear_model()
@@ -120,6 +130,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
                 linear_alone=alone if preset.ensemble is not None else None,
                 linear_dev_metric=linear_dev_metric,
                 known=known,
+                teacher=None if teacher is None else teacher.facts,
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
             )
         )
@@ -183,7 +194,7 @@ def _note_on_unread_columns(train: Split, task: Task) -> Iterator[Note]:
 
 
 def _fit_linear_model(
-    request: TrainingRequest, train: Split, targets: Sequence[int], task: Task
+    request: TrainingRequest, train: Split, targets: Sequence[int], task: Task, row_weights: RowWeights
 ) -> Generator[Note, None, LinearModel | None]:
     """Return the linear model on the training rows; None if the preset wants none, in a dry run, and on ranks other than 0.
 
@@ -193,7 +204,7 @@ def _fit_linear_model(
     wanted = preset.finetuning.linear_baseline or preset.ensemble is not None
     if not wanted or request.dry_run or not current().is_main:
         return None
-    linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear)
+    linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear, row_weights)
     if linear is None and preset.is_linear:
         raise DataError(f"train: {note.text}, and preset {request.resolved.name} has no encoder")
     yield note
@@ -201,7 +212,12 @@ def _fit_linear_model(
 
 
 def _refit_of(
-    request: TrainingRequest, linear: LinearModel | None, train: Split, dev: Split, task: Task
+    request: TrainingRequest,
+    linear: LinearModel | None,
+    train: Split,
+    dev: Split,
+    task: Task,
+    row_weights: RowWeights,
 ) -> Callable[[Path], LinearModel] | None:
     """Return a function that fits the linear model again, on training and dev rows, and writes it in the folder of a run.
 
@@ -213,13 +229,25 @@ def _refit_of(
         return None
     rows = [*train.examples, *dev.examples]
     targets = task.targets(example.label for example in rows if example.label is not None)
+    weights = None if row_weights is None else np.concatenate([row_weights, np.ones(len(dev.examples))])
 
     def refit(folder: Path) -> LinearModel:
-        refitted = refit_linear_model(linear, [*train.texts, *dev.texts], targets)
+        refitted = refit_linear_model(linear, [*train.texts, *dev.texts], targets, weights)
         write_refit(folder, refitted)
         return refitted
 
     return refit
+
+
+def _with_teacher(
+    preset: Preset, train: Split, held_out: Sequence[Split], task: Task
+) -> Generator[Note, None, tuple[Teacher | None, Split]]:
+    """Return the opinions of the teacher's file, if there is one, and the training rows with those that it adds."""
+    if preset.finetuning.teacher is None:
+        return None, train
+    teacher, longer, notes = read_teacher(Path(preset.finetuning.teacher), train, held_out, task, preset.data)
+    yield from notes
+    return teacher, longer
 
 
 def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Iterator[Note]:

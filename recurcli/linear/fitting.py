@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Weights = tuple[NDArray[np.float32], NDArray[np.float32]]
 """W (V, C) and b (C,): logits = vectors W + b."""
+RowWeights = NDArray[np.float64] | None
 TOLERANCE = 0.1
 """LIBLINEAR's own stopping tolerance. Ours: on four sets 1e-4, scikit-learn's, has the same accuracy in twice the time."""
 UNSEEN = -2.0
@@ -67,14 +68,18 @@ def needs_sgd(values: int, num_classes: int) -> bool:
     return values > SVC_VALUES or values * (1 if num_classes == 2 else num_classes) > SVC_WORK
 
 
-def fit_svc(vectors: "csr_matrix", targets: NDArray[np.int64], num_classes: int, c: float) -> Weights:
+def fit_svc(
+    vectors: "csr_matrix", targets: NDArray[np.int64], num_classes: int, c: float, row_weights: RowWeights = None
+) -> Weights:
     """Fit scikit-learn's LinearSVC on `vectors` (N, V). A class without a training row gets the logit UNSEEN."""
     from sklearn.svm import LinearSVC
 
     classes = np.unique(targets)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about many classes, and about steps that did not converge
-        solver = interruptible(functools.partial(LinearSVC(C=c, tol=TOLERANCE, random_state=0).fit, vectors, targets))
+        solver = interruptible(
+            functools.partial(LinearSVC(C=c, tol=TOLERANCE, random_state=0).fit, vectors, targets, row_weights)
+        )
     weights, bias = solver.coef_, solver.intercept_
     if len(classes) == 2:  # one vector stands for both classes
         weights, bias = np.concatenate([-weights, weights]), np.concatenate([-bias, bias])
@@ -85,7 +90,11 @@ def fit_svc(vectors: "csr_matrix", targets: NDArray[np.int64], num_classes: int,
 
 
 def fit_sgd(
-    vectors: "csr_matrix", targets: NDArray[np.int64], num_classes: int, start: Weights | None = None
+    vectors: "csr_matrix",
+    targets: NDArray[np.int64],
+    num_classes: int,
+    start: Weights | None = None,
+    row_weights: RowWeights = None,
 ) -> Weights:
     """Fit by SGD on batches of `vectors` (N, V), whose rows are in random order; the learning rate falls to 0.
 
@@ -94,6 +103,7 @@ def fit_sgd(
     """
     columns, offsets = torch.from_numpy(vectors.indices), torch.from_numpy(vectors.indptr)
     values, labels = torch.from_numpy(vectors.data), torch.from_numpy(targets)
+    factors = None if row_weights is None else torch.from_numpy(row_weights).float()
     given = (np.zeros((vectors.shape[1], num_classes), np.float32), np.zeros(num_classes, np.float32))
     weights, bias = (torch.from_numpy(tensor.copy()) for tensor in start or given)
     starts = torch.arange(0, len(targets), BATCH_SIZE)
@@ -112,6 +122,8 @@ def fit_sgd(
         )
         signs = 2.0 * F.one_hot(labels[begin : begin + BATCH_SIZE], num_classes) - 1
         grad_logits = -2 * signs * (1 - signs * logits).clamp(min=0)
+        if factors is not None:
+            grad_logits *= factors[begin : begin + BATCH_SIZE, None]
         rate = first_rate * (1 - step / len(order))
         by_value = grad_logits.repeat_interleave(bags.diff(), 0, output_size=here.stop - here.start)
         weights.index_add_(0, columns[here], by_value.mul_(values[here, None]), alpha=-rate)
@@ -120,11 +132,14 @@ def fit_sgd(
     return weights.numpy(), bias.numpy()
 
 
-def fit_choice(texts: Texts, targets: Sequence[int], num_classes: int, choice: Choice) -> LinearModel:
+def fit_choice(
+    texts: Texts, targets: Sequence[int], num_classes: int, choice: Choice, row_weights: RowWeights = None
+) -> LinearModel:
     """Fit `choice` (squared hinge, one class against the rest) on TF-IDF vectors of `texts`.
 
-    `targets` (N,) are class numbers. A class without a training row gets the logit UNSEEN. Raises DataError if all
-    rows have one class, no text has an n-gram, or there would be more than MAX_WEIGHTS weights.
+    `targets` (N,) are class numbers, `row_weights` (N,) factors of the rows' losses; None: 1. A class without a training row
+    gets the logit UNSEEN. Raises DataError if all rows have one class, no text has an n-gram, or there would be more than
+    MAX_WEIGHTS weights.
     """
     labels = np.asarray(targets)
     if len(np.unique(labels)) < 2:
@@ -136,16 +151,20 @@ def fit_choice(texts: Texts, targets: Sequence[int], num_classes: int, choice: C
     if (weights_needed := len(ngrams.keys) * num_classes) > MAX_WEIGHTS:
         sizes = f"{len(ngrams.keys):,} n-grams and {num_classes:,} classes"
         raise DataError(f"it would have {weights_needed:,} weights for {sizes}; at most {MAX_WEIGHTS:,} are fitted")
-    matrix, labels = _matrix(vectors, len(ngrams.keys)), labels[order[: len(vectors.offsets) - 1]]
+    used = order[: len(vectors.offsets) - 1]
+    matrix, labels = _matrix(vectors, len(ngrams.keys)), labels[used]
+    row_weights = None if row_weights is None else row_weights[used]
     solver = choice.solver or ("SGD" if needs_sgd(matrix.nnz, num_classes) else "LinearSVC")
     if solver == "SGD":
-        weights, bias = fit_sgd(matrix, labels, num_classes)
+        weights, bias = fit_sgd(matrix, labels, num_classes, row_weights=row_weights)
     else:
-        weights, bias = fit_svc(matrix, labels, num_classes, choice.c)
+        weights, bias = fit_svc(matrix, labels, num_classes, choice.c, row_weights)
     return LinearModel(ngrams, weights, bias, len(labels), distinct_ngrams, replace(choice, solver=solver))
 
 
-def choose(texts: Texts, targets: Sequence[int], num_classes: int, config: LinearConfig) -> Choice:
+def choose(
+    texts: Texts, targets: Sequence[int], num_classes: int, config: LinearConfig, row_weights: RowWeights = None
+) -> Choice:
     """Choose the n-grams and C that `config` leaves open by 3-fold cross-validation on at most MAX_CHOICE_ROWS rows.
 
     Rows of one side (see `RowHashes`) are in one fold. A larger set of n-grams is chosen where it is better than a smaller
@@ -175,7 +194,8 @@ def choose(texts: Texts, targets: Sequence[int], num_classes: int, config: Linea
 
     @functools.cache
     def correct(number: int, c: float) -> NDArray[np.bool_]:
-        return _cross_validated(matrices[number][: len(labels)], labels, folds, num_classes, c)
+        weights = None if row_weights is None else row_weights[rows[: len(labels)]]
+        return _cross_validated(matrices[number][: len(labels)], labels, folds, num_classes, c, weights)
 
     best, c = 0, first
     for number in range(1, len(sets)):
@@ -227,13 +247,19 @@ def _with_given(ngrams: NgramConfig, config: LinearConfig) -> NgramConfig:
 
 
 def _cross_validated(
-    vectors: "csr_matrix", labels: NDArray[np.int64], folds: NDArray[np.int64], num_classes: int, c: float
+    vectors: "csr_matrix",
+    labels: NDArray[np.int64],
+    folds: NDArray[np.int64],
+    num_classes: int,
+    c: float,
+    row_weights: RowWeights,
 ) -> NDArray[np.bool_]:
     """Return whether each row (N,) is classified rightly by a model of the other folds."""
     right = np.zeros(len(labels), bool)
     for fold in range(FOLDS):
         held_out = folds == fold
-        weights, bias = fit_svc(vectors[~held_out], labels[~held_out], num_classes, c)
+        own = None if row_weights is None else row_weights[~held_out]
+        weights, bias = fit_svc(vectors[~held_out], labels[~held_out], num_classes, c, own)
         right[held_out] = (vectors[held_out] @ weights + bias).argmax(axis=1) == labels[held_out]
     return right
 
@@ -247,21 +273,28 @@ def _matrix(vectors: Vectors, size: int) -> "csr_matrix":
 
 
 def fit_linear_model(
-    texts: Texts, targets: Sequence[int], num_classes: int, config: LinearConfig | None = None
+    texts: Texts,
+    targets: Sequence[int],
+    num_classes: int,
+    config: LinearConfig | None = None,
+    row_weights: RowWeights = None,
 ) -> tuple[LinearModel | None, Note]:
     """Choose and fit the linear model on the training rows, or read it from the cache if it was fitted on these rows before.
 
-    Returns None and the reason if the rows cannot be learned from. A cache that cannot be written, or is locked, is not used.
+    `row_weights` (N,) are factors of the rows' losses; None: 1. Returns None and the reason if the rows cannot be learned from.
+    A cache that cannot be written, or is locked, is not used.
     """
     settings = config or LinearConfig()
-    chosen = functools.partial(choose, texts, targets, num_classes, settings)
-    model, note = _fit(texts, targets, num_classes, chosen, asdict(settings))
+    chosen = functools.partial(choose, texts, targets, num_classes, settings, row_weights)
+    model, note = _fit(texts, targets, num_classes, chosen, asdict(settings), row_weights)
     if model is not None and model.choice.solver == "SGD" and settings.c != "auto":
         note = Note(f"{note.text}; linear.c has no effect on SGD")
     return model, note
 
 
-def refit_linear_model(model: LinearModel, texts: Texts, targets: Sequence[int]) -> LinearModel:
+def refit_linear_model(
+    model: LinearModel, texts: Texts, targets: Sequence[int], row_weights: RowWeights = None
+) -> LinearModel:
     """Return a linear model of more rows, with the kinds of n-grams, the solver and C of `model`. It may come from the cache.
 
     A model that SGD fitted goes on with its vocabulary for one epoch of all rows, or of as many as fit in memory, drawn anew.
@@ -272,28 +305,36 @@ def refit_linear_model(model: LinearModel, texts: Texts, targets: Sequence[int])
         order = np.random.default_rng(1).permutation(len(texts))
         vectors = model.ngrams.count_first([texts[row] for row in order])
         model.ngrams.weigh_all(vectors)
-        labels = np.asarray(targets)[order[: len(vectors.offsets) - 1]]
+        used = order[: len(vectors.offsets) - 1]
+        labels, own = np.asarray(targets)[used], None if row_weights is None else row_weights[used]
         start = model.weights, model.bias
-        weights, bias = fit_sgd(_matrix(vectors, len(model.ngrams.keys)), labels, len(model.bias), start)
+        weights, bias = fit_sgd(_matrix(vectors, len(model.ngrams.keys)), labels, len(model.bias), start, own)
         return replace(model, weights=weights, bias=bias, rows=len(labels))
-    refitted, note = _fit(texts, targets, len(model.bias), lambda: model.choice, asdict(model.choice))
+    refitted, note = _fit(texts, targets, len(model.bias), lambda: model.choice, asdict(model.choice), row_weights)
     if refitted is None:
         raise DataError(note.text)
     return refitted
 
 
 def _fit(
-    texts: Texts, targets: Sequence[int], num_classes: int, chosen: Callable[[], Choice], depends_on: dict[str, Any]
+    texts: Texts,
+    targets: Sequence[int],
+    num_classes: int,
+    chosen: Callable[[], Choice],
+    depends_on: dict[str, Any],
+    row_weights: RowWeights,
 ) -> tuple[LinearModel | None, Note]:
     """Return the linear model of these rows, from the cache if it is there, and a note on it."""
     fitted: list[LinearModel] = []
     digest = hashlib.sha256(repr((targets, num_classes, depends_on)).encode())
     for row in texts:
         digest.update(repr(row).encode())
+    if row_weights is not None:
+        digest.update(row_weights.tobytes())
     started = time.perf_counter()
 
     def fit() -> LinearModel:
-        fitted.append(fit_choice(texts, targets, num_classes, chosen()))
+        fitted.append(fit_choice(texts, targets, num_classes, chosen(), row_weights))
         return fitted[-1]
 
     def write(path: Path) -> dict[str, Any]:

@@ -260,7 +260,7 @@ def compose(
     return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
 
 
-_OF_LINEAR = ("metric", "score_test", "refit", "linear_baseline")
+_OF_LINEAR = ("metric", "score_test", "refit", "linear_baseline", "teacher", "teacher_weight")
 """The keys of `finetuning` that have an effect without an encoder."""
 
 

@@ -159,6 +159,15 @@ class FinetuningConfig(OptimizationConfig):
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy: the probability that is spread evenly over all classes."""
 
+    teacher: str | None = None
+    """File with another model's opinions on rows, as `recur predict --probabilities` writes them; null: none. Rows without a
+    label of their own become training rows."""
+    teacher_weight: float = 0.5
+    """Weight w of the teacher's loss where a row has a label too; that of the label is 1 - w. The linear model has rows without
+    a label of their own with the teacher's label and the weight w."""
+    teacher_temperature: float = 2.0
+    """Temperature T of the teacher's loss, T² KL(teacher || student) (Hinton et al., 2015)."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.metric not in METRICS:
@@ -178,6 +187,12 @@ class FinetuningConfig(OptimizationConfig):
             raise ValueError(f"bag_learning_rate must be above 0, not {self.bag_learning_rate}")
         if self.label_smoothing and self.loss == "hinge":
             raise ValueError("label_smoothing must be 0 with loss hinge; use loss cross_entropy")
+        if self.teacher is not None and self.loss == "hinge":
+            raise ValueError("teacher must be null with loss hinge; use loss cross_entropy")
+        if not 0 < self.teacher_weight <= 1:
+            raise ValueError(f"teacher_weight must lie in (0, 1], not {self.teacher_weight}")
+        if not 0 < self.teacher_temperature < float("inf"):
+            raise ValueError(f"teacher_temperature must be above 0, not {self.teacher_temperature}")
 
 
 @dataclass(frozen=True, kw_only=True)

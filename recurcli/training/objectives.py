@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recurcli.data.teacher import Teacher
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.tokens.batching import TokenRows, collate, drop_words, mask_tokens
@@ -40,6 +41,8 @@ class MicroBatch:
     """This micro-batch's part of the batch weight, which divides the summed loss."""
     whole: tuple[Tensor, Tensor] | None = None
     """`ids` and `mask` before word dropout; None: no word was dropped."""
+    teacher: tuple[Tensor, Tensor] | None = None
+    """The teacher's softened probabilities (B, C), and the weight of its loss in that of each row (B,); None: no teacher."""
 
     def share(self, rank: int, size: int) -> "MicroBatch":
         """Return the rows of process `rank` of `size`: every size-th row, possibly none. The weight is unchanged."""
@@ -48,7 +51,8 @@ class MicroBatch:
         ids, mask = self.ids[rank::size], self.mask[rank::size]
         if self.positions is None:
             whole = None if self.whole is None else (self.whole[0][rank::size], self.whole[1][rank::size])
-            return MicroBatch(ids, mask, self.targets[rank::size], None, self.weight, whole)
+            teacher = None if self.teacher is None else (self.teacher[0][rank::size], self.teacher[1][rank::size])
+            return MicroBatch(ids, mask, self.targets[rank::size], None, self.weight, whole, teacher)
         width = self.ids.shape[1]
         rows = self.positions // width
         mine = (rows % size == rank) & (self.targets != IGNORED)
@@ -103,8 +107,28 @@ def class_weights(config: FinetuningConfig, labels: Sequence[str], targets: Tens
     return weights
 
 
+def distillation_loss(logits: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
+    """Return T² KL(teacher || student) of each row: (B, C), (B, C) -> (B,).
+
+    `probabilities` are the teacher's at the temperature T (see `soften`); the student's are softmax(logits / T). The factor T²
+    keeps the size of the gradient (Hinton, Vinyals & Dean, 2015, section 2.1).
+    """
+    log_student = F.log_softmax(logits / temperature, dim=1)
+    return temperature**2 * F.kl_div(log_student, probabilities, reduction="none").sum(dim=1)
+
+
+def soften(probabilities: Tensor, temperature: float) -> Tensor:
+    """Return softmax(log(probabilities) / T), (N, C): the teacher's probabilities at the temperature T. Rows of zeros stay."""
+    scaled = probabilities.double() ** (1 / temperature)
+    return (scaled / scaled.sum(dim=1, keepdim=True).clamp_min(1e-300)).to(probabilities.dtype)
+
+
 class ClassificationObjective:
-    """Hinge loss or cross-entropy on labelled rows, weighted by class."""
+    """Hinge loss or cross-entropy on labelled rows, weighted by class, and the loss of a teacher's opinions on them.
+
+    A row with a gold label and an opinion has (1 - w) CE + w T² KL, with the keys `teacher_weight` w and `teacher_temperature`
+    T. A row with an opinion alone has T² KL (Hinton, Vinyals & Dean, 2015, section 2).
+    """
 
     def __init__(
         self,
@@ -113,6 +137,7 @@ class ClassificationObjective:
         labels: Sequence[str],
         config: FinetuningConfig,
         tokenizer: Tokenizer,
+        teacher: Teacher | None = None,
     ) -> None:
         self.tokens = tokens
         self.lengths = tokens.lengths
@@ -123,6 +148,11 @@ class ClassificationObjective:
         assert config.word_dropout != "auto", "finetune replaces auto"
         self.word_dropout = config.word_dropout
         self.class_weights = class_weights(config, labels, self.targets)
+        self.teacher: tuple[Tensor, Tensor] | None = None
+        if teacher is not None:
+            opinions, gold = torch.from_numpy(teacher.probabilities), torch.from_numpy(teacher.gold)
+            weights = torch.where(gold, config.teacher_weight, 1.0) * opinions.any(dim=1)
+            self.teacher = soften(opinions, config.teacher_temperature), weights
 
     def micro_batches(self, rows: np.ndarray, count: int, generator: torch.Generator) -> list[MicroBatch]:
         """Split the batch of `rows` into at most `count` micro-batches; word dropout draws from `generator`."""
@@ -140,8 +170,11 @@ class ClassificationObjective:
                     pad_id=self.tokenizer.pad_id,
                     generator=generator,
                 )
-            targets = self.targets[torch.from_numpy(some)]
-            batches.append(MicroBatch(ids, mask, targets, None, float(self.class_weights[targets].sum()), whole))
+            chosen = torch.from_numpy(some)
+            targets = self.targets[chosen]
+            teacher = None if self.teacher is None else (self.teacher[0][chosen], self.teacher[1][chosen])
+            weight = float(self.class_weights[targets].sum())
+            batches.append(MicroBatch(ids, mask, targets, None, weight, whole, teacher))
         return batches
 
     def loss(self, model: nn.Module, batch: MicroBatch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
@@ -152,20 +185,26 @@ class ClassificationObjective:
             whole = batch.whole[0].to(device), batch.whole[1].to(device)
         logits, auxiliary = model(batch.ids.to(device), batch.mask.to(device), whole)
         parts = max(1, len(logits) // max(1, len(batch.targets)))  # the head, and the bag if there is one
-        targets = batch.targets.to(device).repeat(parts)
-        return self._summed(logits.float(), targets) / parts, auxiliary
+        targets, teacher = batch.targets.to(device).repeat(parts), None
+        if batch.teacher is not None:
+            teacher = batch.teacher[0].to(device).repeat(parts, 1), batch.teacher[1].to(device).repeat(parts)
+        return self._summed(logits.float(), targets, teacher) / parts, auxiliary
 
     def mean_loss(self, logits: Tensor, targets: Tensor) -> float:
         """Return the class-weighted mean loss of logits (N, C) and targets (N,), which training minimizes."""
         weight = float(self.class_weights[targets].sum())
         return float(self._summed(logits, targets)) / max(weight, 1e-12)
 
-    def _summed(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def _summed(self, logits: Tensor, targets: Tensor, teacher: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """Return the class-weighted sum of the losses: (N, C), (N,) -> number."""
         if self.config.loss == "hinge":
             losses = multiclass_hinge(logits, targets)
         else:
             losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.config.label_smoothing)
+        if teacher is not None:
+            probabilities, weights = teacher
+            opinions = distillation_loss(logits, probabilities, self.config.teacher_temperature)
+            losses = (1 - weights) * losses + weights * opinions
         return (losses * self.class_weights.to(logits.device)[targets]).sum()
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from recurcli.data.config import TokenizerConfig
+from recurcli.data.teacher import Teacher
 from recurcli.errors import UsageError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
@@ -17,7 +18,9 @@ from recurcli.training.objectives import (
     ClassificationObjective,
     MaskedTokenObjective,
     MicroBatch,
+    distillation_loss,
     multiclass_hinge,
+    soften,
 )
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca"]
@@ -42,6 +45,42 @@ def test_hinge_is_the_largest_violation_of_the_margin() -> None:
     losses = multiclass_hinge(logits, targets)
     assert losses.tolist() == expected == [0.5, 0.0, 1.0]
     assert torch.autograd.gradcheck(multiclass_hinge, (logits[:1], targets[:1]))
+
+
+def test_a_teacher_is_learned_from_as_a_plain_loop_says() -> None:
+    temperature, weight = 3.0, 0.3
+    draw = np.random.default_rng(0)
+    opinions = draw.dirichlet([0.5, 0.5, 0.5], 5).astype(np.float32)
+    opinions[1] = 0  # no opinion
+    opinions[2] = [0, 1, 0]
+    targets, gold = [0, 2, 1, 1, 2], np.array([True, True, True, False, True])
+    logits = torch.from_numpy(draw.normal(size=(5, 3)))
+    expected = 0.0
+    for row in range(5):
+        student = np.exp(logits[row].numpy() / temperature)
+        student /= student.sum()
+        teacher = opinions[row].astype(float) ** (1 / temperature)
+        divergence = sum(
+            p / teacher.sum() * math.log(p / teacher.sum() / q) for p, q in zip(teacher, student, strict=True) if p > 0
+        )
+        cross_entropy = math.log(sum(math.exp(z) for z in logits[row].tolist())) - float(logits[row][targets[row]])
+        share = 0.0 if row == 1 else weight if gold[row] else 1.0
+        expected += share * temperature**2 * divergence + (1 - share) * cross_entropy
+    words = tokenizer()
+    tokens = words.encode([(text, None) for text in TEXTS], 16)
+    config = FinetuningConfig(teacher="file", teacher_weight=weight, teacher_temperature=temperature)
+    objective = ClassificationObjective(tokens, targets, ("x", "y", "z"), config, words, Teacher(opinions, gold, {}))
+    (batch,) = objective.micro_batches(np.arange(5), 1, torch.Generator())
+    assert batch.teacher is not None
+    assert float(objective._summed(logits, batch.targets, batch.teacher)) == pytest.approx(expected, rel=1e-6)
+    shares = [batch.share(rank, 2) for rank in range(2)]
+    parts = [
+        float(objective._summed(logits[rank::2], share.targets, share.teacher)) for rank, share in enumerate(shares)
+    ]
+    assert sum(parts) == pytest.approx(expected, rel=1e-6)
+    probabilities = soften(torch.from_numpy(opinions).double(), temperature)
+    free = logits.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: distillation_loss(z, probabilities, temperature), (free,))
 
 
 def test_balanced_weights_give_each_class_the_same_say() -> None:

@@ -158,6 +158,8 @@ def _facts(run: RunDirectory, result: Mapping[str, Any]) -> dict[str, Any]:
     facts = {**preset_facts(run.read_preset(), "finetuning"), "train rows": f"{train['rows']} ({train['sha256'][:8]})"}
     if result["encoder"] == LINEAR:
         facts = {key: value for key, value in facts.items() if not is_for_encoder(tuple(key.split(".")))}
+    if result.get("teacher"):
+        facts["teacher"] = result["teacher"]["sha256"][:8]
     # A resume may change the precision, so it is no fact of the preset.
     facts["runtime.precision"] = result["machine"]["precision"]
     if result.get("init") is not None:

@@ -240,6 +240,7 @@ def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str,
         "checkpoints_kept": request.keep_checkpoints,
         "init": None if request.init is None else str(request.init.absolute()),
         "data": setup.data,
+        "teacher": setup.teacher,
         "machine": machine_facts(loop, preset),
         "versions": {
             "recurcli": __version__,

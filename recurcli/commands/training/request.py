@@ -28,7 +28,8 @@ COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "fin
 
 FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.compile", "data.path", "data.files")
 """Keys, and the beginnings of keys, that a resume may change. The data are compared by hash instead of their paths."""
-FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every")
+FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every", ".teacher")
+"""Endings of keys that a resume may change. The teacher's file is compared by hash."""
 
 
 def length_keys(section: Section) -> frozenset[str]:
@@ -134,6 +135,10 @@ def finished_run(request: TrainingRequest) -> Iterator[Event]:
     result = run.read_result() if ranks.is_main else {}
     if ranks.is_main:
         yield from _compare_data(run, result, request.resolved.preset.data)
+        teacher, before = request.resolved.preset.finetuning.teacher, result.get("teacher") or {}
+        now = None if teacher is None else sha256_of(Path(teacher))
+        if result["command"] == "finetune":
+            check_same({"teacher sha256": before.get("sha256")}, {"teacher sha256": now}, run.path)
         if result.get("checkpoints_kept") is False:
             run.remove_checkpoints()  # which a kill at the end of the run left
     result = ranks.broadcast(result)

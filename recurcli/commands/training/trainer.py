@@ -163,6 +163,8 @@ class TrainingSetup:
     known: KnownRows | None = None
     """The rows that the training reads and those that select its model. None in masked pre-training, which reads dev and test
     texts too, and in a dry run."""
+    teacher: Mapping[str, Any] | None = None
+    """Facts of the teacher's file; None: there is none."""
     init_sha256: str | None = None
     """sha256 of the initial weights of --init; None: random initial weights."""
 
@@ -329,6 +331,7 @@ def _session(setup: TrainingSetup) -> Session:
     origin = {
         "labels": config.labels,
         "--init sha256": setup.init_sha256,
+        **({} if setup.teacher is None else {"teacher sha256": setup.teacher["sha256"]}),
         "vocabulary sha256": sha256(setup.tokenizer.to_json().encode()).hexdigest(),
         "max_length": config.max_length,  # these four are what `auto` and null came to
         "steps": setup.loop.total_steps,

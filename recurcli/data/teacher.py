@@ -1,0 +1,186 @@
+"""A teacher's file: the opinions of another model on rows, from which `recur finetune --teacher` learns.
+
+Shapes: N training rows, C classes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurcli.data.columns import find_columns
+from recurcli.data.config import DataConfig
+from recurcli.data.readers import read_records
+from recurcli.data.rows import Record, Records
+from recurcli.data.splits import Example, Split, row_hash
+from recurcli.data.tasks import Task
+from recurcli.errors import DataError, did_you_mean, escaped, pluralize
+from recurcli.events import Note
+from recurcli.files import sha256_of
+
+PREFIX = "probability_"
+SUM_TOLERANCE = 0.01
+"""How far from 1 the probabilities of a row may sum. Ours: `recur predict` writes six digits of each."""
+Row = NDArray[np.float32]
+"""The opinion on a row: the probability of each class (C,)."""
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The opinions of a file on the training rows, of which the file may have added some."""
+
+    probabilities: NDArray[np.float32]
+    """(N, C) the opinion on each training row. Zeros: the file has none."""
+    gold: NDArray[np.bool_]
+    """(N,) whether the label of a training row is its own. The label of any other row is the teacher's most probable one."""
+    facts: Mapping[str, Any]
+    """For result.json: path, sha256, the column of the opinions, and numbers of rows."""
+
+    def row_weights(self, teacher_weight: float) -> NDArray[np.float64]:
+        """Return the weight of each training row in the linear model (N,): 1, or `teacher_weight` without a gold label."""
+        return np.where(self.gold, 1.0, teacher_weight)
+
+
+class _Opinion(NamedTuple):
+    """An opinion, and the row that it is on."""
+
+    line: int
+    probabilities: Row
+    example: Example
+
+
+def read_teacher(
+    path: Path, train: Split, held_out: Sequence[Split], task: Task, config: DataConfig
+) -> tuple[Teacher, Split, list[Note]]:
+    """Read the opinions at `path`. Return them, the training rows with those of the file after them, and notes.
+
+    The texts are in the columns of `train`. The opinion is in `probability_LABEL` (TSV, CSV) or `probabilities` (JSON lines),
+    as `recur predict --probabilities` writes them, else in `prediction`, else in `label`. A row without a prediction has no
+    opinion. Rows whose texts are those of a training row are opinions on it; the others become training rows. Rows of
+    `held_out`, the dev and test rows, are left out.
+
+    Raises DataError with file and line for a text that cannot be read, an unknown label, probabilities that are no
+    distribution, and two opinions on one row. Raises DataError for a file without these columns, or without an opinion that can
+    be used.
+    """
+    never = {digest for split in held_out for digest in split.hashes.tolist()}
+    opinions: dict[int, _Opinion] = {}
+    without = left_out = 0
+    with read_records(path, encoding=config.encoding, delimiter=config.delimiter) as records:
+        own = replace(config, label=None, id=None)
+        texts = find_columns(records, task, own, labelled=False, trained=train.as_training_rows).texts
+        column, read = _reader(records, task.labels)
+        for record in records:
+            text, pair, fault = texts.read(record)
+            try:
+                if fault is not None:
+                    raise ValueError(fault)
+                probabilities = read(record)
+            except ValueError as reason:
+                raise DataError(f"{path}:{record.line}: {reason}") from None
+            digest = row_hash(text, pair)
+            if probabilities is None:
+                without += 1
+            elif digest in never:
+                left_out += 1
+            else:
+                example = Example(f"teacher-{record.line}", text, pair, task.labels[int(probabilities.argmax())])
+                first = opinions.setdefault(digest, _Opinion(record.line, probabilities, example))
+                if not np.array_equal(first.probabilities, probabilities):
+                    other = f"has another opinion on the text of line {first.line}; leave out one of the two rows"
+                    raise DataError(f"{path}:{record.line}: {other}")
+    if not opinions:
+        counts = f"{left_out:,} are dev or test rows, and {without:,} have no opinion"
+        raise DataError(f"{path}: none of its rows can teach: {counts}")
+    known = set(train.hashes.tolist())
+    new = {digest: opinion for digest, opinion in opinions.items() if digest not in known}
+    hashes = np.concatenate([train.hashes, np.fromiter(new, np.uint64, len(new))])
+    longer = train.with_examples([*train.examples, *(opinion.example for opinion in new.values())], hashes)
+    none = np.zeros(len(task.labels), np.float32)
+    probabilities = np.stack([opinions[d].probabilities if d in opinions else none for d in hashes.tolist()])
+    gold = np.arange(len(hashes)) < len(train.examples)
+    facts = {
+        "path": str(path),
+        "sha256": sha256_of(path),
+        "column": column,
+        "training_rows": int(probabilities[gold].any(axis=1).sum()),
+        "added": len(new),
+        "left_out": left_out,
+        "without_opinion": without,
+    }
+    return Teacher(probabilities, gold, facts), longer, _notes(facts, records)
+
+
+def _notes(facts: Mapping[str, Any], records: Records) -> list[Note]:
+    parts = [
+        f"opinions on {pluralize(facts['training_rows'], 'training row')}",
+        f"{pluralize(facts['added'], 'row')} more to train on",
+    ]
+    if facts["left_out"]:
+        parts.append(f"{pluralize(facts['left_out'], 'dev or test row')} left out")
+    if facts["without_opinion"]:
+        parts.append(f"{pluralize(facts['without_opinion'], 'row')} without an opinion left out")
+    notes = [Note(f"{facts['path']}: {', '.join(parts)} (column {facts['column']})")]
+    if facts["column"] != "label" and "label" in records.columns:
+        notes.append(Note(f"{facts['path']}: the column label is not read, since {facts['column']} has the opinions"))
+    return notes
+
+
+def _reader(records: Records, labels: Sequence[str]) -> tuple[str, Callable[[Record], Row | None]]:
+    """Return the name of the opinions' column, and a function that reads the opinion of a record; None: it has none.
+
+    The function raises ValueError for an opinion that cannot be used.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+
+    def number_of(label: object) -> int:
+        if (name := str(label)) not in numbers:
+            raise ValueError(f"'{escaped(name, 60)}' is no label of the training rows{did_you_mean(name, labels)}")
+        return numbers[name]
+
+    def distribution(shares: Mapping[str, Any]) -> Row:
+        probabilities = np.zeros(len(labels))
+        for label, share in shares.items():
+            number = number_of(label)
+            try:
+                probabilities[number] = float(share)
+            except (TypeError, ValueError):
+                shown = escaped(str(share), 60)
+                raise ValueError(f"the probability of '{escaped(label, 60)}' is no number: '{shown}'") from None
+        total = probabilities.sum()
+        if not (probabilities >= 0).all() or not abs(total - 1) <= SUM_TOLERANCE:  # NaN is neither
+            raise ValueError(f"the probabilities must be 0 or more, with the sum 1, but the sum is {total:g}")
+        return (probabilities / total).astype(np.float32)
+
+    def hard(name: str) -> Callable[[Record], Row | None]:
+        def read(record: Record) -> Row | None:
+            label = record.fields.get(name)
+            return None if label in (None, "") else distribution({str(label): 1.0})
+
+        return read
+
+    separated = [name for name in records.columns if name.startswith(PREFIX)]
+    if "probabilities" in records.columns:
+
+        def read_object(record: Record) -> Row | None:
+            shares = record.fields.get("probabilities")
+            if shares is not None and not isinstance(shares, dict):
+                raise ValueError("probabilities is no object of labels and numbers")
+            return None if shares is None or record.fields.get("prediction", "") is None else distribution(shares)
+
+        return "probabilities", read_object
+    if separated:
+
+        def read_columns(record: Record) -> Row | None:
+            if record.fields.get("prediction", True) == "":
+                return None
+            return distribution({name.removeprefix(PREFIX): record.fields.get(name, "") for name in separated})
+
+        return f"{PREFIX}LABEL", read_columns
+    for name in ("prediction", "label"):
+        if name in records.columns:
+            return name, hard(name)
+    raise DataError(f"{records.name}: has none of the columns {PREFIX}LABEL, probabilities, prediction and label")

@@ -1,0 +1,148 @@
+"""`recur finetune --teacher`: the opinions of another model on rows, with and without a label of their own."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from predicting import Recur
+from tiny_task import tiny
+
+from recurcli.linear.fitting import fit_choice, fit_sgd
+from recurcli.linear.model import Choice
+from recurcli.linear.ngrams import NgramConfig
+
+GOLD = [(f"{'good' if n % 2 else 'bad'} film {n}", "y" if n % 2 else "n") for n in range(60)]
+DEV = [("good dev film", "y"), ("bad dev film", "n")]
+LINEAR = ("finetune", "--preset", "linear-custom", "--quiet", "--json")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> tuple[str | Path, ...]:
+    for name, rows in (("train", GOLD), ("dev", DEV)):
+        lines = [f"{text},{label}\n" for text, label in rows]
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(lines))
+    return ("--train", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--output", tmp_path / "run")
+
+
+def write_tsv(path: Path, header: str, rows: Sequence[Sequence[object]]) -> Path:
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [header.split(), *rows]))
+    return path
+
+
+OPINIONS = [
+    ("good film 1", "y", 0.1, 0.9),  # a training row
+    ("Good  FILM 1", "y", 0.1, 0.9),  # the same text, and the same opinion
+    ("bad dev film", "n", 0.8, 0.2),  # a dev row
+    ("superb play", "y", 0.2, 0.8),  # a row of its own
+    ("dreadful play", "n", 0.7, 0.3),
+    ("who knows", "", 0.5, 0.5),  # below a threshold
+]
+
+
+def test_opinions_are_on_training_rows_or_add_rows(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
+    soft = write_tsv(tmp_path / "soft.tsv", "text prediction probability_n probability_y", OPINIONS)
+    hard = write_tsv(tmp_path / "hard.tsv", "text prediction", [row[:2] for row in OPINIONS])
+    labels = write_tsv(tmp_path / "labels.tsv", "text label", [row[:2] for row in OPINIONS])
+    lines = [
+        {"text": text, "label": 7, "prediction": label or None, "probabilities": {"n": n, "y": y}}
+        for text, label, n, y in OPINIONS
+    ]
+    (tmp_path / "soft.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    expected = {"training_rows": 1, "added": 2, "left_out": 1, "without_opinion": 1}
+    for file, column in (
+        (soft, "probability_LABEL"),
+        (hard, "prediction"),
+        (labels, "label"),
+        (tmp_path / "soft.jsonl", "probabilities"),
+    ):
+        code, out, err = recur(*LINEAR, *data, "--teacher", file, "--overwrite")
+        assert code == 0, err
+        facts = json.loads(out)["teacher"]
+        assert facts["column"] == column and {key: facts[key] for key in expected} == expected
+        assert json.loads(out)["linear_baseline"]["rows"] == 62
+    assert "the column label is not read" in recur(*LINEAR[:-2], *data, "--teacher", file, "--overwrite")[2]
+
+
+def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
+    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    rows = [(f"{'zig' if n % 2 else 'zag'} {n}", 0.05 if n % 2 else 0.95, 0.95 if n % 2 else 0.05) for n in range(200)]
+    soft = write_tsv(tmp_path / "soft.tsv", "text probability_n probability_y", rows)
+    command = ("finetune", "--preset", "starsaber-custom", *data, *tiny("finetuning.epochs=8"), "--quiet")
+    alone = ("--set", "ensemble=null", "--keep-checkpoints", "--teacher")
+    code, _, err = recur(*command, *alone, soft)
+    assert code == 0, err
+    (tmp_path / "x.txt").write_text("zig 500\nzag 501\nzig 502\nzag 503\n")
+    out = recur("predict", tmp_path / "run", tmp_path / "x.txt", "--no-header", "--quiet")[1]
+    assert [line.split("\t")[1] for line in out.splitlines()] == ["y", "n", "y", "n"]
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    checkpoints = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))
+    moved = soft.rename(tmp_path / "moved.tsv")  # the file is known by its content
+    (tmp_path / "run" / "result.json").unlink()
+    for file in checkpoints[-1].iterdir():
+        file.unlink()
+    checkpoints[-1].rmdir()
+    code, _, err = recur(*command, *alone, moved, "--resume")
+    assert code == 0, err
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+    assert "already finished" in recur(*command[:-1], *alone, moved, "--resume")[2]
+    other = write_tsv(tmp_path / "other.tsv", "text probability_n probability_y", rows[:100])
+    assert "teacher sha256 was" in recur(*command, *alone, other, "--resume")[2]
+    assert "teacher sha256 was" in recur(*command, *alone[:-1], "--resume")[2]
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "said"),
+    [
+        ("text", [("a",)], "has none of the columns probability_LABEL, probabilities, prediction and label"),
+        ("text prediction", [("a", "yes")], "f.tsv:2: 'yes' is no label of the training rows"),
+        ("text probability_y probability_z", [("a", 0.5, 0.5)], "f.tsv:2: 'z' is no label of the training rows"),
+        (
+            "text probability_n probability_y",
+            [("a", 0.5, 0.5), ("b", 0.5, 0.4)],
+            "f.tsv:3: the probabilities must be 0",
+        ),
+        ("text probability_n probability_y", [("a", "nan", 1)], "f.tsv:2: the probabilities must be 0"),
+        ("text probability_n probability_y", [("a", -0.5, 1.5)], "f.tsv:2: the probabilities must be 0"),
+        ("text probability_n probability_y", [("a", "x", 1)], "f.tsv:2: the probability of 'n' is no number: 'x'"),
+        ("text prediction", [("a", "y"), ("A", "n")], "f.tsv:3: has another opinion on the text of line 2"),
+        ("text prediction", [("good dev film", "y"), ("a", "")], "none of its rows can teach: 1 are dev or test rows"),
+        ("word prediction", [("a", "y")], "column"),
+    ],
+)
+def test_a_file_that_cannot_teach_is_refused_in_one_line(
+    header: str, rows: list[tuple[object, ...]], said: str, recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    code, _, err = recur(*LINEAR, *data, "--teacher", write_tsv(tmp_path / "f.tsv", header, rows))
+    assert code == 3 and said in err and len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_that_a_teacher_cannot_have(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
+    file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y")])
+    for setting, said in (
+        ("finetuning.loss=hinge", "teacher: must be null with loss hinge"),
+        ("finetuning.teacher_weight=0", "teacher_weight: must lie in (0, 1]"),
+        ("finetuning.teacher_temperature=0", "teacher_temperature: must be above 0"),
+    ):
+        code, _, err = recur("finetune", "--preset", "rezero-custom", *data, "--teacher", file, "--set", setting)
+        assert code == 2 and said in err
+
+
+def test_weights_of_rows_count_a_row_as_often_in_both_solvers() -> None:
+    texts = [(f"{'good' if n % 3 else 'bad'} w{n % 7}", None) for n in range(80)]
+    targets = [int(n % 3 > 0) if n % 5 else n % 2 for n in range(80)]
+    weights = np.where(np.arange(80) < 40, 2.0, 1.0)
+    choice = Choice(NgramConfig(words=(1, 1)), 0.5, "LinearSVC")
+    weighted = fit_choice(texts, targets, 2, choice, weights)
+    plain = fit_choice(texts, targets, 2, choice)
+    assert not np.allclose(weighted.weights, plain.weights)
+    same = fit_choice(texts, targets, 2, choice, np.ones(80))
+    np.testing.assert_array_equal(same.weights, plain.weights)
+    from scipy.sparse import csr_matrix
+
+    matrix = csr_matrix(np.eye(4, dtype=np.float32))
+    nothing = fit_sgd(matrix, np.array([0, 1, 0, 1]), 2, row_weights=np.array([1.0, 1.0, 0.0, 0.0]))[0]
+    assert (nothing[2:] == 0).all() and (nothing[:2] != 0).all()
