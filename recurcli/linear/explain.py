@@ -86,7 +86,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     """Return the parts of a row with the largest share in the logit of the class `label` against the best other class.
 
     The share of an n-gram is divided equally among the words that it touches, or among its characters where the model counts
-    no words. Neighbours with at least the mean of the positive shares are one part [ours]. The largest share stands first.
+    no words. Neighbours with at least MIN_SHARE of the largest share are one part [ours]. The largest share stands first.
     For a pair each part names its text, or both.
     """
     _, columns, values = model.ngrams.transform([row])
