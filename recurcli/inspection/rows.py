@@ -186,7 +186,7 @@ def read_rows(
     """
     characters = number = 0
     try:
-        examples = _examples(file, task, config, splits.values(), trained)
+        examples = examples_of_file(file, task, config, splits.values(), trained)
         for number, (record, example, digest, is_dev) in enumerate(examples, 1):
             rows = splits["dev" if is_dev and not file.alone else file.splits[0]]
             rows.read += 1
@@ -227,7 +227,7 @@ def _add_lengths(splits: Mapping[str, SplitRows], count_tokens: TokenCounter | N
 
 def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[str]:
     """Yield the texts that a vocabulary would be trained on: those of the usable training rows of `file`."""
-    for _, example, _, is_dev in _examples(file, task, config, ()):
+    for _, example, _, is_dev in examples_of_file(file, task, config, ()):
         if isinstance(example, Example) and not is_dev:
             yield example.text
             if example.pair is not None:
@@ -235,7 +235,7 @@ def training_texts(file: DataFile, task: Task, config: DataConfig) -> Iterator[s
             yield from example.extra
 
 
-def _examples(
+def examples_of_file(
     file: DataFile,
     task: Task,
     config: DataConfig,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from predicting import Recur
 
-from recurcli.commands.label_check import find_suspects, out_of_fold_logits
+from recurcli.commands.label_check import FOLDS, draw_folds, find_suspects, out_of_fold_logits
 from recurcli.preset import preset_folder
 
 REVIEWS = preset_folder() / "examples" / "reviews.csv"
@@ -29,6 +29,27 @@ def test_no_row_is_scored_by_a_model_that_saw_its_text() -> None:
     logits = out_of_fold_logits([*texts, *texts], np.concatenate([targets, targets]), 2)
     assert (logits[:150].argmax(axis=1) == targets).mean() < 0.65  # chance; a model that saw them is right on all
     np.testing.assert_array_equal(logits[:150], logits[150:])
+
+
+def test_a_row_that_is_not_fitted_changes_no_other_opinion() -> None:
+    texts, targets = zip(*((text, int(label == "sport")) for text, label in labelled(120)), strict=True)
+    fitted = np.arange(120) % 3 != 0
+    changed = [text if known else f"{text} zebra" for text, known in zip(texts, fitted, strict=True)]
+    one, other = (
+        out_of_fold_logits([(text, None) for text in rows], np.array(targets), 2, fitted=fitted)
+        for rows in (texts, changed)
+    )
+    assert (one[fitted] == other[fitted]).all()
+    assert (one[~fitted].argmax(axis=1) == np.array(targets)[~fitted]).all()
+
+
+def test_folds_keep_sides_together_and_deal_out_every_class() -> None:
+    targets = np.arange(200) % 5  # as many classes as folds, in turns
+    sides = np.arange(200, dtype=np.uint64)
+    sides[100:105] = 7
+    folds = draw_folds(sides, targets)
+    assert len({folds[7], *folds[100:105]}) == 1
+    assert all(np.bincount(folds[targets == name], minlength=FOLDS).min() > 5 for name in range(5))
 
 
 def test_suspects_are_those_of_the_definition() -> None:
@@ -62,12 +83,13 @@ def test_wrong_labels_are_found_and_all_rows_are_kept_in_order(recur: Recur, tmp
     files = ("--out-of-fold", tmp_path / "o.tsv", "--suspects", tmp_path / "s.csv")
     code, out, err = recur("check", tmp_path / "x.tsv", *files, "--json")
     assert (
-        code == 3 and "1 of 201 rows without a label left out" in err
+        code == 3 and "1 row without a label and 20 dev rows were in no fit of the linear model" in err
     )  # the row without a label is an error, as it is without files
     result = json.loads(out)
-    assert result["out_of_fold"]["rows"] == 200 and result["suspects"]["suspects"] >= 4
+    assert (result["out_of_fold"]["rows"], result["out_of_fold"]["fitted"]) == (201, 180)
+    assert result["suspects"]["suspects"] >= 4
     table = list(csv.DictReader((tmp_path / "o.tsv").read_text().splitlines(), delimiter="\t"))
-    assert [row["id"] for row in table] == [str(n) for n in range(200)]
+    assert [row["id"] for row in table] == [str(n) for n in range(201)]
     assert [*table[0]] == ["id", "text", "label", "prediction", "score", "probability_money", "probability_sport"]
     for row in table:
         shares = {name: float(row[f"probability_{name}"]) for name in ("money", "sport")}
@@ -142,6 +164,25 @@ def test_what_cannot_be_written_is_told_in_one_line(
 def test_several_data_sets_are_refused(recur: Recur, tmp_path: Path) -> None:
     code, _, err = recur("check", REVIEWS, REVIEWS, "--suspects", tmp_path / "s.tsv", "--quiet", "--no-lengths")
     assert code == 2 and "are for one data set, not 2" in err
+
+
+def test_no_file_of_the_data_is_replaced_and_both_options_name_files_of_their_own(recur: Recur, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("train", "dev"):
+        (data / f"{name}.tsv").write_text(
+            "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in labelled(20))
+        )
+    before = [path.read_bytes() for path in sorted(data.iterdir())]
+    for name in ("train.tsv", "dev.tsv"):
+        code, _, err = recur("check", data, "--suspects", data / name, "--overwrite", "--no-lengths")
+        assert (code, "is an input as well; choose another --suspects" in err) == (2, True), err
+    code, _, err = recur("check", "--dev", data / "dev.tsv", "--suspects", tmp_path / "s.tsv", "--no-lengths")
+    assert (code, "read training rows; name their file with --train" in err) == (2, True)
+    both = ("--suspects", tmp_path / "s.tsv", "--out-of-fold", tmp_path / "s.tsv")
+    code, _, err = recur("check", data, *both)
+    assert (code, "is named by --out-of-fold and --suspects" in err) == (2, True)
+    assert [path.read_bytes() for path in sorted(data.iterdir())] == before and len([*tmp_path.iterdir()]) == 1
 
 
 @pytest.mark.slow
