@@ -3,13 +3,28 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from hf_folders import WORDS, save_folder
+from forked import ForkServer
+from hf_folders import FAMILIES, WORDS, save_folder, tokenizer
+from ranks import run_ranks
+from safetensors.torch import load_file, save_file
+from small_runs import fingerprint
 
 import recurcli
 from recurcli.cli import run
+from recurcli.commands.finetune import finetune
+from recurcli.commands.training.request import TrainingRequest
+from recurcli.encoders import build_encoder
+from recurcli.errors import RecurError
+from recurcli.events import Progress
+from recurcli.preset import compose
+from recurcli.preset.matching import match_parameters
+from recurcli.runs.model_files import read_model
 
 SETTINGS = (
     "finetuning.learning_rate=1e-2",
@@ -71,3 +86,225 @@ def test_fine_tuning_learns_and_the_run_needs_no_folder(trained: Path) -> None:
     found = recurcli.load(trained).predict(["a b good", "a b bad"])
     assert [prediction.label for prediction in found] == ["good", "bad"]
     assert run(["eval", str(trained), "--quiet"]) == 0
+
+
+def test_masked_tokens_are_learned_and_a_classifier_starts_from_them(place: Path, tmp_path: Path) -> None:
+    assert run(["pretrain", *options(place, tmp_path / "pre")]) == 0
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "pre" / "metrics.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0]
+    values = json.loads((tmp_path / "pre" / "config.json").read_text())["encoder"]
+    assert (values["hidden_size"], values["num_layers"], values["max_length"]) == (16, 2, 24)
+    assert read_model(tmp_path / "pre").tokenizer.mask_id == 4
+    init = ["--init", str(tmp_path / "pre"), "--set", "finetuning.max_steps=1"]
+    assert run(["finetune", *options(place, tmp_path / "x", "finetuning.learning_rate=1e-9"), *init]) == 0
+    name = "encoder.model.encoder.layer.1.output.dense.weight"
+    before, after = (load_file(tmp_path / folder / "model.safetensors")[name] for folder in ("pre", "x"))
+    assert (before - after).abs().max() < 1e-6
+
+
+def test_a_run_that_dies_resumes_bit_for_bit(place: Path, tmp_path: Path) -> None:
+    given = options(place, tmp_path, "finetuning.checkpoint_every=2", "finetuning.max_steps=5")[6:]
+    settings = [f"encoder.path={place / 'bert'}", *(setting for setting in given if "=" in setting)]
+    resolved = compose("pretrained-custom", data=place / "rows.tsv", settings=settings, section="finetuning")
+
+    def asked(name: str, *, resume: bool = False) -> TrainingRequest:
+        return TrainingRequest(resolved, tmp_path / name, resume=resume, keep_checkpoints=True)
+
+    list(finetune(asked("whole")))
+    events = finetune(asked("x"))
+    next(event for event in events if isinstance(event, Progress) and event.step == 3)
+    assert isinstance(events, Generator)
+    events.close()
+    list(finetune(asked("x", resume=True)))
+    assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
+
+
+def edit(name: str, **values: object) -> Callable[[Path], None]:
+    """What changes keys of the JSON file `name` of a folder."""
+
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return change
+
+
+def without_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["bert.encoder.layer.1.output.dense.weight"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+def of_more_tokens(folder: Path) -> None:
+    made = tokenizer("bert")
+    made.add_tokens(["x", "y", "z", "u"])
+    made.save(str(folder / "tokenizer.json"))
+
+
+REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
+    (
+        lambda folder: (folder / "config.json").unlink(),
+        "bert: has no config.json; it is not a model in Hugging Face's layout",
+        4,
+    ),
+    (lambda folder: (folder / "config.json").write_text("{"), "config.json: is damaged", 4),
+    (lambda folder: (folder / "model.safetensors").unlink(), "bert: has no model.safetensors", 4),
+    (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it; if you trust it, convert",
+        4,
+    ),
+    (
+        lambda folder: (folder / "tokenizer.json").unlink(),
+        "bert: has no tokenizer.json and no vocab.txt of WordPiece; this makes one",
+        4,
+    ),
+    (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: is damaged or no tokenizer", 4),
+    (
+        edit("config.json", model_type="gpt2"),
+        "model_type is 'gpt2', which is no encoder that recur reads; it reads albert, bert",
+        4,
+    ),
+    (edit("config.json", model_type="vit"), "model_type is 'vit', which is no encoder that recur reads", 4),
+    (edit("config.json", is_decoder=True), "config.json: is a decoder", 4),
+    (edit("config.json", model_type="recurcli"), "is a run of recur; `recur finetune --init", 4),
+    (
+        edit("config.json", max_position_embeddings="24"),
+        "max_position_embeddings must be a whole number above 0, not '24'",
+        4,
+    ),
+    (edit("config.json", hidden_size=1 << 20), "has the shape [24, 16], but its config.json gives [24, 1048576]", 4),
+    (edit("config.json", num_hidden_layers=3), "has no tensor encoder.layer.2", 4),
+    (edit("config.json", num_attention_heads=5), "encoder.architecture: The hidden size (16) is not a multiple", 2),
+    (
+        without_a_tensor,
+        "model.safetensors: has no tensor encoder.layer.1.output.dense.weight, which its config.json needs",
+        4,
+    ),
+    (of_more_tokens, "bert: its tokenizer has 23 tokens, and its config.json a vocab_size of 22", 4),
+    (
+        lambda folder: (folder / "model.safetensors").write_bytes(b"x"),
+        "model.safetensors: is not a safetensors file",
+        4,
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "told", "code"), REFUSED)
+def test_a_folder_that_is_no_encoder_is_refused_in_one_line(
+    change: Callable[[Path], object],
+    told: str,
+    code: int,
+    place: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(place / "bert", tmp_path / "bert")
+    change(folder)
+    assert run(["finetune", *options(place, tmp_path / "x", folder=folder)]) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if "error: " in line]) == 1
+    assert told in lines[-1]
+    assert not (tmp_path / "x" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["encoder.hidden_size=32"], r"encoder.hidden_size: is 32, but .* has 16; leave it out"),
+        (["data.max_length=30"], "cannot read longer rows; set data.max_length to 24 or less"),
+        (
+            ["tokenizer.kind=char"],
+            "tokenizer.kind: the folder's tokens and vectors are used, so this key has no effect",
+        ),
+        (["encoder.num_heads=3"], "the encoder pretrained has no such key"),
+        (["encoder.path=null"], "encoder.path names no model; add --set encoder.path=FOLDER"),
+        (["encoder.path=./none"], "none: is no folder"),
+        (["encoder.dropout=1.5"], "dropout: must be at least 0 and below 1, not 1.5"),
+        (["pretraining.objective=causal"], "the encoder pretrained cannot be causal"),
+    ],
+)
+def test_a_setting_that_does_not_fit_the_folder_is_refused(settings: list[str], told: str, place: Path) -> None:
+    with pytest.raises(RecurError, match=told):
+        build_encoder(
+            compose(
+                "pretrained-custom", settings=[f"encoder.path={place / 'bert'}", *settings], section="pretraining"
+            ).preset.encoder
+        )
+
+
+def test_a_discriminator_is_fine_tuned_but_not_pretrained(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "electra", "electra", head=False)
+    edit("config.json", architectures=["ElectraForPreTraining"])(folder)
+    settings = [f"encoder.path={folder}"]
+    assert compose("pretrained-custom", settings=settings, section="finetuning").preset.encoder["hidden_size"] == 16
+    with pytest.raises(RecurError, match="is ELECTRA's discriminator, which predicts no tokens"):
+        compose("pretrained-custom", settings=settings, section="pretraining")
+
+
+def test_without_transformers_a_line_says_what_to_install(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(RecurError, match=r"needs transformers: pip install 'recurcli\[hf\]'"):
+        compose("pretrained-custom", settings=[f"encoder.path={place / 'bert'}"], section="finetuning")
+
+
+@pytest.mark.slow
+def test_other_encoders_do_not_import_transformers() -> None:
+    code = (
+        "import sys, recurcli.commands.finetune; from recurcli.encoders import build_encoder; "
+        "build_encoder({'name': 'transformer'}); sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_its_size_is_a_target_for_others_and_is_not_changed(place: Path, tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(f"extends: pretrained-custom\nencoder:\n  path: {place / 'bert'}\n")
+    _, facts = match_parameters(compose("transformer-custom", settings=["encoder.num_heads=2"]), str(preset))
+    encoder = read_sizes(place / "bert")
+    assert facts["target"] == encoder
+    with pytest.raises(RecurError, match="the size of mine is that of its folder"):
+        match_parameters(compose(str(preset)), "3M")
+
+
+def read_sizes(folder: Path) -> int:
+    """The number of parameters of a folder's encoder, without its word embeddings and its head."""
+    tensors = load_file(folder / "model.safetensors")
+    inside = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.") and "word_emb" not in name}
+    return sum(tensor.numel() for tensor in inside.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_learns_and_is_exported_to_onnx(family: str, place: Path, tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / family, family)
+    settings = ("ensemble=null", "pooling=mean", "finetuning.epochs=8", "runtime.precision=bf16")
+    assert run(["finetune", *options(place, tmp_path / "x", *settings, folder=folder)]) == 0
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "x" / "metrics.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0]
+    assert run(["export", str(tmp_path / "x"), "--format", "onnx", "--output", str(tmp_path / "onnx"), "--quiet"]) == 0
+    texts = ["a b good", "[CLS] bad [SEP] it", "", "the film " * 40]
+    found = recurcli.load(tmp_path / "x").predict(texts)
+    ended = subprocess.run(
+        [sys.executable, str(tmp_path / "onnx" / "predict.py")],
+        input="\n".join([*texts, ""]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for line, prediction in zip(ended.stdout.splitlines(), found, strict=True):
+        label, share = line.split("\t")
+        assert label == prediction.label
+        assert float(share) == pytest.approx(prediction.score, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does(forks: ForkServer, place: Path, tmp_path: Path) -> None:
+    settings = ("encoder.dropout=0", "finetuning.max_steps=4", "ensemble=null", "finetuning.adam_epsilon=1e-3")
+    assert forks.run("finetune", *options(place, tmp_path / "one", *settings), "--keep-checkpoints").code == 0
+    ended = run_ranks(forks, "finetune", *options(place, tmp_path / "two", *settings), "--keep-checkpoints")
+    assert [end.code for end in ended] == [0, 0], ended[0].err
+    one, two = (
+        load_file(tmp_path / name / "checkpoints" / "step-00000004" / "model.safetensors") for name in ("one", "two")
+    )
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-4

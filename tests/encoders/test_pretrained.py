@@ -1,5 +1,6 @@
 """The encoder `pretrained`, against `transformers` itself: tiny random folders of ten families, saved by the test."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
+from recurcli.errors import ModelError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_shapes, find_weights, load_folder
@@ -131,3 +133,47 @@ def test_keeps_the_contract_of_an_encoder(family: str, folders: Any) -> None:
     pointers = [parameter.data_ptr() for parameter in encoder.parameters()]
     assert len(set(pointers)) == len(pointers)
     assert len(encoder.layers) == (1 if family == "albert" else 2)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_special_tokens_come_from_the_template_alone(family: str, folders: Any) -> None:
+    tokenizer = PretrainedTokenizer.of_folder(folders(family))
+    typed = " ".join(special_tokens(family))
+    before, between, after = tokenizer.template
+    (row,) = (tokenizer.encode([(f"a {typed}", f"{typed} b")], 24).ids.tolist(),)
+    text = [token for token in row if token in {*before, *between, *after, tokenizer.pad_id, tokenizer.mask_id}]
+    assert text == [*before, *between, *after]
+    assert row[0] == before[0]
+    long = tokenizer.encode([("a " * 50, None), ("a " * 50, "b " * 50)], 12)
+    assert long.lengths.tolist() == [12, 12]
+    assert tokenizer.lengths([("a b", None), ("a", "b")]).tolist() == [
+        len(tokenizer.encode([pair], 24).ids) for pair in (("a b", None), ("a", "b"))
+    ]
+    assert not {*tokenizer.word_ids.tolist()} & {*range(5)}
+
+
+def test_a_vocab_txt_gives_the_ids_of_tokenizer_json(folders: Any, tmp_path: Path) -> None:
+    expected = PretrainedTokenizer.of_folder(folders("bert"))
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in expected.tokens))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    found = PretrainedTokenizer.of_folder(tmp_path)
+    assert found.template == expected.template
+    rows: list[tuple[str, str | None]] = [("the films", "good plot ."), ("a", None)]
+    assert found.encode(rows, 20).ids.tolist() == expected.encode(rows, 20).ids.tolist()
+    assert found.encode([("GOOD", None)], 20).ids.tolist() == [2, 1, 3], "cased"
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in WORDS))
+    with pytest.raises(ModelError, match=r"this makes one: python -c"):
+        PretrainedTokenizer.of_folder(tmp_path)
+
+
+def test_a_model_in_several_files_is_read(folders: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    folder = folders("bert")
+    AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True).save_pretrained(tmp_path, max_shard_size="4KB")
+    assert not (tmp_path / "model.safetensors").exists()
+    tokenizer = PretrainedTokenizer.of_folder(folder)
+    one, several = (LanguageModel(config_of(folder, tokenizer)) for _ in range(2))
+    load_folder(one, find_weights(one, folder))
+    load_folder(several, find_weights(several, tmp_path))
+    assert all(torch.equal(tensor, several.state_dict()[name]) for name, tensor in one.state_dict().items())
