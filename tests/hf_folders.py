@@ -46,6 +46,13 @@ def tokenizer(family: str) -> tokenizers.Tokenizer:
         if roberta
         else processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     )
+    if family in ("modernbert", "mpnet"):  # as in the files of most models
+        first, last = special[0 if roberta else 2], special[2 if roberta else 3]
+        made.post_processor = processors.TemplateProcessing(
+            single=f"{first} $A {last}",
+            pair=f"{first} $A {last}{f' {last}' * roberta} $B:1 {last}:1",
+            special_tokens=[(token, vocab[token]) for token in (first, last)],
+        )
     return made
 
 

@@ -87,7 +87,7 @@ def _template(backend: tokenizers.Tokenizer) -> Template:
     """Return the special ids that the tokenizer puts before, between and after two texts."""
     text = backend.encode("a", add_special_tokens=False)
     whole = backend.post_process(text, backend.encode("a", add_special_tokens=False))
-    places = [index for index, sequence in enumerate(whole.sequence_ids) if sequence is not None]
+    places = [index for index, special in enumerate(whole.special_tokens_mask) if not special]
     size = len(text)
     if not size or len(places) != 2 * size:
         return Template((), (), ())
