@@ -1,5 +1,6 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run (`--init`)."""
 
+import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,9 +67,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if preset.data.extra_rows:
             train = yield from _add_extra_rows(train, splits["dev"], preset.data)
             splits["train"] = train
-        teacher, train = yield from _with_teacher(
-            preset, train, [splits["dev"], *([] if test is None else [test])], task
-        )
+        teacher, train = yield from _with_teacher(request, train, splits["dev"], test, task)
         splits["train"] = train
         yield from no_test
         if test is not None:
@@ -240,11 +239,20 @@ def _refit_of(
 
 
 def _with_teacher(
-    preset: Preset, train: Split, held_out: Sequence[Split], task: Task
+    request: TrainingRequest, train: Split, dev: Split, test: Split | None, task: Task
 ) -> Generator[Note, None, tuple[Teacher | None, Split]]:
-    """Return the opinions of the teacher's file, if there is one, and the training rows with those that it adds."""
+    """Return the opinions of the teacher's file, if there is one, and the training rows with those that it adds.
+
+    Test rows that are not scored, by `finetuning.score_test` or since they have no labels, are left out too.
+    """
+    preset, held_out = request.resolved.preset, [dev]
     if preset.finetuning.teacher is None:
         return None, train
+    if test is not None:
+        held_out.append(test)
+    elif request.splits is None and (preset.data.named_file("test") or _has_test_rows(task, preset.data)):
+        with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
+            held_out.append(load_split(task, "test", preset.data, labelled=False, trained=train.as_training_rows))
     teacher, longer, notes = read_teacher(Path(preset.finetuning.teacher), train, held_out, task, preset.data)
     yield from notes
     return teacher, longer

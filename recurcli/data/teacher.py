@@ -17,6 +17,7 @@ from recurcli.data.readers import read_records
 from recurcli.data.rows import Record, Records
 from recurcli.data.splits import Example, Split, row_hash
 from recurcli.data.tasks import Task
+from recurcli.data.values import BadRow, Unlabelled, label_of
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize
 from recurcli.events import Note
 from recurcli.files import sha256_of
@@ -24,6 +25,8 @@ from recurcli.files import sha256_of
 PREFIX = "probability_"
 SUM_TOLERANCE = 0.01
 """How far from 1 the probabilities of a row may sum. Ours: `recur predict` writes six digits of each."""
+SAME_OPINION = 0.01
+"""How far apart the probabilities of equal texts may be. Ours: bf16 and the rows beside a row change its last digits."""
 Row = NDArray[np.float32]
 """The opinion on a row: the probability of each class (C,)."""
 
@@ -48,6 +51,8 @@ class _Opinion(NamedTuple):
     """An opinion, and the row that it is on."""
 
     line: int
+    digest: int
+    """The `row_hash` of the row."""
     probabilities: Row
     example: Example
 
@@ -59,20 +64,19 @@ def read_teacher(
 
     The texts are in the columns of `train`. The opinion is in `probability_LABEL` (TSV, CSV) or `probabilities` (JSON lines),
     as `recur predict --probabilities` writes them, else in `prediction`, else in `label`. A row without a prediction has no
-    opinion. Rows whose texts are those of a training row are opinions on it; the others become training rows. Rows of
-    `held_out`, the dev and test rows, are left out.
+    opinion. Rows whose texts are those of a training row are opinions on it; the others become training rows. An opinion on the
+    very text goes before one on a text of the same `row_hash`. Rows of `held_out`, the dev and test rows, are left out.
 
     Raises DataError with file and line for a text that cannot be read, an unknown label, probabilities that are no
-    distribution, and two opinions on one row. Raises DataError for a file without these columns, or without an opinion that can
-    be used.
+    distribution, and two opinions on one text. Raises DataError for a file without these columns, or without a usable opinion.
     """
     never = {digest for split in held_out for digest in split.hashes.tolist()}
-    opinions: dict[int, _Opinion] = {}
+    opinions: dict[tuple[str, str | None], _Opinion] = {}
     without = left_out = 0
     with read_records(path, encoding=config.encoding, delimiter=config.delimiter) as records:
         own = replace(config, label=None, id=None)
         texts = find_columns(records, task, own, labelled=False, trained=train.as_training_rows).texts
-        column, read = _reader(records, task.labels)
+        column, read = _reader(records, task)
         for record in records:
             text, pair, fault = texts.read(record)
             try:
@@ -88,19 +92,22 @@ def read_teacher(
                 left_out += 1
             else:
                 example = Example(f"teacher-{record.line}", text, pair, task.labels[int(probabilities.argmax())])
-                first = opinions.setdefault(digest, _Opinion(record.line, probabilities, example))
-                if not np.array_equal(first.probabilities, probabilities):
+                first = opinions.setdefault((text, pair), _Opinion(record.line, digest, probabilities, example))
+                if not np.allclose(first.probabilities, probabilities, atol=SAME_OPINION, rtol=0):
                     other = f"has another opinion on the text of line {first.line}; leave out one of the two rows"
                     raise DataError(f"{path}:{record.line}: {other}")
     if not opinions:
         counts = f"{left_out:,} are dev or test rows, and {without:,} have no opinion"
         raise DataError(f"{path}: none of its rows can teach: {counts}")
     known = set(train.hashes.tolist())
-    new = {digest: opinion for digest, opinion in opinions.items() if digest not in known}
-    hashes = np.concatenate([train.hashes, np.fromiter(new, np.uint64, len(new))])
-    longer = train.with_examples([*train.examples, *(opinion.example for opinion in new.values())], hashes)
-    none = np.zeros(len(task.labels), np.float32)
-    probabilities = np.stack([opinions[d].probabilities if d in opinions else none for d in hashes.tolist()])
+    new = [opinion for opinion in opinions.values() if opinion.digest not in known]
+    hashes = np.concatenate([train.hashes, np.array([opinion.digest for opinion in new], np.uint64)])
+    longer = train.with_examples([*train.examples, *(opinion.example for opinion in new)], hashes)
+    alike = {opinion.digest: opinion for opinion in reversed(opinions.values())}
+    probabilities = np.zeros((len(hashes), len(task.labels)), np.float32)
+    for number, (texts_of_row, digest) in enumerate(zip(longer.texts, hashes.tolist(), strict=True)):
+        if (opinion := opinions.get(texts_of_row) or alike.get(digest)) is not None:
+            probabilities[number] = opinion.probabilities
     gold = np.arange(len(hashes)) < len(train.examples)
     facts = {
         "path": str(path),
@@ -129,24 +136,23 @@ def _notes(facts: Mapping[str, Any], records: Records) -> list[Note]:
     return notes
 
 
-def _reader(records: Records, labels: Sequence[str]) -> tuple[str, Callable[[Record], Row | None]]:
+def _reader(records: Records, task: Task) -> tuple[str, Callable[[Record], Row | None]]:
     """Return the name of the opinions' column, and a function that reads the opinion of a record; None: it has none.
 
     The function raises ValueError for an opinion that cannot be used.
     """
+    labels = task.labels
     numbers = {label: number for number, label in enumerate(labels)}
-
-    def number_of(label: object) -> int:
-        if (name := str(label)) not in numbers:
-            raise ValueError(f"'{escaped(name, 60)}' is no label of the training rows{did_you_mean(name, labels)}")
-        return numbers[name]
 
     def distribution(shares: Mapping[str, Any]) -> Row:
         probabilities = np.zeros(len(labels))
         for label, share in shares.items():
-            number = number_of(label)
+            if label not in numbers:
+                raise ValueError(
+                    f"'{escaped(label, 60)}' is no label of the training rows{did_you_mean(label, labels)}"
+                )
             try:
-                probabilities[number] = float(share)
+                probabilities[numbers[label]] = float(share)
             except (TypeError, ValueError):
                 shown = escaped(str(share), 60)
                 raise ValueError(f"the probability of '{escaped(label, 60)}' is no number: '{shown}'") from None
@@ -157,8 +163,13 @@ def _reader(records: Records, labels: Sequence[str]) -> tuple[str, Callable[[Rec
 
     def hard(name: str) -> Callable[[Record], Row | None]:
         def read(record: Record) -> Row | None:
-            label = record.fields.get(name)
-            return None if label in (None, "") else distribution({str(label): 1.0})
+            try:
+                label = label_of(record.fields, name, replace(task, labels=()), {})
+            except Unlabelled:
+                return None
+            except BadRow as reason:
+                raise ValueError(str(reason)) from None
+            return distribution({label: 1.0})
 
         return read
 

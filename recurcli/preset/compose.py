@@ -106,6 +106,7 @@ _PATHS: tuple[KeyPath, ...] = (
     ("tokenizer", "vocabulary"),
     ("embedding", "vectors"),
     ("encoder", "path"),
+    ("finetuning", "teacher"),
 )
 
 

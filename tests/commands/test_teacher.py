@@ -33,8 +33,10 @@ def write_tsv(path: Path, header: str, rows: Sequence[Sequence[object]]) -> Path
 
 OPINIONS = [
     ("good film 1", "y", 0.1, 0.9),  # a training row
-    ("Good  FILM 1", "y", 0.1, 0.9),  # the same text, and the same opinion
-    ("bad dev film", "n", 0.8, 0.2),  # a dev row
+    ("good film 1", "y", 0.1004, 0.8996),  # the same text, and the same opinion but for rounding
+    ("Good  FILM 1", "n", 0.6, 0.4),  # a text that counts as the same one, and that its teacher read otherwise
+    ("unscored test film", "y", 0.1, 0.9),  # a test row
+    ("Bad dev film", "n", 0.8, 0.2),  # a dev row
     ("superb play", "y", 0.2, 0.8),  # a row of its own
     ("dreadful play", "n", 0.7, 0.3),
     ("who knows", "", 0.5, 0.5),  # below a threshold
@@ -50,14 +52,16 @@ def test_opinions_are_on_training_rows_or_add_rows(recur: Recur, data: tuple[str
         for text, label, n, y in OPINIONS
     ]
     (tmp_path / "soft.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    expected = {"training_rows": 1, "added": 2, "left_out": 1, "without_opinion": 1}
+    (tmp_path / "test.csv").write_text("text,label\nunscored test film,y\n")
+    unscored = ("--test", tmp_path / "test.csv", "--set", "finetuning.score_test=false")
+    expected = {"training_rows": 1, "added": 2, "left_out": 2, "without_opinion": 1}
     for file, column in (
         (soft, "probability_LABEL"),
         (hard, "prediction"),
         (labels, "label"),
         (tmp_path / "soft.jsonl", "probabilities"),
     ):
-        code, out, err = recur(*LINEAR, *data, "--teacher", file, "--overwrite")
+        code, out, err = recur(*LINEAR, *data, *unscored, "--teacher", file, "--overwrite")
         assert code == 0, err
         facts = json.loads(out)["teacher"]
         assert facts["column"] == column and {key: facts[key] for key in expected} == expected
@@ -88,6 +92,8 @@ def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
     assert code == 0, err
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
     assert "already finished" in recur(*command[:-1], *alone, moved, "--resume")[2]
+    moved.unlink()  # a finished run needs it no more
+    assert "already finished" in recur(*command[:-1], *alone, moved, "--resume")[2]
     other = write_tsv(tmp_path / "other.tsv", "text probability_n probability_y", rows[:100])
     assert "teacher sha256 was" in recur(*command, *alone, other, "--resume")[2]
     assert "teacher sha256 was" in recur(*command, *alone[:-1], "--resume")[2]
@@ -107,7 +113,7 @@ def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
         ("text probability_n probability_y", [("a", "nan", 1)], "f.tsv:2: the probabilities must be 0"),
         ("text probability_n probability_y", [("a", -0.5, 1.5)], "f.tsv:2: the probabilities must be 0"),
         ("text probability_n probability_y", [("a", "x", 1)], "f.tsv:2: the probability of 'n' is no number: 'x'"),
-        ("text prediction", [("a", "y"), ("A", "n")], "f.tsv:3: has another opinion on the text of line 2"),
+        ("text prediction", [("a", "y"), ("a", "n")], "f.tsv:3: has another opinion on the text of line 2"),
         ("text prediction", [("good dev film", "y"), ("a", "")], "none of its rows can teach: 1 are dev or test rows"),
         ("word prediction", [("a", "y")], "column"),
     ],

@@ -89,8 +89,12 @@ def test_the_preset_of_a_run_is_named_by_encoder_and_task(tmp_path: Path) -> Non
 
 
 def test_paths_in_a_file_are_meant_from_that_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.yaml", "extends: starsaber-tnews\nembedding: {vectors: words.txt}\n")
+    path = write(
+        tmp_path / "x.yaml",
+        "extends: starsaber-tnews\nembedding: {vectors: words.txt}\nfinetuning: {teacher: soft.tsv}\n",
+    )
     assert compose(path).preset.embedding.vectors == str(tmp_path / "words.txt")
+    assert compose(path).preset.finetuning.teacher == str(tmp_path / "soft.tsv")
 
 
 @pytest.mark.parametrize("section", ["pretraining", "finetuning"])

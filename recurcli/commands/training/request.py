@@ -136,8 +136,8 @@ def finished_run(request: TrainingRequest) -> Iterator[Event]:
     if ranks.is_main:
         yield from _compare_data(run, result, request.resolved.preset.data)
         teacher, before = request.resolved.preset.finetuning.teacher, result.get("teacher") or {}
-        now = None if teacher is None else sha256_of(Path(teacher))
-        if result["command"] == "finetune":
+        if result["command"] == "finetune" and (teacher is None or Path(teacher).exists()):
+            now = None if teacher is None else sha256_of(Path(teacher))
             check_same({"teacher sha256": before.get("sha256")}, {"teacher sha256": now}, run.path)
         if result.get("checkpoints_kept") is False:
             run.remove_checkpoints()  # which a kill at the end of the run left
