@@ -12,6 +12,7 @@ from recurcli.cli.options import Computation, Data, Debug, Fast, Json, Quiet
 @command(
     "recur export runs/starsaber-tnews runs/starsaber-afqmc --data $RECUR_DATA --output clue.zip",
     "recur export runs/starsaber-tnews --format onnx --output tnews-onnx",
+    "recur export runs/starsaber-tnews --format onnx --quantize int8 --output tnews-int8",
 )
 def export(
     *,
@@ -26,6 +27,13 @@ def export(
     ] = "clue",
     data: Data = None,
     fast: Fast = False,
+    quantize: Annotated[
+        str | None, typer.Option(help="Store the weights in 8 bits: int8. For onnx.", metavar="TYPE")
+    ] = None,
+    min_agreement: Annotated[
+        float | None,
+        typer.Option(help="Refuse int8 below this share of unchanged dev labels; default 0.98.", metavar="SHARE"),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing output file. For onnx: an earlier export.")
     ] = False,
@@ -40,7 +48,8 @@ def export(
     written. It computes in fp32 unless --precision says otherwise, so that the same runs give the same bytes.
 
     onnx writes a folder with the model in fp32, checked against the run, and a script predict.py that needs onnxruntime,
-    tokenizers and numpy only. It needs the packages of recurcli[onnx], and no data.
+    tokenizers and numpy only. It needs the packages of recurcli[onnx], and no data. With --quantize int8 the folder is about a
+    quarter as large, its linear model is in half precision, and its accuracy on the run's dev rows is compared with fp32.
     """
     from recurcli.commands.export import export as run_export
 
@@ -51,6 +60,8 @@ def export(
         data=data,
         overwrite=overwrite,
         fast=fast,
+        quantize=quantize,
+        min_agreement=min_agreement,
         **computation.with_defaults("fp32"),
     )
     from recurcli.display import progress, tables, training

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from recurcli.commands.trained_run import data_config, task_of
 from recurcli.errors import ModelError, UsageError, escaped
@@ -12,13 +13,16 @@ from recurcli.events import Finished, Note, RowsDone
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
 from recurcli.export.onnx import export_onnx
+from recurcli.export.quantize import MIN_AGREEMENT
 from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
 from recurcli.model.device import Precision
 from recurcli.runs.run_directory import RunDirectory, contents_of
 
 FORMATS: dict[str, ExportFormat] = {
     "clue": ExportFormat(export_clue, OutputKind("a CLUE submission", (".zip",))),
-    "onnx": ExportFormat(export_onnx, OutputKind("an ONNX export", ()), folder_with="predict.py", reads_data=False),
+    "onnx": ExportFormat(
+        export_onnx, OutputKind("an ONNX export", ()), folder_with="predict.py", reads_data=False, quantized=export_onnx
+    ),
 }
 """The formats of `recur export` by the value of `--format`; each is a file of `recurcli.export` and a row here."""
 
@@ -34,14 +38,18 @@ def export(
     precision: Precision = "fp32",
     batch_size: int = 64,
     fast: bool = False,
+    quantize: str | None = None,
+    min_agreement: float | None = None,
 ) -> Iterator[Note | RowsDone | Finished]:
     """Load every run and write all of them as `format` (see FORMATS); yields notes, rows done, and the result.
 
-    `fast` exports the linear part of a sum alone. Raises UsageError for an unknown format, for an output that exists without
-    `overwrite`, and with `fast` for a run whose model has no linear part.
+    `fast` exports the linear part of a sum alone. `quantize` is "int8" or None; `min_agreement` is the share of the dev labels
+    that int8 must leave as they are, MIN_AGREEMENT by default. Raises UsageError for an unknown format, for an output that
+    exists without `overwrite`, with `fast` for a run whose model has no linear part, and for what cannot be quantised.
     """
     if format not in FORMATS:
         raise UsageError(f"--format: unknown format '{escaped(format)}'; known: {', '.join(FORMATS)}")
+    write = _writer(format, quantize, min_agreement)
     if data is not None and not FORMATS[format].reads_data:
         raise UsageError(f"--data: {FORMATS[format].kind.title} needs no rows of the task; leave it out")
     if FORMATS[format].folder_with:
@@ -57,8 +65,28 @@ def export(
     loaded = [
         _trained_run(run, predictor, data, FORMATS[format]) for run, predictor in zip(runs, predictors, strict=True)
     ]
-    files = yield from FORMATS[format].export(loaded, output)
-    yield Finished({"output": str(output), "format": format, "files": files})
+    facts = yield from write(loaded, output)
+    yield Finished({"output": str(output), "format": format, **facts})
+
+
+def _writer(
+    format: str, quantize: str | None, min_agreement: float | None
+) -> Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, dict[str, Any]]]:
+    """Return the function that writes the runs. Raises UsageError for what `quantize` and `min_agreement` cannot be."""
+    known = FORMATS[format]
+    if quantize is None:
+        if min_agreement is not None:
+            raise UsageError("--min-agreement compares int8 with fp32; add --quantize int8")
+        return known.export
+    if quantize != "int8":
+        raise UsageError(f"--quantize: unknown '{escaped(quantize)}'; known: int8")
+    if known.quantized is None:
+        raise UsageError(f"--quantize: {known.kind.title} has no weights; add --format onnx")
+    least = MIN_AGREEMENT if min_agreement is None else min_agreement
+    if not 0 <= least <= 1:
+        raise UsageError(f"--min-agreement: {least:g} is no share; give a number from 0 to 1")
+    quantized = known.quantized
+    return lambda runs, output: quantized(runs, output, least)
 
 
 def _trained_run(run: Path, predictor: Predictor, data: Path | None, format: ExportFormat) -> TrainedRun:

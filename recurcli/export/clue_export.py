@@ -24,7 +24,7 @@ class _Answer(NamedTuple):
     rows: Split
 
 
-def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | RowsDone, None, list[dict[str, Any]]]:
+def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | RowsDone, None, dict[str, Any]]:
     """Predict every test file that CLUE takes of each run's task and write one zip; return the files in it.
 
     All test files are read before the first row is predicted. Raises UsageError for a task that is not CLUE's and for
@@ -53,7 +53,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
     write_submission(output, labels)
     for finding in validate(output):
         yield Note(finding.message, "warning" if finding.level == "warning" else "info")
-    return [
+    files = [
         {
             "name": target.name,
             "rows": len(rows.examples),
@@ -62,6 +62,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
         }
         for target, run, rows in sorted(answers, key=lambda answer: answer.target.name)
     ]
+    return {"files": files}
 
 
 def _test_rows(target: Target, run: TrainedRun) -> Split | str:

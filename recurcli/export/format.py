@@ -40,11 +40,16 @@ class TrainedRun:
 class ExportFormat:
     """One export format."""
 
-    export: Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, list[dict[str, Any]]]]
-    """Writes the runs to a path, replacing what is there, and returns facts for a table, `name` first, of each file."""
+    export: Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, dict[str, Any]]]
+    """Writes the runs to a path, replacing what is there, and returns `files`: facts of each for a table, `name` first."""
     kind: OutputKind
     """The format in words, for messages, and the ending of a file."""
     folder_with: str = ""
     """For a format that writes a folder (by `commit_directory`): the file by which an earlier export is recognised."""
     reads_data: bool = True
     """Whether it reads rows of the task, so that the command's --data makes sense."""
+    quantized: (
+        Callable[[Sequence[TrainedRun], Path, float], Generator[Note | RowsDone, None, dict[str, Any]]] | None
+    ) = None
+    """Writes them in int8, if so large a share of the labels of the dev rows stays, and returns `quantization` too; None: the
+    format has no weights."""
