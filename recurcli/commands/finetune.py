@@ -243,18 +243,24 @@ def _with_teacher(
 ) -> Generator[Note, None, tuple[Teacher | None, Split]]:
     """Return the opinions of the teacher's file, if there is one, and the training rows with those that it adds.
 
-    Test rows that are not scored, by `finetuning.score_test` or since they have no labels, are left out too.
+    Test rows that are not scored, by `finetuning.score_test` or since they have no labels, are left out too. Yields warnings on
+    dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it.
     """
-    preset, held_out = request.resolved.preset, [dev]
+    preset, held_out = request.resolved.preset, {"dev": dev}
     if preset.finetuning.teacher is None:
         return None, train
     if test is not None:
-        held_out.append(test)
+        held_out["test"] = test
     elif request.splits is None and (preset.data.named_file("test") or _has_test_rows(task, preset.data)):
         with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
-            held_out.append(load_split(task, "test", preset.data, labelled=False, trained=train.as_training_rows))
-    teacher, longer, notes = read_teacher(Path(preset.finetuning.teacher), train, held_out, task, preset.data)
+            held_out["test"] = load_split(task, "test", preset.data, labelled=False, trained=train.as_training_rows)
+    file = Path(preset.finetuning.teacher)
+    teacher, longer, notes = read_teacher(file, train, [*held_out.values()], task, preset.data)
     yield from notes
+    if (run := preset.finetuning.teacher_run) is not None:
+        before = yield from known_rows_of_init(read_model(Path(run)))
+        if before is not None:
+            yield from _notes_on_earlier_rows(before, run, held_out)
     return teacher, longer
 
 
@@ -286,13 +292,18 @@ def _add_known_rows(
     before = yield from known_rows_of_init(init)
     if before is None:
         return known
+    yield from _notes_on_earlier_rows(before, init.path, splits)
+    return known.joined(before)
+
+
+def _notes_on_earlier_rows(before: KnownRows, run: Path | str, splits: Mapping[str, Split]) -> Iterator[Note]:
+    """Yield notes on the rows `before` of an earlier `run` among the dev and test rows."""
     for name in ("dev", "test"):
         if name not in splits:
             continue
-        counts, note = before.among(splits[name].hashes, name=name, of=f" of {init.path}")
+        counts, note = before.among(splits[name].hashes, name=name, of=f" of {run}")
         if counts["training_rows"] or (name == "test" and counts["dev_rows"]):
             yield note
-    return known.joined(before)
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:

@@ -63,9 +63,10 @@ def read_teacher(
     """Read the opinions at `path`. Return them, the training rows with those of the file after them, and notes.
 
     The texts are in the columns of `train`. The opinion is in `probability_LABEL` (TSV, CSV) or `probabilities` (JSON lines),
-    as `recur predict --probabilities` writes them, else in `prediction`, else in `label`. A row without a prediction has no
-    opinion. Rows whose texts are those of a training row are opinions on it; the others become training rows. An opinion on the
-    very text goes before one on a text of the same `row_hash`. Rows of `held_out`, the dev and test rows, are left out.
+    as `recur predict --probabilities` writes them, else in `prediction`, else in `label`. A row without a prediction, or
+    without a text, has no opinion. Rows whose texts are those of a training row are opinions on it; the others become training
+    rows. An opinion on the very text goes before one on a text of the same `row_hash`. Rows of `held_out`, the dev and test
+    rows, are left out.
 
     Raises DataError with file and line for a text that cannot be read, an unknown label, probabilities that are no
     distribution, and two opinions on one text. Raises DataError for a file without these columns, or without a usable opinion.
@@ -86,7 +87,7 @@ def read_teacher(
             except ValueError as reason:
                 raise DataError(f"{path}:{record.line}: {reason}") from None
             digest = row_hash(text, pair)
-            if probabilities is None:
+            if probabilities is None or not (text.strip() or pair):  # such as a row that `recur predict` could not read
                 without += 1
             elif digest in never:
                 left_out += 1

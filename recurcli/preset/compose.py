@@ -107,6 +107,7 @@ _PATHS: tuple[KeyPath, ...] = (
     ("embedding", "vectors"),
     ("encoder", "path"),
     ("finetuning", "teacher"),
+    ("finetuning", "teacher_run"),
 )
 
 
@@ -261,7 +262,7 @@ def compose(
     return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
 
 
-_OF_LINEAR = ("metric", "score_test", "refit", "linear_baseline", "teacher", "teacher_weight")
+_OF_LINEAR = ("metric", "score_test", "refit", "linear_baseline", "teacher", "teacher_run", "teacher_weight")
 """The keys of `finetuning` that have an effect without an encoder."""
 
 

@@ -162,6 +162,8 @@ class FinetuningConfig(OptimizationConfig):
     teacher: str | None = None
     """File with another model's opinions on rows, as `recur predict --probabilities` writes them; null: none. Rows without a
     label of their own become training rows."""
+    teacher_run: str | None = None
+    """Run that wrote the file `teacher`; null: unknown. A warning counts the dev and test rows that it was trained on."""
     teacher_weight: float = 0.5
     """Weight w of the teacher's loss where a row has a label too; that of the label is 1 - w. The linear model has rows without
     a label of their own with the teacher's label and the weight w."""

@@ -126,6 +126,17 @@ def test_a_file_that_cannot_teach_is_refused_in_one_line(
     assert not (tmp_path / "run").exists()
 
 
+def test_rows_that_the_teacher_was_trained_on_are_counted_where_its_run_is_named(
+    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    files = ("--train", tmp_path / "dev.csv", "--dev", tmp_path / "train.csv", "--output", tmp_path / "big")
+    assert recur(*LINEAR, *files)[0] == 0
+    file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y"), ("", "n")])
+    code, out, err = recur(*LINEAR, *data, "--teacher", file, "--set", f"finetuning.teacher_run={tmp_path / 'big'}")
+    assert code == 0 and f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'}" in err
+    assert json.loads(out)["teacher"]["without_opinion"] == 1  # the row without a text
+
+
 def test_settings_that_a_teacher_cannot_have(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
     file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y")])
     for setting, said in (

@@ -28,7 +28,7 @@ COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "fin
 
 FREE_KEYS = ("runtime.device", "runtime.precision", "runtime.threads", "runtime.compile", "data.path", "data.files")
 """Keys, and the beginnings of keys, that a resume may change. The data are compared by hash instead of their paths."""
-FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every", ".teacher")
+FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every", ".teacher", ".teacher_run")
 """Endings of keys that a resume may change. The teacher's file is compared by hash."""
 
 
