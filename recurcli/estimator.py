@@ -106,7 +106,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `fast` takes the linear part of a sum alone. Raises TypeError or ValueError for what is neither a text nor a pair of
         texts, with its row from 0. Raises ValueError with `fast` if the model has no linear part.
         """
-        return self.classes_[self._chosen(fast=fast).logits(texts).argmax(axis=1)]
+        logits = self._chosen(fast=fast).logits(texts)
+        return self.classes_[logits.argmax(axis=1)]
 
     def predict_proba(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
         """Return the probabilities (N, C) of the classes in the order of `classes_`. Raises as `predict` does."""

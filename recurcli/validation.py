@@ -210,8 +210,12 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
     except ValidationError as error:
         fault, *others = error.errors(include_url=False)
         path = tuple(str(part) for part in fault["loc"])
-        if path[-1:] and (path[-1] in ("int", "float", "str") or path[-1].startswith(("literal[", "tuple["))):
-            path = path[:-1]  # pydantic adds the member of a union that it tried
+        if "tuple[int, int]" in path:  # pydantic adds the member of a union that it tried
+            raise InvalidConfig(
+                path[: path.index("tuple[int, int]")], "must be two whole numbers, such as [1, 2]"
+            ) from None
+        if path[-1:] and (path[-1] in ("int", "float", "str", "bool") or path[-1].startswith(("literal[", "tuple["))):
+            path = path[:-1]
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             raise InvalidConfig(
                 path, "unknown key" + nearest_key(path[-1], _fields_at(kind, path[:-1]), keys, path[:-1])
@@ -253,7 +257,7 @@ def nearest_key(word: str, known: Iterable[str], keys: Sequence[str] = (), secti
     `known` are the keys of the `section`, whose path is put before them; `keys` are all dotted keys.
     """
     names = list(known)
-    ours = OTHER_NAMES.get(word, word)
+    ours = OTHER_NAMES.get(word, word if word.lower() not in names else word.lower())
     if ours in names:
         return f"; did you mean '{'.'.join((*section, ours))}'?"
     if not paths_of(ours, keys) and not difflib.get_close_matches(word, names, n=1):

@@ -80,7 +80,10 @@ def predict(
     ] = False,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Add the words of the row that spoke most for its label, to the linear model."),
+        typer.Option(
+            "--explain",
+            help="Add the parts of the row with the largest share in the linear model's score of its label.",
+        ),
     ] = False,
     fast: Fast = False,
     resume: Annotated[

@@ -191,6 +191,7 @@ def _evaluated(
         lengths=tokens.lengths,
         cut=tokens.cut,
         linear=linear,
+        linear_labels=ensemble is not None and ensemble.linear_weight > 0,
     )
     return scores.to_json(), facts, evaluated
 

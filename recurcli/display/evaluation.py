@@ -75,7 +75,10 @@ def _confusions(report: Mapping[str, Any]) -> tuple[Text, Table]:
     for rows, columns in ((labels, labels), (numbered, numbers)):
         if len(labels) <= MAX_CLASSES and fits(made := _matrix(rows, columns, counts)):
             return heading("confusion", "rows are true labels, columns are predictions"), made
-    return heading("confusion", "the most frequent; --json has all"), _largest(labels, cells_of(report))
+    cells = cells_of(report)
+    if all(right == predicted for right, predicted in cells):
+        return heading("confusion", "no row is predicted wrongly"), listing([])
+    return heading("confusion", "the most frequent; --json has all"), _largest(labels, cells)
 
 
 def _matrix(names: Sequence[str], headers: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:

@@ -46,6 +46,8 @@ class EvaluatedRows:
     """(N,) whether the row was truncated."""
     linear: LinearModel | None = None
     """The linear model that was scored beside the encoder or alone."""
+    linear_labels: bool = False
+    """Whether the linear model is the model or a part of it."""
 
     @cached_property
     def predictions(self) -> NDArray[np.int64]:

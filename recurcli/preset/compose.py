@@ -285,7 +285,8 @@ def _check_linear(merged: dict[str, Any], origins: Mapping[KeyPath, Origin], nam
         raise UsageError(f"--preset: {escaped(name)} has no encoder to pretrain; `recur finetune` trains it")
     for path, origin in origins.items():
         asked = origin.source == "settings" or origin.source.startswith("--")
-        if asked and is_for_encoder(path):
+        exists = path[0] == "encoder" or any(f"{key}.".startswith(f"{'.'.join(path)}.") for key in preset_keys())
+        if asked and exists and is_for_encoder(path):
             reason = f"{escaped(name)} is a linear model without an encoder, so this key has no effect; leave it out"
             raise _located(InvalidConfig(path, reason), origins)
     if merged.get("ensemble") != "linear":

@@ -26,6 +26,7 @@ from recurcli.files import (
     MANIFEST,
     check_utf8,
     extend_manifest,
+    is_locked,
     locked,
     naming_damage,
     open_no_follow,
@@ -310,9 +311,10 @@ class RunDirectory:
                 with naming_damage(self.path / ENSEMBLE):
                     weights = json.loads(read_limited(self.path / ENSEMBLE, limit=1 << 16))
                     missing = "" if weights["encoder_weight"] else "; the linear model alone labels"
-            text = (
-                f"{self.path}: its training is not finished (newest checkpoint: {step}){missing}; --resume continues it"
-            )
+            state, way_out = "is not finished", "; --resume continues it"
+            if is_locked(self.path / LOCK):
+                state, way_out = "is under way", ""
+            text = f"{self.path}: its training {state} (newest checkpoint: {step}){missing}{way_out}"
             yield Note(text, "warning")
 
     def check_output(self, command: str, *, resume: bool, overwrite: bool) -> RunStatus:

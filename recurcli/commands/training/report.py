@@ -153,15 +153,20 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
         yield Note(f"the {whose}accuracy, {scores['accuracy']:.4f}, is below the {baseline} {' and '.join(above)}")
     names, cells = result["dev"]["names"], cells_of(result["dev"])
     predicted = {prediction for _, prediction in cells}
-    missing = [name for index, name in enumerate(names) if index not in predicted]
-    if len({label for label, _ in cells}) == 1:
+    labelled = {label for label, _ in cells}
+    if len(labelled) == 1:
         return  # one class of dev rows shows nothing; a warning said so before the training
-    if len(missing) == len(names) - 1:
-        only = next(name for name in names if name not in missing)
+    if without := len(names) - len(labelled):
+        yield Note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
+    missing = [name for index, name in enumerate(names) if index in labelled - predicted]
+    if len(predicted) == 1:
+        only = names[predicted.pop()]
         yield Note(f"every dev row is predicted as '{escaped(only)}': the model tells no classes apart", "warning")
     elif missing:
         shown = ", ".join(f"'{escaped(name)}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
-        yield Note(f"never predicted on the dev rows: {shown} ({len(missing):,} of {len(names):,} classes)")
+        yield Note(
+            f"never predicted on the dev rows: {shown} ({len(missing):,} of {len(labelled):,} classes with dev rows)"
+        )
 
 
 def ensemble_in_words(ensemble: Mapping[str, Any]) -> str:
@@ -332,6 +337,8 @@ def model_card(result: Mapping[str, Any]) -> str:
         selected = "The model was selected on the dev rows, so its dev metrics are slightly too high."
         if not has_steps:
             selected = "The dev rows selected nothing; the model of the dev metrics was fitted without them."
+        if again := result.get("linear_baseline", {}).get("refit_rows"):
+            selected += f" For predictions the linear model was fitted again on {again:,} rows, the dev rows too."
         tested = (
             " The test rows selected nothing: they were scored once, after the training." if "test" in result else ""
         )

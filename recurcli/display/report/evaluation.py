@@ -91,8 +91,8 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ngrams(rows: EvaluatedRows) -> Table:
-    """Return the n-grams of each class to the linear model, where there is one."""
-    found = [] if rows.linear is None else class_ngrams(rows.linear, rows.texts)
+    """Return the n-grams of each class to the linear model, where it is the model or a part of it."""
+    found = [] if rows.linear is None or not rows.linear_labels else class_ngrams(rows.linear, rows.texts)
     lines = [(name, ", ".join(ngrams)) for name, ngrams in zip(rows.names, found, strict=False) if ngrams]
     return Table(text_columns("label", "n-grams"), lines)
 
@@ -126,13 +126,19 @@ def _facts(trained: Mapping[str, Any]) -> Table:
         "preset": f"{trained['preset']}, seed {trained['seed']}",
         "encoder": trained["encoder"],
         "parameters": parameters_in_words(trained),
-        "training rows": f"{trained['data']['train']['rows']:,}",
+        "training rows": _training_rows(trained),
         "steps": f"{trained['steps']:,} (epochs: {trained['epochs']:g}), {part} of step {trained['best_step']:,}",
         "training": f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}",
     }
     if not trained["steps"]:  # there is no encoder
         rows = {key: rows[key] for key in ("preset", "parameters", "training rows")}
     return listing(rows.items())
+
+
+def _training_rows(trained: Mapping[str, Any]) -> str:
+    again = trained.get("linear_baseline", {}).get("refit_rows")
+    more = f"; for predictions the linear model was fitted on {again:,}, the dev rows too" if again else ""
+    return f"{trained['data']['train']['rows']:,}{more}"
 
 
 def _curves(run: RunDirectory, trained: Mapping[str, Any]) -> list[str]:

@@ -3,8 +3,7 @@
 Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes `label<TAB>probability` for each
 line, in order. A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
 Exit code 3: a line of pairs without one TAB; the lines before it are answered. Exit code 5: a full disk.
-It needs numpy, and where there is a
-model.onnx, onnxruntime and tokenizers. OMP_NUM_THREADS limits the threads.
+It needs numpy, and where there is a model.onnx, onnxruntime and tokenizers. OMP_NUM_THREADS limits the threads.
 """
 
 import argparse
