@@ -8,6 +8,7 @@ C classes.
 import functools
 import hashlib
 import time
+import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -50,8 +51,6 @@ LEARNING_RATE = 0.2
 BATCH_SIZE = 32
 FORMAT = 8
 """Version of the fitting; the cache does not reuse models of another version."""
-MAX_WEIGHTS = 100_000_000
-"""Maximal number of weights, one for each n-gram and class. Ours: 0.4 GB, 0.8 GB while they are fitted."""
 MAX_CHOICE_ROWS, MAX_CHOICE_CHARACTERS, MAX_CHOICE_WORK = 20_000, 6_000_000, 20_000_000
 """Cross-validation is made on at most this many training rows, characters x sets of n-grams, and values of the
 vectors x classes. Ours: 10 s."""
@@ -138,8 +137,7 @@ def fit_choice(
     """Fit `choice` (squared hinge, one class against the rest) on TF-IDF vectors of `texts`.
 
     `targets` (N,) are class numbers, `row_weights` (N,) factors of the rows' losses; None: 1. A class without a training row
-    gets the logit UNSEEN. Raises DataError if all rows have one class, no text has an n-gram, or there would be more than
-    MAX_WEIGHTS weights.
+    gets the logit UNSEEN. Raises DataError if all rows have one class, or no text has an n-gram.
     """
     labels = np.asarray(targets)
     if len(np.unique(labels)) < 2:
@@ -147,10 +145,7 @@ def fit_choice(
     order = np.random.default_rng(0).permutation(len(texts))
     ngrams, vectors, distinct_ngrams = Ngrams.fit([texts[row] for row in order], choice.ngrams, num_classes)
     if not len(ngrams.keys):
-        raise DataError("a linear model needs texts, and all training texts are empty")
-    if (weights_needed := len(ngrams.keys) * num_classes) > MAX_WEIGHTS:
-        sizes = f"{len(ngrams.keys):,} n-grams and {num_classes:,} classes"
-        raise DataError(f"it would have {weights_needed:,} weights for {sizes}; at most {MAX_WEIGHTS:,} are fitted")
+        raise DataError("a linear model needs n-grams, and no training text has one")
     used = order[: len(vectors.offsets) - 1]
     matrix, labels = _matrix(vectors, len(ngrams.keys)), labels[used]
     row_weights = None if row_weights is None else row_weights[used]
@@ -181,6 +176,9 @@ def choose(
     for ngrams in sets:
         vocabulary, vectors, _ = Ngrams.fit(sample, ngrams, num_classes)
         matrices.append(_matrix(vectors, len(vocabulary.keys)))
+    if not (counted := [number for number, matrix in enumerate(matrices) if matrix.shape[1]]):
+        return Choice(sets[-1], first)
+    sets, matrices = [sets[number] for number in counted], [matrices[number] for number in counted]
     work = max(matrix.nnz for matrix in matrices) * num_classes
     labels = labels[: int(len(labels) * min(1.0, MAX_CHOICE_WORK / max(1, work)))]
     numbers: dict[int, int] = {}
@@ -341,7 +339,8 @@ def _fit(
         path.write_bytes(fit().to_bytes())
         return {}
 
-    versions = [version(name) for name in ("scikit-learn", "numpy", "scipy")]
+    # Python's Unicode decides what lower case and what a word is.
+    versions = [unicodedata.unidata_version, *(version(name) for name in ("scikit-learn", "numpy", "scipy", "torch"))]
     note = ""
     try:
         try:

@@ -1,4 +1,4 @@
-"""Files and times with many classes: a confusion of cells, the largest probabilities, and a bound on the linear model."""
+"""Files and times with many classes: a confusion of cells, and the largest probabilities."""
 
 import json
 import time
@@ -14,10 +14,6 @@ from recurcli.errors import DataError
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.significance import intervals
 from recurcli.files import to_json, write_manifest
-from recurcli.linear import fitting
-from recurcli.linear.fitting import fit_choice
-from recurcli.linear.model import Choice
-from recurcli.linear.ngrams import NgramConfig
 from recurcli.runs.dev_predictions import read_dev_predictions
 from recurcli.runs.model_files import write_predictions
 
@@ -42,13 +38,6 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
         found = read_dev_predictions(tmp_path, part)  # type: ignore[arg-type]
         assert (found.names, found.labels) == (names, names[:3])
         assert found.predictions == [names[place] for place in wanted.argmax(axis=1)]
-
-
-def test_a_linear_model_that_would_be_too_large_is_left_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "MAX_WEIGHTS", 20)
-    texts = [(f"word{number} {number}", None) for number in range(12)]
-    with pytest.raises(DataError, match=r"it would have [0-9,]+ weights for [0-9,]+ n-grams and 3 classes; at most 20"):
-        fit_choice(texts * 2, [0, 1, 2] * 8, 3, Choice(NgramConfig(words=(1, 2)), 0.5))
 
 
 def test_more_labels_than_are_tested_are_refused() -> None:

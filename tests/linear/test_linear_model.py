@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,21 @@ def test_c_is_the_smallest_that_may_be_as_good_as_the_best(wrong: tuple[int, ...
     assert fitting._choose_c(lambda c: rows >= wrong[fitting.C_GRID.index(c)]) == expected
 
 
+@pytest.mark.parametrize(
+    ("config", "across_words"),
+    [(LinearConfig(characters=(1, 1), words=None), True), (LinearConfig(characters=None, words=(9, 9)), None)],
+)
+def test_a_set_without_an_ngram_is_not_tried(config: LinearConfig, across_words: bool | None) -> None:
+    texts, targets = made_rows(60)
+    model, note = fit_linear_model(texts, targets, 2, config)
+    if across_words is None:
+        assert model is None
+        assert note.text.endswith("a linear model needs n-grams, and no training text has one")
+    else:
+        assert model is not None
+        assert model.ngrams.config.across_words == across_words
+
+
 def test_rows_of_one_text_are_in_one_fold() -> None:
     texts = [(f"row {n // 2}", None) for n in range(200)]  # each text twice, with a label of its own
     targets = np.random.default_rng(0).integers(0, 2, 100).repeat(2).tolist()
@@ -254,7 +270,10 @@ def test_a_row_of_its_own_scores_as_it_does_among_others() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "targets", "reason"),
-    [([("a", None), ("b", None)], [1, 1], "two classes"), ([("", None), ("", None)], [0, 1], "empty")],
+    [
+        ([("a", None), ("b", None)], [1, 1], "two classes"),
+        ([("", None), ("", None)], [0, 1], "no training text has one"),
+    ],
 )
 def test_what_cannot_be_learnt_from_is_refused(
     texts: list[tuple[str, str | None]], targets: list[int], reason: str
@@ -270,6 +289,24 @@ def test_very_large_data_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> 
     fitted = fit_choice(texts, [n // 150 for n in range(300)], 2, Choice(NgramConfig(words=(1, 2)), 0.5))
     assert 60 <= fitted.rows <= 100
     assert "in 80 of 300 rows" in fitted.in_words(300)
+
+
+def test_the_most_frequent_ngrams_are_kept_and_the_cut_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngrams, "KEPT_WEIGHTS", 12)
+    texts = [(f"{'good' if n % 2 else 'bad'} book {n}", None) for n in range(60)]
+    fitted = fit_choice(texts, [n % 3 for n in range(60)], 3, Choice(NgramConfig(words=(1, 1)), 0.5))
+    assert fitted.weights.shape == (4, 3)
+    assert fitted.in_words(60).startswith("4 of 63 n-grams of words 1-1 in 60 rows")
+    assert {*Ngrams.fit([("good book bad", None)], NgramConfig(words=(1, 1)))[0].keys} < {*fitted.ngrams.keys}
+
+
+@pytest.mark.parametrize("library", ["scikit-learn", "numpy", "scipy", "torch"])
+def test_a_model_is_fitted_again_by_another_version_of_a_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (*made_rows(100), 2, LinearConfig(c=0.5, characters=None, words=(1, 1)))
+    fit_linear_model(*rows)
+    assert fit_linear_model(*rows)[1].text.endswith("from the cache")
+    monkeypatch.setattr(fitting, "version", lambda name: "0.0" if name == library else version(name))
+    assert "fitted in" in fit_linear_model(*rows)[1].text
 
 
 def test_a_refit_keeps_the_solver_of_the_first_fit(monkeypatch: pytest.MonkeyPatch) -> None:
