@@ -177,12 +177,13 @@ def test_a_damaged_model_among_several_ends_it_before_anything(
     assert not (tmp_path / "clue.zip").exists()
 
 
-def export_vocabulary(runs: Sequence[TrainedRun], output: Path) -> Generator[RowsDone, None, list[dict[str, Any]]]:
+def export_vocabulary(runs: Sequence[TrainedRun], output: Path) -> Generator[RowsDone, None, dict[str, Any]]:
     """A format of the test: the label of a text, and the tokens of the vocabulary, a line each."""
     [run] = runs
     [label] = yield from run.predict([("鼠", None)], 1, 0)
     write_atomically(output, "".join(f"{line}\n" for line in (label, *run.tokenizer.tokens)))
-    return [{"name": output.name, "rows": len(run.tokenizer.tokens), "from": run.task.name, "run": str(run.path)}]
+    file = {"name": output.name, "rows": len(run.tokenizer.tokens), "from": run.task.name, "run": str(run.path)}
+    return {"files": [file]}
 
 
 def test_a_format_is_a_function_and_a_row(
