@@ -165,15 +165,15 @@ class _Graph:
             self._node("Div", [x, largest], f"{x}.levels")
             self._node("QuantizeLinear", [f"{x}.levels", one, zero], quantized)
         inputs = [quantized, integers, one, scale, zero]
-        self._node("MatMulIntegerToFloat", inputs, f"{y}.levels", domain="com.microsoft")
-        self._node("Mul", [f"{y}.levels", largest], y)
+        self._node("MatMulIntegerToFloat", inputs, f"{y}.product", domain="com.microsoft")
+        self._node("Mul", [f"{y}.product", largest], y)
 
     def _table(self, table: str, rows: str, y: str) -> None:
         """y = table[rows], each row of which has its scale."""
         integers, scale = self._integers(table, axis=1, levels=TABLE_LEVELS, suffix="rows")
-        self._node("Gather", [integers, rows], f"{y}.int8", axis=0)
-        self._node("Gather", [scale, rows], f"{y}.scale", axis=0)
-        self._cast(f"{y}.int8", f"{y}.scale", y)
+        self._node("Gather", [integers, rows], f"{y}.rows", axis=0)
+        self._node("Gather", [scale, rows], f"{y}.row_scales", axis=0)
+        self._cast(f"{y}.rows", f"{y}.row_scales", y)
 
     def _stored(self, weight: str) -> None:
         """The weight itself, of integers and one scale for each row of its last axis; it is computed when a session begins."""
@@ -183,8 +183,8 @@ class _Graph:
     def _cast(self, integers: str, scale: str, y: str) -> None:
         from onnx import TensorProto
 
-        self._node("Cast", [integers], f"{y}.levels", to=TensorProto.FLOAT)
-        self._node("Mul", [f"{y}.levels", scale], y)
+        self._node("Cast", [integers], f"{y}.cast", to=TensorProto.FLOAT)
+        self._node("Mul", [f"{y}.cast", scale], y)
 
     def _integers(self, weight: str, *, axis: int, levels: int, suffix: str) -> tuple[str, str]:
         """Return the names of the weight's integers in -levels..levels and of the scales that reduce `axis`."""
