@@ -26,7 +26,7 @@ from recurcli.export.quantize import Agreement, as_half, in_half, iter_onnx_logi
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.interruptible import interruptible
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT
+from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, NgramConfig, word_pattern
 from recurcli.model.models import Classifier
 from recurcli.model.saved import config_to_dict
 from recurcli.runs.dev_predictions import DevText, read_dev_texts
@@ -160,8 +160,14 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
         "template": tokenizer.template,
         "characters_per_token": CHARACTERS_PER_TOKEN,
         "longest_text": MAX_TEXT,
-        "ngrams": None if ngrams is None else {**asdict(ngrams), "first_text": FIRST_TEXT, "both_texts": BOTH_TEXTS},
+        "ngrams": None if ngrams is None else ngrams_to_dict(ngrams),
     }
+
+
+def ngrams_to_dict(config: NgramConfig) -> dict[str, Any]:
+    """Return what linear_model.py needs in order to hash the n-grams of `config`."""
+    pattern = word_pattern(config.hash_version).pattern
+    return {**asdict(config), "word_pattern": pattern, "first_text": FIRST_TEXT, "both_texts": BOTH_TEXTS}
 
 
 def _about(run: Path) -> str:

@@ -8,13 +8,14 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import MAX_TEXT, WORD, NgramConfig, Texts, characters_read, hash_ngrams
+from recurcli.linear.ngrams import MAX_TEXT, NgramConfig, Texts, characters_read, hash_ngrams, word_pattern
 
 Row = tuple[str, str | None]
 Ngram = tuple[int, tuple[str, ...]]
@@ -55,7 +56,7 @@ def occurrences(row: Row, config: NgramConfig) -> list[Occurrence]:
         characters = [(place, place + 1) for place in range(len(lower))]
         if not config.across_words:
             characters = _with_spaces(lower)
-        words = [word.span() for word in WORD.finditer(lower)]
+        words = [word.span() for word in word_pattern(config.hash_version).finditer(lower)]
         kinds = ((characters, config.characters, 1 if config.across_words else 2), (words, config.words, 1))
         for units, (shortest, longest), least in kinds:
             for length in range(max(shortest, least), longest + 1):
@@ -97,7 +98,8 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     found = model.ngrams.columns_of(hash_ngrams([row], model.ngrams.config)[0]).tolist()
     times = Counter(found)
     lower = [(text or "")[:MAX_TEXT].lower() for text in row]
-    unit = WORD if model.ngrams.config.words[1] else CHARACTER
+    config = model.ngrams.config
+    unit = word_pattern(config.hash_version) if config.words[1] else CHARACTER
     units = [[match.span() for match in unit.finditer(text)] for text in lower]
     starts, ends = ([[span[edge] for span in own] for own in units] for edge in (0, 1))
     unit_shares = [np.zeros(len(own)) for own in units]
@@ -113,7 +115,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     for side, (text, own, share) in enumerate(zip(lower, units, unit_shares, strict=True)):
         large = (share >= least).tolist()
         for run in _runs(
-            [is_large and not _has_marks(text[slice(*span)]) for span, is_large in zip(own, large, strict=True)]
+            [is_large and not _has_punctuation(text[slice(*span)]) for span, is_large in zip(own, large, strict=True)]
         ):
             place = Occurrence(side, own[run.start][0], own[run.stop - 1][1])
             part = text[place.start : place.end]
@@ -131,9 +133,10 @@ def _runs(kept: list[bool]) -> Iterator[slice]:
             yield slice(start, end)
 
 
-def _has_marks(text: str) -> bool:
-    """Return whether `text` has a character that is no part of a word and no emoji."""
-    return any(not re.match(r"\w", character) and unicodedata.category(character) != "So" for character in text)
+def _has_punctuation(text: str) -> bool:
+    """Return whether `text` has a character that is no part of a word (combining marks and joiners are one) and no emoji."""
+    parts = ("So", "Mn", "Mc", "Me", "Cf")
+    return any(not re.match(r"\w", character) and unicodedata.category(character) not in parts for character in text)
 
 
 def _named(part: str, places: Sequence[Occurrence], row: Row) -> str:
@@ -155,8 +158,9 @@ def class_ngrams(model: LinearModel, rows: Texts) -> list[list[str]]:
     """
     config, second = model.ngrams.config, "" if any(row[1] is not None for row in rows) else None
     words = bool(config.words[1])
-    shortest, longest = config.words if words else config.characters
-    own_config = NgramConfig(words=(shortest, longest)) if words else NgramConfig(characters=(shortest, longest))
+    shortest = (config.words if words else config.characters)[0]
+    own_config = replace(config, characters=(0, 0)) if words else replace(config, across_words=True)
+    pattern = word_pattern(config.hash_version)
     frequency: Counter[Ngram] = Counter()
     read = 0
     for row, characters in zip(rows, accumulate(map(characters_read, rows)), strict=True):
@@ -165,14 +169,14 @@ def class_ngrams(model: LinearModel, rows: Texts) -> list[list[str]]:
         lower = [(text or "")[:MAX_TEXT].lower() for text in row]
         for side, start, end in occurrences(row, own_config):
             text = lower[side][start:end]
-            found[side].add(tuple(WORD.findall(text) if words else text))
+            found[side].add(tuple(pattern.findall(text) if words else text))
         sorts = (found[0] - found[1], found[1] - found[0], found[0] & found[1])
         frequency.update((side, ngram) for side, ngrams in enumerate(sorts) for ngram in ngrams)
         if characters > MAX_CHARACTERS:
             break
     least = max(MIN_ROWS, read // 1000)
     frequent = [ngram for ngram, count in frequency.most_common(MAX_LOGITS // len(model.bias)) if count >= least]
-    ngrams = [ngram for ngram in frequent if not any(map(_has_marks, ngram[1]))]
+    ngrams = [ngram for ngram in frequent if not any(map(_has_punctuation, ngram[1]))]
     space = " " if words else ""
     spelled = [space.join(ngram) for _, ngram in ngrams]
     texts: list[Row] = [

@@ -5,9 +5,12 @@ block of texts are hashed at once. Shapes: N rows, V n-grams of the vocabulary, 
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +40,9 @@ KEPT_WEIGHTS = 1 << 24
 single row TNEWS lost 0.5 points."""
 IDF_POWER = 1.3
 """Exponent of the inverse document frequency; ours: 1.0 lost 0.2 points on TNEWS and 0.3 to 0.5 on two English sets."""
-HASH_VERSION = 2
-"""Version of the hashes of n-grams and of the norms of vectors. A model's file holds it."""
+HASH_VERSION = 3
+"""Version of the hashes of n-grams and of the norms of vectors. A model's file holds it. Up to version 2 combining marks are no
+part of words."""
 OLDER_HASH_VERSION = 1
 """The version of an older recur: the two texts of a pair have n-grams of their own, and a row has norm 1."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -49,7 +53,10 @@ FIRST_TEXT, BOTH_TEXTS = 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1
 """Added to the hash of an n-gram of the first text only, and of both texts: the fractions of the square roots of 5 and 7."""
 OLDER_SECOND_TEXT = 512
 """The number of models of an older recur, whose files have none."""
-WORD = re.compile(r"\w+|[^\w\s]")
+MARKS = range(0x300, 0x10000)
+"""The code points among which combining marks are looked for. Ours: with those above, a search takes twice the time."""
+JOINERS = (0x200C, 0x200D)
+"""Code points inside words and emoji (Unicode Standard Annex 29, "Extend" and ZWJ)."""
 _SPACE = 0x20
 
 
@@ -65,6 +72,21 @@ class NgramConfig:
     hash_version: int = HASH_VERSION
     second_text: int = SECOND_TEXT
     """The number that is added to the hash of an n-gram of the second text."""
+
+
+@cache
+def word_pattern(hash_version: int = HASH_VERSION) -> re.Pattern[str]:
+    r"""Return the pattern of a word or a punctuation mark, with its combining marks: vowel signs of Indic scripts, accents.
+
+    `\w` does not match them. Texts without them have the same words in all versions.
+    """
+    if hash_version < HASH_VERSION:
+        return re.compile(r"\w+|[^\w\s]")
+    marks = sorted((*JOINERS, *(code for code in MARKS if unicodedata.category(chr(code)).startswith("M"))))
+    firsts = [code for before, code in pairwise((0, *marks)) if code != before + 1]
+    lasts = [code for code, after in pairwise((*marks, 0)) if after != code + 1]
+    extend = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(firsts, lasts, strict=True))
+    return re.compile(rf"\w+(?:[{extend}]+\w*)*|[^\w\s][{extend}]*")
 
 
 def ngram_sets(texts: Texts) -> list[NgramConfig]:
@@ -256,7 +278,7 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig, added: int = 0) -> tu
         if not longest or not any(texts):
             continue
         if is_word:
-            kind, within, units = 1, None, _words(texts)
+            kind, within, units = 1, None, _words(texts, config.hash_version)
         elif config.across_words:
             kind, within, units = 0, None, _characters(texts)
         else:
@@ -282,9 +304,9 @@ def _characters(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
     return np.frombuffer(joined, np.uint32).astype(np.uint64), np.array([len(text) for text in texts])
 
 
-def _words(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
+def _words(texts: Sequence[str], hash_version: int) -> tuple[Keys, NDArray[np.int64]]:
     """Return hashes of the words and punctuation marks of all texts, concatenated, and their number in each text."""
-    words = [WORD.findall(text) for text in texts]
+    words = [word_pattern(hash_version).findall(text) for text in texts]
     numbers: dict[str, int] = {}
     place = np.array([numbers.setdefault(word, len(numbers)) for found in words for word in found], np.int64)
     hashes = np.array([_hash_word(word) for word in numbers], np.uint64)

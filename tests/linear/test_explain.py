@@ -16,10 +16,11 @@ ROWS = [
     ("", None),
     (" \n ", "x"),
     ("good one", "one bad good"),
+    ("हिन्दी में लिखा।", "cafe\u0301 ❤️"),
 ]
 
 
-@pytest.mark.parametrize("hash_version", [OLDER_HASH_VERSION, 2])
+@pytest.mark.parametrize("hash_version", [OLDER_HASH_VERSION, 2, 3])
 @pytest.mark.parametrize(
     "config",
     [
@@ -64,6 +65,15 @@ def test_the_words_that_decide_are_named() -> None:
     for config in (NgramConfig(words=(1, 1)), NgramConfig(characters=(3, 3))):
         model = fit_model(pairs, [n % 2 for n in range(200)], 2, Hyperparameters(config, 0.5))
         assert "both: red" in explain(model, ("red x", "red"), 1)
+
+
+def test_words_with_vowel_signs_are_named_whole() -> None:
+    fillers = ["फिल्म", "कहानी", "अभिनेता", "संगीत", "निर्देशक"]
+    texts = [(f"{fillers[n % 5]} {'शानदार' if n % 2 else 'घटिया'} {fillers[n % 3]}", None) for n in range(60)]
+    config = NgramConfig(words=(1, 2), characters=(2, 5), across_words=False)
+    model = fit_model(texts, [n % 2 for n in range(60)], 2, Hyperparameters(config, 0.5))
+    assert explain(model, ("संगीत घटिया है", None), 0)[0] == "घटिया"
+    assert [named[0] for named in class_ngrams(model, texts)] == ["घटिया", "शानदार"]
 
 
 def test_a_part_that_ends_beside_an_emoji_names_its_text() -> None:

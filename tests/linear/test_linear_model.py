@@ -3,7 +3,6 @@
 import math
 import re
 from collections import Counter
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from scipy import sparse
 
 from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
+from recurcli.export.onnx import ngrams_to_dict
 from recurcli.linear import fitting, model, ngrams
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import (
-    BOTH_TEXTS,
-    FIRST_TEXT,
     IDF_POWER,
     MAX_TEXT,
     OLDER_HASH_VERSION,
@@ -33,6 +31,7 @@ from recurcli.linear.ngrams import (
 TEXTS = [
     *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
     *[("good", "bad good"), ("  \n ", "x"), ("\ud800 half", None), ("股", "市")],
+    *[("हिन्दी में लिखा", "cafe\u0301 ❤️"), ("हिन्दी लिखा।", None)],
 ]
 
 
@@ -45,7 +44,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         parts = [lower] if config.across_words else [f" {word} " for word in lower.split()]
         for n in range(shortest, longest + 1) if longest else ():
             found.update(("c", part[i : i + n]) for part in parts for i in range(len(part) - n + 1))
-        words, (shortest, longest) = ngrams.WORD.findall(lower), config.words
+        words, (shortest, longest) = ngrams.word_pattern(config.hash_version).findall(lower), config.words
         for n in range(shortest, longest + 1) if longest else ():
             found.update(("w", *words[i : i + n]) for i in range(len(words) - n + 1))
         return found
@@ -86,6 +85,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         NgramConfig(words=(2, 2)),
         NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
         NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION),
+        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=2),
     ],
 )
 def test_vectors_are_those_of_a_plain_loop(
@@ -137,6 +137,7 @@ def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
         NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
         NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION),
         NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION, second_text=512),
+        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=2),
     ],
 )
 @pytest.mark.parametrize("pairs", [False, True])
@@ -148,10 +149,17 @@ def test_the_script_of_an_export_scores_as_the_model_does(config: NgramConfig, *
         *(fitted.ngrams.keys, fitted.ngrams.weights),
         *(fitted.weights, fitted.bias),
     )
-    script.config = {**asdict(config), "first_text": FIRST_TEXT, "both_texts": BOTH_TEXTS}
+    script.config = ngrams_to_dict(config)
     script.longest_text = MAX_TEXT
     texts = [tuple(text for text in row if text is not None) for row in rows]
     np.testing.assert_allclose(script.logits(texts), fitted.logits(rows), atol=1e-5)
+
+
+def test_combining_marks_are_parts_of_words() -> None:
+    text = "हिन्दी में लिखा। cafe\u0301, می\u200cخواهم ❤\ufe0f don't"
+    words = ["हिन्दी", "में", "लिखा", "।", "cafe\u0301", ",", "می\u200cخواهم", "❤\ufe0f", "don", "'", "t"]
+    assert ngrams.word_pattern().findall(text) == words
+    assert ngrams.word_pattern(2).findall("cafe\u0301") == ["cafe", "\u0301"]  # a file of an older recur
 
 
 def test_ngrams_follow_the_script() -> None:
@@ -292,7 +300,7 @@ def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
 
 
 def test_a_row_of_its_own_scores_as_it_does_among_others() -> None:
-    fitted = fit_model(TEXTS, [0, 1] * 4, 2, Hyperparameters(NgramConfig(characters=(1, 3)), 0.5))
+    fitted = fit_model(TEXTS, [0, 1] * (len(TEXTS) // 2), 2, Hyperparameters(NgramConfig(characters=(1, 3)), 0.5))
     alone = np.concatenate([fitted.logits([row]) for row in TEXTS])
     assert (alone == fitted.logits(TEXTS)).all()
 
@@ -397,7 +405,9 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     ],
 )
 def test_tensors_that_no_fit_gives_are_refused(name: str, tensor: Any, reason: str, tmp_path: Path) -> None:
-    tensors = load(fit_model(TEXTS, [0, 1] * 4, 2, Hyperparameters(NgramConfig(characters=(1, 3)), 0.5)).to_bytes())
+    tensors = load(
+        fit_model(TEXTS, [0, 1] * (len(TEXTS) // 2), 2, Hyperparameters(NgramConfig(characters=(1, 3)), 0.5)).to_bytes()
+    )
     whole = tensors[name][::-1].copy() if tensor is None else tensor
     tensors[name] = np.full(tensors[name].shape, tensor) if isinstance(tensor, np.floating) else whole
     path = tmp_path / "linear.safetensors"

@@ -58,7 +58,7 @@ class Linear:
                 continue
             kind, separator, units = is_word, None, [list(text) for text in lower]
             if is_word:
-                units = [re.findall(r"\w+|[^\w\s]", text) for text in lower]
+                units = [re.findall(self.config["word_pattern"], text) for text in lower]
             elif not self.config["across_words"]:
                 kind, separator, units = (
                     2,
