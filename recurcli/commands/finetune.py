@@ -76,6 +76,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             splits["test"] = test
             yield from _note_on_known_rows("test", test, train, own)
             yield from _note_on_dev_rows_in_test(request, test, train, splits["dev"])
+        yield from _note_on_empty_texts(splits)
         known = KnownRows.of(train.hashes, splits["dev"].hashes)
         if init is not None:
             known = yield from _add_known_rows(known, init, splits)
@@ -193,6 +194,15 @@ def _note_on_unread_columns(train: Split, task: Task) -> Iterator[Note]:
         all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
         name = train.path.name if train.path else task.name
         yield Note(f"{name}: {unread}; {escaped(f'--set {all_texts}', 300)} joins them")
+
+
+def _note_on_empty_texts(splits: Mapping[str, Split]) -> Iterator[Note]:
+    """Yield a warning for each of the `splits` that has rows without any text."""
+    for name, split in splits.items():
+        empty = sum(not any(text and text.strip() for text in row) for row in split.texts)
+        if empty:
+            has = "has an empty text" if empty == 1 else "have empty texts"
+            yield Note(f"{name}: {pluralize(empty, 'row')} {has}; `recur check` names the lines", "warning")
 
 
 def _fit_linear_model(

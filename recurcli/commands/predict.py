@@ -232,7 +232,7 @@ def _label(
     total = rows.counted.rows if rows.counted else None
     yield RowsDone(progress.rows, total)
     for window in unread:
-        before, texts = progress.rows, [rows.columns.texts.read(record) for record in window]
+        before, texts = progress.rows, [rows.columns.texts.read_for_label(record) for record in window]
         for record, text in zip(window, texts, strict=True):
             progress.count(records.name, record, text.fault)
         if request.strict and progress.first_fault:

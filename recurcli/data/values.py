@@ -69,6 +69,13 @@ class TextColumns(NamedTuple):
             pair, fault = "", fault or str(reason)
         return Text(text, pair, fault)
 
+    def read_for_label(self, record: Record) -> Text:
+        """Return the texts of a record that is to be labelled. A row without a character to read has a fault."""
+        found = self.read(record)
+        if found.fault or found.text.strip() or (found.pair or "").strip():
+            return found
+        return found._replace(fault="its text is empty" if found.pair is None else "both of its texts are empty")
+
     @classmethod
     def from_json(cls, stored: Mapping[str, Sequence[str]]) -> "TextColumns":
         """Return the columns that `to_json` stored; without columns if a run of an earlier version stored none."""

@@ -12,6 +12,7 @@ Shapes: B batch, T positions, D hidden size, S state size of a direction, L laye
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from recurcli.encoders.config import TruncatedConfig, TruncatedLSTMConfig, TruncatedRNNConfig
 from recurcli.encoders.encoder import CarriedState, Encoder, LayerStats
 from recurcli.layers import Dropout
+from recurcli.ops.precision import at_least_float32, without_autocast
 from recurcli.ops.stable import clip_singular_values, lstm_contraction, project_lstm, truncation_factor
 from recurcli.ops.windowed import Cell, State, full_recurrence, reversed_sequences, windowed_recurrence
 
@@ -116,7 +118,7 @@ def whole(
 
     Also returns h, and c of the LSTM, of all layers after the last position without a mask (L, B, S); `start` are those before
     the first one, None: 0. torch's RNN and LSTM take a third of the time of a loop over the positions. They cannot bound the
-    forget gate.
+    forget gate. On a CPU they run in float32 under autocast too: not every CPU has their primitives in bfloat16.
     """
     first = cells[0]
     if torch.compiler.is_compiling() or (isinstance(first, LSTMCell) and first.forget_bound != 1.0):
@@ -133,7 +135,10 @@ def whole(
     is_lstm = isinstance(first, LSTMCell)
     start = start or ((zero, zero) if is_lstm else (zero,))
     sizes = True, len(cells), 0.0, False, False, True  # biases, layers, dropout, training, directions, batch first
-    found = torch.lstm(x, start, weights, *sizes) if is_lstm else torch.rnn_tanh(x, start[0], weights, *sizes)
+    if x.is_cpu:
+        x, start = at_least_float32(x), tuple(map(at_least_float32, start))
+    with without_autocast(x) if x.is_cpu else nullcontext():
+        found = torch.lstm(x, start, weights, *sizes) if is_lstm else torch.rnn_tanh(x, start[0], weights, *sizes)
     return found[0] if mask is None else found[0].masked_fill(~mask[..., None], 0.0), found[1:]
 
 

@@ -285,6 +285,17 @@ def test_notes_say_what_a_result_may_owe_to_the_training(recur: Recur, tiny_tnew
     assert "of its peak" not in recur("finetune", *constant)[2]
 
 
+def test_rows_without_a_text_are_counted(recur: Recur, tmp_path: Path) -> None:
+    rows = [f"{['good', 'bad'][n % 2]} day {n},{'ab'[n % 2]}\n" for n in range(60)]
+    (tmp_path / "x.csv").write_text("text,label\n" + "".join(rows) + ",a\n  ,b\n,a\n")
+    (tmp_path / "dev.csv").write_text("text,label\ngood,b\nfine,a\n")
+    data = ("--train", tmp_path / "x.csv", "--dev", tmp_path / "dev.csv")
+    code, _, err = recur("finetune", "--preset", "linear-custom", *data, "--output", tmp_path / "run")
+    assert code == 0, err
+    (note,) = [line for line in err.splitlines() if "empty text" in line]
+    assert note.endswith("train: 3 rows have empty texts; `recur check` names the lines")
+
+
 def test_auto_settles_tokens_and_length_by_the_texts(recur: Recur, tmp_path: Path) -> None:
     chinese = "".join(f"{'鼠牛'[n % 2]}年第{n}天\t{'ab'[n % 2]}\n" for n in range(60))
     english = "".join(f"the text number {n} {'good' if n % 2 else 'bad'}\t{'ab'[n % 2]}\n" for n in range(60))

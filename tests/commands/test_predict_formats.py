@@ -34,8 +34,9 @@ def test_a_csv_keeps_its_values_whatever_they_hold(recur: Recur, trained: Path, 
     code, out, err = recur("predict", trained, write_csv(tmp_path / "x.csv"))
     assert code == 0, err
     head, *rows = csv.reader(io.StringIO(out, newline=""))
-    assert head == ["key", "sentence", "prediction", "score"]
+    assert head == ["key", "sentence", "prediction", "score", "reason"]
     assert [row[:2] for row in rows] == ROWS
+    assert [row[4] for row in rows] == ["" if text.strip() else "its text is empty" for _, text in ROWS]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +166,10 @@ def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
     code, out, err = recur("predict", trained, path, "--delimiter", ";")
     assert code == 0, err
     head, *rows = csv.reader(io.StringIO(out, newline=""), delimiter=";")
-    assert head == ["key", "sentence", "prediction", "score"]
+    assert head == ["key", "sentence", "prediction", "score", "reason"]
     assert [row[:2] for row in rows] == ROWS
-    assert all(len(row) == 4 for row in rows)
+    assert [row[4] for row in rows] == ["" if text.strip() else "its text is empty" for _, text in ROWS]
+    assert all(len(row) == 5 for row in rows)
     assert recur("predict", trained, path, "--delimiter", ";", "--format", "csv")[1] == out
     (tmp_path / "x.tsv").write_bytes("key;sentence\n1;鼠\t,\n2;牛;more\n".encode())
     code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--delimiter", ";")

@@ -16,7 +16,7 @@ from recurcli.cli import run
 ROWS: list[tuple[bytes, str, str]] = [
     (b"a\rb", "a\rb", ""),
     (b"\xef\xbb\xbfb", "\ufeffb", ""),
-    (b"", "", ""),
+    (b"", "", "its text is empty"),
     (b"\xffb", "\ufffdb", "is not UTF-8 at byte 1 (0xff)"),
     (b"b\0c", "b\0c", "holds a NUL at character 2"),
     ("a\u2028b\x85c\x0bd\x0ce".encode(), "a\u2028b\x85c\x0bd\x0ce", ""),
@@ -26,8 +26,8 @@ ROWS: list[tuple[bytes, str, str]] = [
     (b'c"', 'c"', ""),
     (b"a,b", "a,b", ""),
     *((word.encode(), word, "") for word in ("NA", "null", "None", "001")),
-    (b" ", " ", ""),
-    (b"\xe3\x80\x80", "\u3000", ""),
+    (b" ", " ", "its text is empty"),
+    (b"\xe3\x80\x80", "\u3000", "its text is empty"),
     (b"\x01\x02\x7f", "\x01\x02\x7f", ""),
     (b"[CLS] [SEP] [PAD]", "[CLS] [SEP] [PAD]", ""),
     (b"[red]a[/] \x1b[31mb", "[red]a[/] \x1b[31mb", ""),
@@ -43,7 +43,7 @@ FILES: dict[str, tuple[bytes, list[tuple[str, str]]]] = {
         [("first", ""), *((text, reason) for _, text, reason in ROWS)],
     ),
     "an empty file": (b"", []),
-    "only blank lines": (b"\n\n\r\n", [("", "")] * 3),
+    "only blank lines": (b"\n\n\r\n", [("", "its text is empty")] * 3),
     "mixed line ends": (b"a\r\nb\nc\r\n", [("a", ""), ("b", ""), ("c", "")]),
     "a BOM at the start": (b"\xef\xbb\xbfa\nb\n", [("a", ""), ("b", "")]),
 }
@@ -79,7 +79,7 @@ def test_rows_with_too_few_or_too_many_fields_keep_their_place(recur: Recur, tra
         ("", "", "is blank"),
         ("2", "", "has 1 field, not 2"),
         ("3", "牛", "has 3 fields, not 2"),
-        ("4", "", ""),
+        ("4", "", "its text is empty"),
         ("5", "兔", ""),
     ]
 

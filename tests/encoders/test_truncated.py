@@ -139,6 +139,18 @@ def test_a_free_model_over_the_whole_text_is_that_of_torch(name: str, peer: Any,
 
 
 @NAMES
+def test_the_whole_text_is_read_in_float32_under_autocast(name: str) -> None:
+    encoder, x = encoder_of(name, stable=False, window=None, num_layers=2).float(), inputs().bfloat16()
+    expected, state = encoder.carry(x.float(), None)
+    with torch.autocast("cpu", torch.bfloat16):  # whose LSTM many CPUs do not have
+        found, after = encoder.carry(x, None)
+        again, _ = encoder.carry(x, {key: value.bfloat16() for key, value in after.items()})
+    assert found.dtype == again.dtype == torch.float32
+    torch.testing.assert_close(found, expected, atol=0, rtol=0)
+    assert after.keys() == state.keys()
+
+
+@NAMES
 @pytest.mark.parametrize("layers", [1, 3])
 def test_sees_exactly_the_window_whatever_the_depth(name: str, layers: int) -> None:
     for bidirectional in (False, True):

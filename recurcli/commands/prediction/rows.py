@@ -185,7 +185,7 @@ def scan(
             next(records, None)
         for record in records:
             require(record)
-            progress.count(records.name, record, columns.texts.read(record).fault)
+            progress.count(records.name, record, columns.texts.read_for_label(record).fault)
             if columns.typed:
                 names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))
                 if len(names) > MAX_COLUMNS:
