@@ -23,8 +23,14 @@ def compare(
         Literal["model", "encoder"],
         typer.Option(help="What is compared where a run has an ensemble: the model, or its encoder alone."),
     ] = "model",
+    split: Annotated[
+        Literal["dev", "test"],
+        typer.Option(
+            help="Rows that are compared: those that chose the model, or those of finetune --test, which chose nothing."
+        ),
+    ] = "dev",
     metric: Annotated[
-        str | None, typer.Option(help="Dev metric, such as macro_f1. Default: finetuning.metric.", metavar="NAME")
+        str | None, typer.Option(help="Metric, such as macro_f1. Default: finetuning.metric.", metavar="NAME")
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Also write the table: .md, .tex (booktabs), .csv or .json.", metavar="FILE")
@@ -55,8 +61,8 @@ def compare(
 ) -> None:
     """Compare finished runs by preset, over their seeds.
 
-    Runs whose presets differ in the seed alone are a group: mean, standard deviation and best of the dev metric, size
-    and speed. Each pair of groups is tested on the stored predictions of the dev rows, by McNemar's exact test for
+    Runs whose presets differ in the seed alone are a group: mean, standard deviation and best of the metric, size
+    and speed. Each pair of groups is tested on the stored predictions of the dev or test rows, by McNemar's exact test for
     accuracies of one seed each, else by a paired bootstrap over rows and seeds, with Holm's correction. Runs that are
     not finished are listed with their steps.
     """
@@ -77,7 +83,7 @@ def compare(
     ):
         if path is not None:
             check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
-    result = progress.follow(run_compare(runs, part=part, metric=metric, over=over), quiet=quiet)
+    result = progress.follow(run_compare(runs, part=part, split=split, metric=metric, over=over), quiet=quiet)
     if output is not None:
         comparison.write_table(result, output)
         progress.tell_written(output, quiet=quiet)

@@ -30,25 +30,31 @@ from recurcli.evaluation.significance import (
 )
 from recurcli.events import Finished, Note
 from recurcli.facts import find_difference
-from recurcli.runs.dev_predictions import Part
+from recurcli.runs.predictions import Part, ScoredSplit
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 def compare(
-    paths: Sequence[Path], *, part: Part = "model", metric: str | None = None, over: str | None = None
+    paths: Sequence[Path],
+    *,
+    part: Part = "model",
+    split: ScoredSplit = "dev",
+    metric: str | None = None,
+    over: str | None = None,
 ) -> Iterator[Note | Finished]:
     """Compare the runs at `paths` (run directories or folders of them); yields notes and the result.
 
-    `part`: whose dev predictions are compared, those of the model or of its encoder alone. `metric`: a name of METRICS;
-    None: the `finetuning.metric` of the runs. `over`: a numeric key of the presets, over which the scores are shown too.
+    `part`: whose predictions are compared, those of the model or of its encoder alone. `split`: of which rows; a run without
+    predictions of test rows is left out of a comparison on these. `metric`: a name of METRICS; None: the `finetuning.metric`
+    of the runs. `over`: a numeric key of the presets, over which the scores are shown too.
     Raises UsageError if there is no run, if two runs have other dev rows or labels, or if `over` is one number in all;
     ModelError for a damaged run, unless it lies in a folder with two other groups of runs.
     """
     if metric is not None and metric not in METRICS:
         raise UsageError(f"--metric: no metric '{escaped(metric)}'" + did_you_mean(metric, METRICS))
-    found = collect(paths, part)
+    found = collect(paths, part, split)
     if found.damaged and len({run.group_key for run in found.runs}) < 2:
         raise found.damaged[0][1]
     for path, error in found.damaged:
@@ -74,7 +80,7 @@ def compare(
     if over is not None and (without := sum(not is_number(group.runs[0].facts.get(over)) for group in groups)):
         left_out = pluralize(without, "group", "have", of=len(groups))
         yield Note(f"{left_out} no number for {over}, and {'is' if without == 1 else 'are'} not shown over it")
-    yield Finished(_result(found, groups, (apart, others), name, part, over))
+    yield Finished({"split": split, **_result(found, groups, (apart, others), name, part, over)})
 
 
 def _result(
@@ -100,7 +106,7 @@ def _result(
         "task": None if first is None else first.result["task"],
         "metric": name,
         "part": part,
-        "rows": 0 if first is None else len(first.dev.ids),
+        "rows": 0 if first is None else len(first.rows.ids),
         "dev_sha256": None if first is None else first.result["data"]["dev"]["sha256"],
         "test_sha256": _test_rows(found.runs),
         "differences": keys[0],
@@ -138,7 +144,7 @@ def _over(key: str, groups: Sequence[Group], rows: Mapping[str, Mapping[str, Any
 
 
 class _Member(NamedTuple):
-    """A group or a baseline on resampled dev rows; R runs, N rows."""
+    """A group or a baseline on resampled rows; R runs, N rows."""
 
     runs: Runs
     predictions: "np.ndarray"
@@ -159,10 +165,10 @@ class _Resampled(NamedTuple):
 def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], of_counts: CountMetric, name: str) -> _Resampled:
     import numpy as np
 
-    dev = groups[0].runs[0].dev
-    index = {label: number for number, label in enumerate(dev.names)}
-    labels = np.array([index[label] for label in dev.labels])
-    told = [[run.dev.predictions for run in group.runs] for group in groups]
+    rows = groups[0].runs[0].rows
+    index = {label: number for number, label in enumerate(rows.names)}
+    labels = np.array([index[label] for label in rows.labels])
+    told = [[run.rows.predictions for run in group.runs] for group in groups]
     told += [[] if baseline.predictions is None else [list(baseline.predictions)] for baseline in fixed]
     predictions = np.array([[index[prediction] for prediction in run] for runs in told for run in runs])
     resampled = resampled_scores(of_counts, labels, predictions)

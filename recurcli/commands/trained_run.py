@@ -17,8 +17,8 @@ from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
 from recurcli.events import Note
 from recurcli.files import sha256_of
-from recurcli.runs.dev_predictions import read_dev_texts
 from recurcli.runs.model_files import KnownRows, read_known_rows
+from recurcli.runs.predictions import read_texts
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
 from recurcli.tokens.texts import TextSplit
 
@@ -167,7 +167,7 @@ def _origin(directory: RunDirectory, split: str) -> tuple[str | None, bool]:
 
 def _selected(run: Path, rows: Split | TextSplit, *, has_init: bool) -> bool:
     """Return whether `rows` are the dev rows that selected the model, as far as the run tells."""
-    if stored := read_dev_texts(run) if (run / PREDICTIONS).is_file() else []:
+    if stored := read_texts(run) if (run / PREDICTIONS).is_file() else []:
         labels = [str(example.label) for example in rows.examples] if isinstance(rows, Split) else []
         same_texts = np.array_equal(rows.hashes, hashes_of((row.text, row.pair) for row in stored))
         return same_texts and labels == [row.label for row in stored]

@@ -58,7 +58,7 @@ def group_table(result: Mapping[str, Any], keys: Sequence[str] | None = None) ->
 def _score_columns(result: Mapping[str, Any]) -> list[str]:
     has_ensemble = result["part"] == "model" and any(group["encoder"] for group in result["groups"])
     alone = ["encoder alone"] if has_ensemble else []
-    test = ["test"] if result["test_sha256"] is not None else []
+    test = ["test"] if result["test_sha256"] is not None and result["split"] == "dev" else []
     return ["n", METRICS[result["metric"]].words, "best", *alone, *test]
 
 
@@ -114,15 +114,19 @@ def _sentences_on_tests(result: Mapping[str, Any]) -> list[str]:
     sentences, tests = [], result["tests"]
     known = sum(test["smallest_difference"] is not None for test in tests)
     if known:
-        median = "" if known == 1 else f", median of {known} tests"
+        median, rows = "" if known == 1 else f", median of {known} tests", _rows(result)
         sentences.append(
-            f"Minimum detectable difference on {pluralize(result['rows'], 'dev row')}: {result['smallest_difference']:.4f} "
+            f"Minimum detectable difference on {rows}: {result['smallest_difference']:.4f} "
             f"(80 % power, 5 % level, before Holm's correction{median})."
         )
     if too_few := sum(test["interval"] is None for test in tests):
         of = pluralize(too_few, "test", "have", of=len(tests))
         sentences.append(f"{of} too few seeds to tell any difference of {METRICS[result['metric']].words}.")
     return [" ".join(sentences)] if sentences else []
+
+
+def _rows(result: Mapping[str, Any]) -> str:
+    return pluralize(result["rows"], f"{result['split']} row")
 
 
 def unfinished_table(runs: Sequence[Mapping[str, Any]]) -> Table:
@@ -144,7 +148,7 @@ def print_comparison(result: Mapping[str, Any]) -> None:
     shown: list[RenderableType | Table] = []
     if result["groups"]:
         whose = "encoders alone" if result["part"] == "encoder" else "models"
-        rows = f"{result['task']}, {pluralize(result['rows'], 'dev row')}"
+        rows = f"{result['task']}, {_rows(result)}"
         shown.append(heading(rows, whose, "mean ± standard deviation over seeds"))
         shown += _tables(result)
         if result["over"] is not None:
@@ -229,7 +233,7 @@ def draw_over(result: Mapping[str, Any], path: Path) -> None:
     figure = Figure(figsize=(6, 4), layout="constrained")
     axis = figure.subplots()
     draw_lines(axis, result["over"])
-    axis.set(xlabel=result["over"]["key"], ylabel=f"dev {METRICS[result['metric']].words}")
+    axis.set(xlabel=result["over"]["key"], ylabel=f"{result['split']} {METRICS[result['metric']].words}")
     axis.spines[["top", "right"]].set_visible(False)
     if len(result["over"]["lines"]) > 1:
         figure.legend(loc="outside upper left", frameon=False, ncols=2)

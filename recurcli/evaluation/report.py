@@ -203,9 +203,24 @@ class ScoredRows(NamedTuple):
     tokens: Tokens
 
     @property
+    def ids(self) -> list[str]:
+        """The id of each row."""
+        return [example.id for example in self.split.examples]
+
+    @property
     def labels(self) -> list[str]:
         """The label of each row."""
         return [str(example.label) for example in self.split.examples]
+
+
+def _shares(
+    logits: np.ndarray, temperature: float, encoder: np.ndarray | None, linear: np.ndarray | None
+) -> dict[str, NDArray[np.float64]]:
+    """Return the probabilities (N, C) of the model's `logits`, and those of its parts if it has both, as a file has them."""
+    shares = {"probabilities": probabilities(logits, temperature)}
+    if encoder is not None and linear is not None:
+        shares |= {"encoder_probabilities": probabilities(encoder), "linear_probabilities": probabilities(linear)}
+    return shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +285,7 @@ class DevEvaluation:
         return int(tokens.lengths.sum())
 
     def write_report(self, folder: Path) -> dict[str, Any]:
-        """Write predictions.dev.jsonl, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
+        """Write the predictions, and ensemble.json or calibration.json, in `folder` (rank 0); return result.json's facts.
 
         In the end the linear model is fitted again, if it is to be, and is a part of the chosen model: the test rows are scored
         with it, the dev rows without. Raises what `check_stop` raises.
@@ -298,12 +313,8 @@ class DevEvaluation:
         report, facts, logits = report_with_parts(
             encoder, linear, ensemble, labels, self.task, self.task.baselines, temperature
         )
-        ids = [example.id for example in self.dev.split.examples]
-        shares = {"probabilities": probabilities(logits, temperature)}
-        if encoder is not None and ensemble is not None and linear is not None:
-            parts = {"encoder_probabilities": encoder, "linear_probabilities": linear}
-            shares |= {key: probabilities(values) for key, values in parts.items()}
-        write_predictions(folder, ids, labels, names, shares, self.dev.split.texts)
+        shares = _shares(logits, temperature, encoder, None if ensemble is None else linear)
+        write_predictions(folder, self.dev.ids, labels, names, shares, self.dev.split.texts)
         if self.linear is not None:
             assert linear is not None
             facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
@@ -313,16 +324,27 @@ class DevEvaluation:
             ensemble = replace(ensemble, linear=fitted)
             facts["linear_baseline"]["refit_rows"] = fitted.rows
         if self.test is not None:
-            facts["test"] = self._test_report(tested, fitted, ensemble, temperature)
+            facts["test"] = self._test_report(folder, tested, fitted, ensemble, temperature)
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
 
     def _test_report(
-        self, encoder: np.ndarray | None, fitted: LinearModel | None, ensemble: Ensemble | None, temperature: float
+        self,
+        folder: Path,
+        encoder: np.ndarray | None,
+        fitted: LinearModel | None,
+        ensemble: Ensemble | None,
+        temperature: float,
     ) -> dict[str, Any]:
-        """Return the test metrics of the model, with its baselines and parts. `encoder` (N, C) are the encoder's logits."""
+        """Return the test metrics of the model, with its baselines and parts, and write its predictions in `folder`.
+
+        `encoder` (N, C) are the encoder's logits.
+        """
         assert self.test is not None
         linear = None if fitted is None else fitted.logits(self.test.split.texts)
-        report, facts, _ = report_with_parts(encoder, linear, ensemble, self.test.labels, self.task, {}, temperature)
+        labels = self.test.labels
+        report, facts, logits = report_with_parts(encoder, linear, ensemble, labels, self.task, {}, temperature)
+        shares = _shares(logits, temperature, encoder, None if ensemble is None else linear)
+        write_predictions(folder, self.test.ids, labels, self.task.labels, shares, None)
         facts.pop("ensemble", None)  # stands beside the dev metrics
         return {**report.to_json(), **facts}
 

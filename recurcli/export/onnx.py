@@ -29,8 +29,8 @@ from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, NgramConfig, word_pattern
 from recurcli.model.models import Classifier
 from recurcli.model.saved import config_to_dict
-from recurcli.runs.dev_predictions import DevText, read_dev_texts
 from recurcli.runs.model_files import read_linear_model
+from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, RunDirectory
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
@@ -104,16 +104,16 @@ def export_onnx(
     return {"files": listed, **facts}
 
 
-def _dev_rows(run: TrainedRun) -> list[DevText]:
+def _dev_rows(run: TrainedRun) -> list[RowText]:
     """Return the dev rows that the run keeps. Raises ModelError if it keeps none."""
-    rows = read_dev_texts(run.path) if (run.path / PREDICTIONS).is_file() else []
+    rows = read_texts(run.path) if (run.path / PREDICTIONS).is_file() else []
     if not rows:
         raise ModelError(f"{run.path}: keeps no dev rows, on which int8 is compared with fp32; leave --quantize out")
     return rows
 
 
 def _compare(
-    run: TrainedRun, rows: list[DevText], weights: tuple[float, float], fp32: bytes | None, int8: bytes | None
+    run: TrainedRun, rows: list[RowText], weights: tuple[float, float], fp32: bytes | None, int8: bytes | None
 ) -> Generator[RowsDone, None, Agreement]:
     """Compare the run with the quantised one on its dev rows; the linear model is the one that was not fitted on them."""
     labels, texts = run.model.config.labels, [(row.text, row.pair) for row in rows]

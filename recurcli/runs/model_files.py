@@ -44,6 +44,7 @@ from recurcli.runs.run_directory import (
     OLDER_ENSEMBLE,
     PREDICTIONS,
     RESULT,
+    TEST_PREDICTIONS,
 )
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
@@ -153,6 +154,7 @@ def write_model(
         OLDER_ENSEMBLE,
         CALIBRATION,
         PREDICTIONS,
+        TEST_PREDICTIONS,
         LINEAR_FIRST_FIT,
     ):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
@@ -255,9 +257,11 @@ def write_predictions(
     labels: Sequence[str],
     names: Sequence[str],
     probabilities: Mapping[str, NDArray[np.float64]],
-    texts: Sequence[tuple[str, str | None]],
+    texts: Sequence[tuple[str, str | None]] | None,
 ) -> None:
-    """Write predictions.dev.jsonl and list it in the manifest. A line is a row, with its id, label, prediction and texts.
+    """Write the predictions of the dev rows, with their `texts`, or without texts those of the test rows.
+
+    The manifest then lists the file. A line is a row, with its id, label and prediction.
 
     Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MAX_IN_FULL
     names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the most
@@ -265,15 +269,18 @@ def write_predictions(
     """
     best = next(iter(probabilities.values())).argmax(axis=1)
     lines = []
-    for row, (row_id, label, (text, pair)) in enumerate(zip(ids, labels, texts, strict=True)):
+    for row, (row_id, label) in enumerate(zip(ids, labels, strict=True)):
         shares: dict[str, Any] = {}
         for key, rows in probabilities.items():
             shares |= _shares_of_row(key, names, rows[row])
-        line = {"id": row_id, "label": label, "prediction": names[best[row]], **shares, "text": text}
-        line |= {} if pair is None else {"pair": pair}
+        line = {"id": row_id, "label": label, "prediction": names[best[row]], **shares}
+        if texts is not None:
+            text, pair = texts[row]
+            line |= {"text": text} if pair is None else {"text": text, "pair": pair}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    write_atomically(folder / PREDICTIONS, "".join(lines))
-    extend_manifest(folder, PREDICTIONS)
+    name = TEST_PREDICTIONS if texts is None else PREDICTIONS
+    write_atomically(folder / name, "".join(lines))
+    extend_manifest(folder, name)
 
 
 def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) -> dict[str, Any]:

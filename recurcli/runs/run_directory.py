@@ -156,13 +156,13 @@ STATE_SHAPE: Mapping[str, Any] = {
     "must_match": {"steps": is_count, "train sha256?": is_text, "dev sha256?": is_text},
 }
 """The shape of state.json of a checkpoint for a reader that does not resume from it."""
-DEV_ROW_SHAPE: Mapping[str, Any] = dict.fromkeys(("id", "label", "prediction"), is_text)
-DEV_TEXT_SHAPE: Mapping[str, Any] = {"label": is_text, "text": is_text, "pair?": (is_text,)}
-DEV_SHARES_SHAPE: Mapping[str, Any] = {
+ROW_SHAPE: Mapping[str, Any] = dict.fromkeys(("id", "label", "prediction"), is_text)
+TEXT_SHAPE: Mapping[str, Any] = {"label": is_text, "text": is_text, "pair?": (is_text,)}
+SHARES_SHAPE: Mapping[str, Any] = {
     "probabilities": _is_shares,
     **dict.fromkeys(("encoder_probabilities?", "linear_probabilities?"), _is_shares),
 }
-"""With the two before: what is read of a line of predictions.dev.jsonl."""
+"""With the two before: what is read of a line of predictions."""
 CLASSES_SHAPE: Mapping[str, Any] = {"id2label": {"*": is_text}}
 """The shape of config.json for a reader of its classes alone."""
 
@@ -201,6 +201,7 @@ PRESET, METRICS, RESULT = "preset.yaml", "metrics.jsonl", "result.json"
 MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
+TEST_PREDICTIONS = "predictions.test.jsonl"
 LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
 LINEAR_FIRST_FIT = "linear.first-fit.safetensors"
@@ -225,6 +226,7 @@ CONTENTS = (
     MANIFEST,
     METRICS,
     PREDICTIONS,
+    TEST_PREDICTIONS,
     RESULT,
     MODEL_CARD,
     CHECKPOINTS,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import fmean, mean, stdev
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from recurcli.errors import ModelError, pluralize
 from recurcli.evaluation.metrics import METRICS, Metric, classification_report
 from recurcli.evaluation.significance import holm, mcnemar, share_interval
 from recurcli.files import to_json, write_manifest
-from recurcli.runs.dev_predictions import read_dev_predictions
+from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -446,13 +446,13 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
         line["encoder_probabilities"] = {"y": 0.9, "n": 0.1} if line is lines[1] else shares
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (tmp_path / "predictions.dev.jsonl").write_text(content, encoding="utf-8")
-    found = read_dev_predictions(tmp_path, "model")
+    found = read_predictions(tmp_path, "model")
     assert (found.ids, found.labels, found.predictions, found.names) == (odd, ["y"] * 4, ["n"] * 4, ["y", "n"])
-    assert read_dev_predictions(tmp_path, "encoder").predictions == ["n", "y", "n", "n"]
+    assert read_predictions(tmp_path, "encoder").predictions == ["n", "y", "n", "n"]
     for damage in ("[]\n", '{"id": "1"}\n', "{\n", "\n", '{"id": "1", "label": "z", "prediction": "n"}\n'):
         (tmp_path / "predictions.dev.jsonl").write_text(content + damage, encoding="utf-8")
         with pytest.raises(ModelError, match=r"predictions\.dev\.jsonl"):
-            read_dev_predictions(tmp_path, "model")
+            read_predictions(tmp_path, "model")
 
 
 def test_runs_from_pretrained_ones_are_groups_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -513,3 +513,46 @@ def test_scores_are_shown_and_drawn_over_a_numeric_key(recur: Recur, trained: Pa
 def test_a_key_that_cannot_be_drawn_over_is_refused(options: list[str], message: str, recur: Recur, runs: Path) -> None:
     code, out, err = recur("compare", runs, *options)
     assert (code, out, err.count("\n"), message in err) == (2, "", 1, True), err
+
+
+def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recur, tmp_path: Path) -> None:
+    for name, count in (("train", 80), ("dev", 24), ("test", 40)):
+        words = [["ok", "good", "fine"][n % 3] if n % 2 else "bad" for n in range(count)]
+        lines = [f"{n},{word} day {n % 7},{'np'[(n % 2) ^ (n % 5 == 0)]}\n" for n, word in enumerate(words)]
+        (tmp_path / f"{name}.csv").write_text("id,text,label\n" + "".join(lines))
+    files = [word for split in ("train", "dev", "test") for word in (f"--{split}", tmp_path / f"{split}.csv")]
+    small = ["encoder.hidden_size=8", "encoder.num_layers=1", "embedding.bag=null", "finetuning.max_steps=2"]
+    settings = [word for setting in small for word in ("--set", setting)]
+    encoder, linear = tmp_path / "runs" / "encoder", tmp_path / "runs" / "linear"
+    assert recur("finetune", "--preset", "starsaber-custom", *files, *settings, "--output", encoder)[0] == 0
+    assert recur("finetune", "--preset", "linear-custom", *files, "--output", linear)[0] == 0
+    untested = tmp_path / "runs" / "untested"
+    assert recur("finetune", "--preset", "linear-custom", *files[:4], "--output", untested)[0] == 0
+
+    report = tmp_path / "page.html"
+    code, out, err = recur("compare", tmp_path / "runs", "--split", "test", "--json", "--report", report)
+    assert code == 0, err
+    assert "untested: left out: it has no predictions of test rows, which `recur finetune --test FILE` names" in err
+    found, stored = json.loads(out), {run: json.loads((run / "result.json").read_text()) for run in (encoder, linear)}
+    assert (found["split"], found["rows"], len(found["tests"])) == ("test", 40, 2)
+    assert {group["preset"]: group["mean"] for group in found["groups"]} == pytest.approx(
+        {result["preset"]: result["test"]["accuracy"] for result in stored.values()}
+    )
+    assert all(group["test"] is None for group in found["groups"])  # it is the score, and no further column
+    lines = (linear / "predictions.test.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    [baseline] = [row for row in found["baselines"] if row["name"] == "linear model"]
+    assert baseline["mean"] == pytest.approx(fmean(row["prediction"] == row["label"] for row in rows))
+    assert [row["id"] for row in rows] == [str(n) for n in range(40)]
+    assert not any("text" in row for row in rows)
+    assert "40 test rows" in report.read_text()
+    [alone] = json.loads(recur("compare", encoder, "--split", "test", "--part", "encoder", "--json")[1])["groups"]
+    assert alone["mean"] == pytest.approx(stored[encoder]["test"]["parts"]["encoder"]["accuracy"])
+    (tmp_path / "test.csv").write_text("id,text,label\n0,good,p\n")
+    other = tmp_path / "runs" / "other"
+    assert recur("finetune", "--preset", "linear-custom", *files, "--seed", "3", "--output", other)[0] == 0
+    code, _, err = recur("compare", tmp_path / "runs", "--split", "test")
+    assert (code, "the sha256 of their test rows is" in err) == (2, True)
+    with (linear / "predictions.test.jsonl").open("a") as file:
+        file.write(lines[0] + "\n")
+    assert recur("compare", linear, "--split", "test")[0] == 4

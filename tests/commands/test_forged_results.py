@@ -14,13 +14,13 @@ from recurcli.commands.comparison.groups import baselines, group_runs
 from recurcli.display.training import print_training
 from recurcli.errors import ModelError
 from recurcli.files import MANIFEST, extend_manifest, read_manifest
-from recurcli.runs.dev_predictions import read_dev_predictions, read_dev_texts
+from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import (
-    DEV_ROW_SHAPE,
-    DEV_SHARES_SHAPE,
-    DEV_TEXT_SHAPE,
     RESULT_SHAPE,
+    ROW_SHAPE,
     SCORED_SHAPES,
+    SHARES_SHAPE,
+    TEXT_SHAPE,
     RunDirectory,
 )
 
@@ -130,12 +130,12 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     """Each key with each wrong value, in the first row and in a later one."""
     rows = [json.loads(line) for line in (trained / "predictions.dev.jsonl").read_text().splitlines()[:2]]
     path = tmp_path / "predictions.dev.jsonl"
-    shape = {**DEV_ROW_SHAPE, **DEV_SHARES_SHAPE, **DEV_TEXT_SHAPE}
+    shape = {**ROW_SHAPE, **SHARES_SHAPE, **TEXT_SHAPE}
     readers: dict[str, Callable[[], Any]] = {
-        "model": lambda: read_dev_predictions(tmp_path, "model"),
-        "encoder": lambda: read_dev_predictions(tmp_path, "encoder"),
-        "linear": lambda: read_dev_predictions(tmp_path, "linear"),
-        "text": lambda: read_dev_texts(tmp_path),
+        "model": lambda: read_predictions(tmp_path, "model"),
+        "encoder": lambda: read_predictions(tmp_path, "encoder"),
+        "linear": lambda: read_predictions(tmp_path, "linear"),
+        "text": lambda: read_texts(tmp_path),
     }
     refused = dict.fromkeys(readers, 0)
     for number in (0, 1):
@@ -166,7 +166,7 @@ def test_names_of_many_classes_that_cannot_be_read_are_refused(config: str | Non
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     with pytest.raises(ModelError, match=f"config.json: is damaged: .*{reason}"):
-        read_dev_predictions(tmp_path, "model")
+        read_predictions(tmp_path, "model")
 
 
 def test_lines_of_metrics_that_hold_no_numbers_are_refused_and_incomplete_ones_left_out(forged: Path) -> None:

@@ -11,10 +11,10 @@ from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.metrics import classification_report, words_of
 from recurcli.facts import as_stored
-from recurcli.files import is_locked, verify_manifest
+from recurcli.files import is_locked, read_manifest, verify_manifest
 from recurcli.preset.compose import is_for_encoder
-from recurcli.runs.dev_predictions import DevPredictions, Part, read_dev_predictions
-from recurcli.runs.run_directory import LOCK, MODEL_FILES, PREDICTIONS, PRESET, SCORES, RunDirectory
+from recurcli.runs.predictions import FILES, Part, Predictions, ScoredSplit, read_predictions
+from recurcli.runs.run_directory import LOCK, MODEL_FILES, PRESET, SCORES, TEST_PREDICTIONS, RunDirectory
 
 DEPTH = 3
 """Levels of folders in which runs are looked for."""
@@ -26,20 +26,27 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A finished fine-tuning run, with its dev predictions."""
+    """A finished fine-tuning run, with its predictions of the compared rows."""
 
     path: Path
     facts: Mapping[str, Any]
     """The preset and the origin of the run by dotted keys; equal in runs that differ in their seed alone."""
     seed: int
     result: Mapping[str, Any]
-    dev: DevPredictions
+    split: ScoredSplit
+    """The rows that are compared."""
+    rows: Predictions
     scores: Mapping[str, float]
-    """The dev metrics of the compared part, each of METRICS, computed from its predictions."""
+    """The metrics of the compared part, each of METRICS, computed from its predictions."""
     encoder_scores: Mapping[str, float] | None
-    """The dev metrics of the encoder alone, if the run has an ensemble."""
+    """The metrics of the encoder alone, if the run has an ensemble."""
     test_scores: Mapping[str, float] | None
-    """The test metrics of the compared part; None: no test rows were scored."""
+    """The test metrics of the compared part beside those of the dev rows; None: no test rows were scored."""
+
+    @property
+    def stored(self) -> Mapping[str, Any]:
+        """What result.json says of the compared rows: their baselines, parts and calibration."""
+        return self.result if self.split == "dev" else self.result["test"]
 
     @property
     def group_key(self) -> str:
@@ -59,8 +66,8 @@ class Collected(NamedTuple):
     """The runs in folders that cannot be read, with their errors."""
 
 
-def collect(paths: Sequence[Path], part: Part) -> Collected:
-    """Read the runs at `paths`, which are run directories or folders of them.
+def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Collected:
+    """Read the runs at `paths`, which are run directories or folders of them, with their predictions of the rows of `split`.
 
     Raises ModelError if one of the `paths` is a run that is damaged or was written by another version of recur. Such a run
     in a folder is left out.
@@ -84,7 +91,11 @@ def collect(paths: Sequence[Path], part: Part) -> Collected:
             elif not run.is_finished:
                 unfinished.append({"run": str(path), **_progress(run)})
             else:
-                read = _read_run(run, part)
+                if split == "test" and TEST_PREDICTIONS not in read_manifest(path):
+                    reason = "has no predictions of test rows, which `recur finetune --test FILE` names"
+                    left_out.append({"path": str(path), "reason": reason})
+                    continue
+                read = _read_run(run, part, split)
                 if part == "encoder" and read.result["encoder"] == LINEAR:
                     left_out.append({"path": str(path), "reason": "is a linear model without an encoder"})
                     continue
@@ -123,29 +134,32 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _read_run(run: RunDirectory, part: Part) -> ComparedRun:
-    verify_manifest(run.path, (*MODEL_FILES, PREDICTIONS))
-    result, dev = run.read_result(), read_dev_predictions(run.path, part)
+def _read_run(run: RunDirectory, part: Part, split: ScoredSplit) -> ComparedRun:
+    verify_manifest(run.path, (*MODEL_FILES, FILES[split]))
+    result, rows = run.read_result(), read_predictions(run.path, part, split)
     try:
-        encoder = result["parts"]["encoder"] if "parts" in result else None
-        stored = encoder if encoder is not None and part == "encoder" else result["dev"]
         tested = result.get("test")
+        scored = result if split == "dev" else result["test"]
+        encoder = scored["parts"]["encoder"] if "parts" in scored else None
+        stored = encoder if encoder is not None and part == "encoder" else result[split]
         if tested is not None and part == "encoder" and "parts" in tested:
             tested = tested["parts"]["encoder"]
-        scores = classification_report(dev.labels, dev.predictions, dev.names).metrics
+        scores = classification_report(rows.labels, rows.predictions, rows.names).metrics
         for name in scores:
             if name in SCORES and abs(stored[name] - scores[name]) > ROUNDING:
                 raise ModelError(
-                    f"{run.result}: says {stored[name]:.4f} for the {words_of(name)} of the {part}, but {PREDICTIONS} gives "
+                    f"{run.result}: says {stored[name]:.4f} for the {words_of(name)} of the {part}, but {FILES[split]} gives "
                     f"{scores[name]:.4f}; one of them is another run's"
                 )
         parameters = result["parameters"]
         numbers = result["seconds"], result["tokens_per_second"], parameters["total"], parameters["embedding"]
-        facts = result["data"]["dev"]["sha256"], result["machine"]["precision"]
+        facts = result["data"][split]["sha256"], result["machine"]["precision"]
         texts = result["task"], result["preset"], result["metric"], *facts
         if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(t, str) for t in texts):
             raise TypeError("a number or a text is of another type")
-        return ComparedRun(run.path, _facts(run, result), int(result["seed"]), result, dev, scores, encoder, tested)
+        beside = tested if split == "dev" else None
+        own = _facts(run, result), int(result["seed"]), result
+        return ComparedRun(run.path, *own, split, rows, scores, encoder, beside)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
 
@@ -198,7 +212,7 @@ _WAY_OUT = "; compare runs of the same rows and labels: name them, or a folder t
 
 
 def check_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
-    """Raise UsageError for the first run whose task, labels, dev rows or, without `metric`, dev metric are not the first's."""
+    """Raise UsageError for the first run whose task, labels, rows or, without `metric`, dev metric are not the first's."""
     for run in runs[1:]:
         if difference := _difference(runs[0], run, metric):
             raise UsageError(f"{runs[0].path} and {run.path} cannot be compared: {difference}")
@@ -206,20 +220,21 @@ def check_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
 
 def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> str | None:
     """Return in words what keeps two runs from being compared; None: nothing."""
+    split = first.split
     pairs = [
         ("their tasks are", first.result["task"], other.result["task"]),
-        ("the sha256 of their dev rows is", *(run.result["data"]["dev"]["sha256"][:16] for run in (first, other))),
-        ("the numbers of their dev rows are", f"{len(first.dev.ids):,}", f"{len(other.dev.ids):,}"),
-        ("their classes are", *(", ".join(sorted(run.dev.names)) for run in (first, other))),
+        (f"the sha256 of their {split} rows is", *(run.result["data"][split]["sha256"][:16] for run in (first, other))),
+        (f"the numbers of their {split} rows are", f"{len(first.rows.ids):,}", f"{len(other.rows.ids):,}"),
+        ("their classes are", *(", ".join(sorted(run.rows.names)) for run in (first, other))),
     ]
     for what, one, two in pairs:
         if one != two:
             return f"{what} {escaped(one)} and {escaped(two)}{_WAY_OUT}"
-    rows = (list(zip(run.dev.ids, run.dev.labels, strict=True)) for run in (first, other))
+    rows = (list(zip(run.rows.ids, run.rows.labels, strict=True)) for run in (first, other))
     for row, (one, two) in enumerate(zip(*rows, strict=True), 1):
         if one != two:
             shown = (f"id '{escaped(row_id, 40)}' with label '{escaped(label, 40)}'" for row_id, label in (one, two))
-            return f"dev row {row:,} is {' and '.join(shown)}{_WAY_OUT}"
+            return f"{split} row {row:,} is {' and '.join(shown)}{_WAY_OUT}"
     if metric is None and first.result["metric"] != other.result["metric"]:
         return f"their metrics are {first.result['metric']} and {other.result['metric']}; choose one with --metric"
     return None

@@ -11,7 +11,7 @@ from recurcli.commands.comparison.collect import ROUNDING, TRAIN_ROWS, ComparedR
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.evaluation.metrics import METRICS
 from recurcli.preset.compose import is_for_encoder
-from recurcli.runs.dev_predictions import read_dev_predictions
+from recurcli.runs.predictions import read_predictions
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Group:
     runs: Sequence[ComparedRun]
 
     def scores(self, metric: str) -> list[float]:
-        """Return the dev metric of each run."""
+        """Return the metric of each run on the compared rows."""
         return [run.scores[metric] for run in self.runs]
 
     def to_json(self, metric: str) -> dict[str, Any]:
@@ -70,11 +70,11 @@ class Baseline:
 
     name: str
     score: float
-    """The dev metric; the mean over the runs of a group if its linear models differ, as those of two versions of recur may."""
+    """The metric; the mean over the runs of a group if its linear models differ, as those of two versions of recur may."""
     test: float | None
-    """The test metric. None if it is not known."""
+    """The test metric beside that of the dev rows. None if it is not known."""
     predictions: Sequence[str] | None
-    """The dev predictions; None: the linear models of a group differ, or a run stores their accuracy alone."""
+    """The predictions; None: the linear models of a group differ, or a run stores their accuracy alone."""
     groups: Sequence[Group]
     """The groups with its training rows."""
 
@@ -84,7 +84,7 @@ class Baseline:
 
 
 def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
-    """Return the linear model of the training rows, one for each set of them, and the majority class of the dev rows."""
+    """Return the linear model of the training rows, one for each set of them, and the majority class of the compared rows."""
     found: dict[tuple[Any, float], Baseline] = {}
     for group in groups:
         if (linear := _linear_model(group, metric)) is None:
@@ -96,27 +96,27 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     made = list(found.values())
     if len(made) > 1:
         made = [replace(each, name=f"{each.name} ({each.groups[0].name})") for each in made]
-    dev = groups[0].runs[0].dev
-    majority = Counter(dev.labels).most_common(1)[0][0]
-    constant = [majority] * len(dev.labels)
-    tested = (groups[0].runs[0].result.get("test") or {}).get("baselines", {}).get("majority")
-    test = tested if metric == "accuracy" else None
-    return [*made, Baseline(MAJORITY, _score(metric, dev.labels, constant), test, constant, groups)]
+    first = groups[0].runs[0]
+    majority = Counter(first.rows.labels).most_common(1)[0][0]
+    constant = [majority] * len(first.rows.labels)
+    beside = (first.result.get("test") or {}) if first.split == "dev" else {}
+    test = beside.get("baselines", {}).get("majority") if metric == "accuracy" else None
+    return [*made, Baseline(MAJORITY, _score(metric, first.rows.labels, constant), test, constant, groups)]
 
 
 def _linear_model(group: Group, metric: str) -> Baseline | None:
     """Return the linear model of the runs: with predictions in an ensemble, else with its accuracy if that is the `metric`."""
-    stored = [
-        (_linear_score(run.result, metric), _linear_score(run.result.get("test") or {}, metric)) for run in group.runs
-    ]
-    scores, tests = [dev for dev, _ in stored if dev is not None], [test for _, test in stored if test is not None]
+    first = group.runs[0]
+    stored = [_linear_score(run.stored, metric) for run in group.runs]
+    beside = [_linear_score(run.result.get("test") or {}, metric) for run in group.runs if first.split == "dev"]
+    scores, tests = ([score for score in found if score is not None] for found in (stored, beside))
     if not scores:
         return None
     predictions = None
-    if len(scores) == len(stored) and max(scores) - min(scores) < ROUNDING and "parts" in group.runs[0].result:
-        dev = read_dev_predictions(group.runs[0].path, "linear")
-        predictions = dev.predictions if dev.part == "linear" else None
-    score = fmean(scores) if predictions is None else _score(metric, group.runs[0].dev.labels, predictions)
+    if len(scores) == len(stored) and max(scores) - min(scores) < ROUNDING and "parts" in first.stored:
+        linear = read_predictions(first.path, "linear", first.split)
+        predictions = linear.predictions if linear.part == "linear" else None
+    score = fmean(scores) if predictions is None else _score(metric, first.rows.labels, predictions)
     return Baseline("linear model", score, fmean(tests) if tests else None, predictions, ())
 
 

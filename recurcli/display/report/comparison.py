@@ -11,7 +11,7 @@ from recurcli.display.report.page import write_page
 from recurcli.display.tables import Table, number_columns, text_columns
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
-from recurcli.runs.dev_predictions import DevPredictions, DevText, read_dev_predictions, read_dev_texts
+from recurcli.runs.predictions import Predictions, RowText, read_predictions, read_texts
 from recurcli.runs.run_directory import RunDirectory
 
 MAX_GROUPS = 7
@@ -25,31 +25,32 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
     if not result["groups"]:
         raise UsageError(f"{path}: not written: no run is finished")
     runs = {name: RunDirectory(Path(name)) for group in result["groups"] for name in group["runs"]}
-    dev = {name: read_dev_predictions(run.path, result["part"]) for name, run in runs.items()}
+    rows = {name: read_predictions(run.path, result["part"], result["split"]) for name, run in runs.items()}
     results = {name: run.read_result() for name, run in runs.items()}
+    stored = {name: own if result["split"] == "dev" else own["test"] for name, own in results.items()}
     words = METRICS[result["metric"]].words
     scores = [
         Scores(group["name"], group["mean"], low, high, group["scores"])
         for group in result["groups"]
         for low, high in [group["interval"] or (group["mean"], group["mean"])]
     ]
-    baselines = next(iter(results.values()))["baselines"] if result["metric"] == "accuracy" else {}
+    baselines = next(iter(stored.values()))["baselines"] if result["metric"] == "accuracy" else {}
     write_page(
         path,
         "comparison.html",
         title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
-        rows=pluralize(result["rows"], "dev row"),
+        rows=pluralize(result["rows"], f"{result['split']} row"),
         whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "models",
         metric=words,
-        score_plot=score_chart(scores, baselines, f"dev {words}"),
+        score_plot=score_chart(scores, baselines, f"{result['split']} {words}"),
         groups=group_table(result),
         tests=test_table(result),
-        over=None if result["over"] is None else over_chart(result["over"], f"dev {words}"),
+        over=None if result["over"] is None else over_chart(result["over"], f"{result['split']} {words}"),
         key=result["over"] and result["over"]["key"],
         curves=_curves(result, runs, words),
-        calibration=_calibration(result, results) if result["part"] == "model" else None,
-        classes=_classes(result, dev),
-        differences=_differences(result, dev),
+        calibration=_calibration(result, stored) if result["part"] == "model" else None,
+        classes=_classes(result, rows),
+        differences=_differences(result, rows) if result["split"] == "dev" else [],
         best=result["groups"][0]["name"],
         unfinished=unfinished_table(result["unfinished"]),
     )
@@ -66,9 +67,9 @@ def _curves(result: Mapping[str, Any], runs: Mapping[str, RunDirectory], words: 
     return curve_chart(curves, f"dev {words} (encoder)") if any(len(curve.steps) > 1 for curve in curves) else None
 
 
-def _calibration(result: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> Table | None:
+def _calibration(result: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]) -> Table | None:
     """Return the mean calibration error of each group, or None if a run of an older recur has none."""
-    measured = [[results[name].get("calibration") for name in group["runs"]] for group in result["groups"]]
+    measured = [[stored[name].get("calibration") for name in group["runs"]] for group in result["groups"]]
     if not all(all(own) for own in measured):
         return None
     rows = [
@@ -78,7 +79,7 @@ def _calibration(result: Mapping[str, Any], results: Mapping[str, Mapping[str, A
     return Table([*text_columns("group"), *number_columns("ECE")], rows)
 
 
-def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> Table:
+def _classes(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> Table:
     """Return the F1 of each class, as the mean over the runs of each group."""
     reports = [
         [classification_report(own.labels, own.predictions, own.names) for own in map(dev.__getitem__, group["runs"])]
@@ -97,13 +98,13 @@ def _classes(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> Ta
     return Table([*text_columns("label"), *number_columns(*groups, "rows")], rows)
 
 
-def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -> list[dict[str, Any]]:
+def _differences(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> list[dict[str, Any]]:
     """Return the rows on which the best group and another group differ, for the first MAX_DIFFERENCES other groups.
 
     A group predicts a row correctly if most of its runs do.
     """
     best, *others = result["groups"]
-    texts = read_dev_texts(Path(best["runs"][0]))
+    texts = read_texts(Path(best["runs"][0]))
     if not texts:
         return []
     found = []
@@ -121,10 +122,10 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, DevPredictions]) -
     return found
 
 
-def _shares(runs: Sequence[DevPredictions]) -> list[float]:
+def _shares(runs: Sequence[Predictions]) -> list[float]:
     """Return the share of the runs that predict the row correctly, for each row."""
     return [fmean(hits) for hits in zip(*(map(str.__eq__, run.labels, run.predictions) for run in runs), strict=True)]
 
 
-def _row(row: DevText, prediction: str) -> dict[str, Any]:
+def _row(row: RowText, prediction: str) -> dict[str, Any]:
     return {**row._asdict(), "prediction": prediction}

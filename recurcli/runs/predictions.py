@@ -1,4 +1,4 @@
-"""Reads predictions.dev.jsonl of a run; importable without torch. `runs/model_files.py` writes it."""
+"""Reads the predictions that a run has stored of its dev and test rows, without torch. `runs/model_files.py` writes them."""
 
 import json
 from collections.abc import Mapping
@@ -9,10 +9,11 @@ from recurcli.errors import ModelError, escaped
 from recurcli.files import naming_damage, read_limited
 from recurcli.runs.run_directory import (
     CLASSES_SHAPE,
-    DEV_ROW_SHAPE,
-    DEV_SHARES_SHAPE,
-    DEV_TEXT_SHAPE,
     PREDICTIONS,
+    ROW_SHAPE,
+    SHARES_SHAPE,
+    TEST_PREDICTIONS,
+    TEXT_SHAPE,
     check_shape,
 )
 
@@ -20,8 +21,13 @@ Part = Literal["model", "encoder", "linear"]
 """The source of the predictions: the model, or where it has an ensemble its encoder alone or its linear model alone."""
 
 
-class DevPredictions(NamedTuple):
-    """The dev rows of a run, each with its label and its prediction; N rows, C classes."""
+ScoredSplit = Literal["dev", "test"]
+"""The rows of stored predictions: those that select the model, or those that it was scored on once."""
+FILES: Mapping[ScoredSplit, str] = {"dev": PREDICTIONS, "test": TEST_PREDICTIONS}
+
+
+class Predictions(NamedTuple):
+    """The dev or test rows of a run, each with its label and its prediction; N rows, C classes."""
 
     ids: list[str]
     labels: list[str]
@@ -32,7 +38,7 @@ class DevPredictions(NamedTuple):
     """The part of the model that made the predictions. It is the whole model if the file has none of the requested part."""
 
 
-class DevText(NamedTuple):
+class RowText(NamedTuple):
     """A dev row as it was read for the training."""
 
     text: str
@@ -40,17 +46,17 @@ class DevText(NamedTuple):
     label: str
 
 
-def read_dev_predictions(folder: Path, part: Part) -> DevPredictions:
+def read_predictions(folder: Path, part: Part, split: ScoredSplit = "dev") -> Predictions:
     """Read the predictions of a run whose manifest is verified. Raises ModelError if they are damaged."""
-    path = folder / PREDICTIONS
+    path = folder / FILES[split]
     lines = _lines(path)
-    first = _row(path, 1, lines[0], {**DEV_ROW_SHAPE, **DEV_SHARES_SHAPE})
+    first = _row(path, 1, lines[0], {**ROW_SHAPE, **SHARES_SHAPE})
     key = f"{part}_probabilities"
     if key not in first:
         part = "model"
     # A row of many classes has the largest probabilities only.
     names = _names(folder) if "other_probabilities" in first else list(first["probabilities"])
-    shape = DEV_ROW_SHAPE if part == "model" else {**DEV_ROW_SHAPE, key: DEV_SHARES_SHAPE[f"{key}?"]}
+    shape = ROW_SHAPE if part == "model" else {**ROW_SHAPE, key: SHARES_SHAPE[f"{key}?"]}
     rows = []
     for number, line in enumerate(lines, 1):
         head, found, _ = line.partition(', "probabilities": {')  # never within a string, whose quotes are escaped
@@ -60,11 +66,13 @@ def read_dev_predictions(folder: Path, part: Part) -> DevPredictions:
     ids, labels, predictions = (list(column) for column in zip(*rows, strict=True))
     if unknown := {*labels, *predictions} - {*names}:
         raise ModelError(f"{path}: has the label '{escaped(min(unknown))}' without a probability")
-    return DevPredictions(ids, labels, predictions, names, part)
+    return Predictions(ids, labels, predictions, names, part)
 
 
-def read_dev_texts(folder: Path) -> list[DevText]:
-    """Read the texts and labels of the dev rows, in the order of `read_dev_predictions`; [] if an older run has no texts.
+def read_texts(folder: Path) -> list[RowText]:
+    """Read the texts and labels of the dev rows, in the order of `read_predictions`; [] if an older run has no texts.
+
+    The file of the test rows has none.
 
     Raises ModelError if they are damaged.
     """
@@ -72,8 +80,8 @@ def read_dev_texts(folder: Path) -> list[DevText]:
     lines = _lines(path)
     if "text" not in _row(path, 1, lines[0], {}):
         return []
-    rows = (_row(path, number, line, DEV_TEXT_SHAPE) for number, line in enumerate(lines, 1))
-    return [DevText(row["text"], row.get("pair"), row["label"]) for row in rows]
+    rows = (_row(path, number, line, TEXT_SHAPE) for number, line in enumerate(lines, 1))
+    return [RowText(row["text"], row.get("pair"), row["label"]) for row in rows]
 
 
 def _lines(path: Path) -> list[str]:
