@@ -53,8 +53,10 @@ def preset_names() -> dict[str, list[str]]:
 
 def paper_presets() -> dict[str, list[str]]:
     """Return the names of the presets in papers/, by the folder of their paper."""
-    folders = sorted(path for path in preset_folder().glob("papers/*") if path.is_dir())
-    return {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
+    found: dict[str, list[str]] = {}
+    for path in sorted(preset_folder().glob("papers/*/*.yaml")):
+        found.setdefault(path.parent.name, []).append(path.stem)
+    return found
 
 
 def preset_file(name: str) -> Path | None:

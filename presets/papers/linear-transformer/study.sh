@@ -1,0 +1,18 @@
+#!/bin/sh
+# Claims of the linear Transformer (Katharopoulos et al., ICML 2020). presets/papers/README.md has the rules and the results;
+# ../study.sh explains the variables.
+paper=linear-transformer
+. "$(dirname "$0")/../study.sh"
+
+# 1. Its time a token does not grow with the length (figure 1).
+if claim 1 && [ -z "$options" ]; then
+    mkdir -p "$output"
+    recur bench linear-transformer transformer --layers 4 --hidden-size 128 --batch-size 1 --length 64,128,256,512,1024,2048,4096 \
+        --precision fp32 --rounds 5 --no-peers --plot "$output/1-speed.png" --overwrite --json > "$output/1-speed.json"
+fi
+
+# 2. Its quality is that of softmax attention: nested lists.
+if claim 2; then
+    listops transformer linear-transformer
+    table 2-listops "$studies/listops/transformer" "$studies/listops/linear-transformer"
+fi

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Claims of RSA (Huang et al., ICLR 2023). presets/papers/README.md has the rules and the results; ../study.sh explains the variables.
+paper=rsa
+. "$(dirname "$0")/../study.sh"
+
+ocnli="--train $RECUR_DATA/ocnli/train.50k.json $size --set ensemble=null"
+ocnli_test="--test $RECUR_DATA/ocnli/dev.json"
+
+# 1. Better than the Transformer on pairs, and the more so on few rows: 10, 30 and 100 % of 10,000 rows of OCNLI.
+if claim 1; then
+    seeds="11 12 13"
+    for encoder in transformer rsa; do
+        search "ocnli/$encoder" --preset "$encoder-ocnli" $ocnli --set data.train_share=0.22 --epochs 3
+        repeat "ocnli/$encoder-100" --preset "$encoder-ocnli" $ocnli $ocnli_test --set data.train_share=0.22 --epochs 3
+        repeat "ocnli/$encoder-30" --preset "$encoder-ocnli" $ocnli $ocnli_test --set data.train_share=0.066 --epochs 6
+        repeat "ocnli/$encoder-10" --preset "$encoder-ocnli" $ocnli $ocnli_test --set data.train_share=0.022 --epochs 12
+    done
+    for share in 10 30 100; do
+        table "1-share-$share" "$output/ocnli/transformer-$share" "$output/ocnli/rsa-$share"
+    done
+fi
+
+# 2. Better than the Transformer where order matters: nested lists.
+if claim 2; then
+    listops transformer rsa
+    table 2-listops "$studies/listops/transformer" "$studies/listops/rsa"
+fi

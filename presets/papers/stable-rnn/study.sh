@@ -1,0 +1,42 @@
+#!/bin/sh
+# Claims of stable recurrent models (Miller & Hardt, ICLR 2019). presets/papers/README.md has the rules and the results; ../study.sh
+# explains the variables.
+paper=stable-rnn
+. "$(dirname "$0")/../study.sh"
+
+tnews="--train $RECUR_DATA/tnews/train.json --set encoder.num_layers=1 --set encoder.hidden_size=128 --set data.train_share=0.208
+    --set data.extra_rows=[] --set embedding.ngrams=null --set ensemble=null --epochs 3"
+test="--test $RECUR_DATA/tnews/dev.json"
+
+# models ENCODER WINDOW...: train the stable and the free model with each window, at the rate of the whole texts.
+models() {
+    encoder=$1
+    shift
+    for stable in true false; do
+        kind="--preset $encoder-tnews $tnews --set encoder.stable=$stable"
+        search "$encoder-$stable" $kind --set encoder.window=null
+        for window in "$@"; do
+            repeat "$encoder/$stable-$window" $kind $test --set "encoder.window=$window"
+        done
+    done
+}
+
+# 1. The stable RNN loses nothing (section 4). 2. Its accuracy closes in on that of the whole texts as the window grows (section 3).
+if claim 1; then
+    models truncated-rnn null 2 4 8 16
+    table 1-rnn "$output/truncated-rnn/true-null" "$output/truncated-rnn/false-null"
+    for stable in true false; do
+        table "2-rnn-windows-$stable" "$output/truncated-rnn/$stable-null" "$output/truncated-rnn/$stable-2" \
+            "$output/truncated-rnn/$stable-4" "$output/truncated-rnn/$stable-8" "$output/truncated-rnn/$stable-16"
+    done
+fi
+
+# 3. The same of the LSTM.
+if claim 3; then
+    models truncated-lstm null 2 8
+    table 3-lstm "$output/truncated-lstm/true-null" "$output/truncated-lstm/false-null"
+    for stable in true false; do
+        table "3-lstm-windows-$stable" "$output/truncated-lstm/$stable-null" "$output/truncated-lstm/$stable-2" \
+            "$output/truncated-lstm/$stable-8"
+    done
+fi

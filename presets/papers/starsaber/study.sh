@@ -1,0 +1,66 @@
+#!/bin/sh
+# Claims of StarSaber (Xu, Hu & Tang). presets/papers/README.md has the rules and the results; ../study.sh explains the variables.
+paper=starsaber
+. "$(dirname "$0")/../study.sh"
+
+tnews="--train $RECUR_DATA/tnews/train.json $size --set data.train_share=0.208 --set data.extra_rows=[] --set embedding.ngrams=null
+    --set ensemble=null --epochs 3"
+ocnli="--train $RECUR_DATA/ocnli/train.50k.json $size --set data.train_share=0.22 --set ensemble=null --epochs 3"
+tnews_test="--test $RECUR_DATA/tnews/dev.json"
+ocnli_test="--test $RECUR_DATA/ocnli/dev.json"
+
+search tnews/starsaber --preset starsaber-tnews $tnews
+starsaber=$rate
+repeat tnews/starsaber --preset starsaber-tnews $tnews $tnews_test
+
+# 1. As good as ReZero of equal depth, at a third of its parameters: TNEWS.
+if claim 1; then
+    search tnews/rezero --preset rezero-tnews $tnews
+    repeat tnews/rezero --preset rezero-tnews $tnews $tnews_test
+    rezero=$rate
+    table 1-equal-depth "$output/tnews/starsaber" "$output/tnews/rezero"
+    repeat tnews/rezero-narrow --preset rezero-tnews $tnews $tnews_test --set encoder.hidden_size=72 # 251,428 parameters
+    table 1-equal-parameters "$output/tnews/starsaber" "$output/tnews/rezero-narrow"
+    rate=$starsaber
+    repeat tnews/starsaber-longer --preset starsaber-tnews $tnews $tnews_test --epochs 7
+    table 1-equal-time "$output/tnews/starsaber-longer" "$output/tnews/rezero"
+fi
+
+# 2. Without direct paths from the embeddings it is worse: table 7. Five layers have about the parameters of four with them.
+if claim 2; then
+    rate=$starsaber
+    repeat tnews/indirect --preset starsaber-tnews $tnews $tnews_test --set encoder.direct_path=false --set encoder.num_layers=5
+    table 2-direct-paths "$output/tnews/starsaber" "$output/tnews/indirect"
+fi
+
+# 3. With sine positions and one matrix for both sides it is worse, though it has twice the layers: table 6.
+if claim 3; then
+    rate=$starsaber
+    repeat tnews/sinusoidal --preset starsaber-tnews $tnews $tnews_test --set encoder.position=sinusoidal --set encoder.num_layers=8
+    table 3-sine-positions "$output/tnews/starsaber" "$output/tnews/sinusoidal"
+fi
+
+# 4. Gates do not help at equal parameters: table 5. Two gated layers have the parameters of four without gates.
+if claim 4; then
+    search tnews/gated --preset gated-starsaber-tnews $tnews --set encoder.num_layers=2
+    repeat tnews/gated --preset gated-starsaber-tnews $tnews $tnews_test --set encoder.num_layers=2
+    table 4-gates "$output/tnews/starsaber" "$output/tnews/gated"
+fi
+
+# 5. As claim 1, on pairs: OCNLI.
+if claim 5; then
+    search ocnli/starsaber --preset starsaber-ocnli $ocnli
+    repeat ocnli/starsaber --preset starsaber-ocnli $ocnli $ocnli_test
+    search ocnli/rezero --preset rezero-ocnli $ocnli
+    repeat ocnli/rezero --preset rezero-ocnli $ocnli $ocnli_test
+    table 5-pairs "$output/ocnli/starsaber" "$output/ocnli/rezero"
+fi
+
+# 6. A deeper StarSaber is better: 2, 4 and 8 layers.
+if claim 6; then
+    rate=$starsaber
+    for layers in 2 8; do
+        repeat "tnews/layers-$layers" --preset starsaber-tnews $tnews $tnews_test --set encoder.num_layers=$layers
+    done
+    table 6-depth "$output/tnews/starsaber" "$output/tnews/layers-2" "$output/tnews/layers-8"
+fi

@@ -1,0 +1,73 @@
+"""The studies of the papers: their commands parse, their presets and keys fit, and each is started with the same rules."""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from recurcli.cli import app
+from recurcli.preset import compose
+
+PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
+STUDIES = sorted(PAPERS.glob("*/study.sh"))
+GROUP = typer.main.get_command(app)
+RECORDER = """#!/bin/sh
+printf '%s\\n' "$*" >> "$RECORD"
+echo '{"groups": [{"values": {"finetuning.learning_rate": 0.003}}]}'
+"""
+
+
+def commands_of(study: Path, folder: Path, *options: str) -> list[list[str]]:
+    """Run a study with a `recur` that writes down its arguments, and return these."""
+    record, program = folder / "record", folder / "recur"
+    program.write_text(RECORDER)
+    program.chmod(0o755)
+    record.write_text("")
+    more = {"PATH": f"{folder}:{os.environ['PATH']}", "RECORD": str(record), "RECUR_DATA": "data"}
+    done = subprocess.run([study, *options], env={**os.environ, **more}, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [shlex.split(line) for line in record.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
+def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_path: Path) -> None:
+    commands = commands_of(study, tmp_path)
+    trainings = [dict(named(arguments)) for verb, *arguments in commands if verb == "finetune"]
+    for verb, *arguments in commands:
+        context = GROUP.commands[verb].make_context(verb, list(arguments))  # type: ignore[attr-defined]
+        if verb == "finetune":
+            compose(context.params["preset"], settings=context.params["settings"])
+    searches = [run for run in trainings if "/search/" in run["--output"]]
+    assert all(run["--seed"] == "1" and "--test" not in run for run in searches)
+    assert all(run["--seed"] in ("11", "12", "13", "14", "15") for run in trainings if run not in searches)
+    assert {run["--learning-rate"] for run in searches} == ({"0.0003", "0.001", "0.003", "0.01"} if searches else set())
+    assert all(run["--learning-rate"] == "0.003" for run in trainings if run not in searches)
+    assert len({run["--output"] for run in trainings}) == len(trainings)  # no run replaces another
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
+def test_a_dry_run_reaches_every_training_and_nothing_else(study: Path, tmp_path: Path) -> None:
+    commands = commands_of(study, tmp_path, "--dry-run")
+    assert {arguments[0] for arguments in commands} == {"finetune"}
+    assert all("--dry-run" in arguments for arguments in commands)
+
+
+def test_a_claim_is_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAIMS", "2")
+    outputs = [
+        dict(named(arguments)).get("--output", "")
+        for _, *arguments in commands_of(PAPERS / "starsaber/study.sh", tmp_path)
+    ]
+    assert any("/tnews/indirect/" in output for output in outputs)
+    assert not any("rezero" in output for output in outputs)
+
+
+def named(arguments: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options of a command with their last values."""
+    for name, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        if name.startswith("--"):
+            yield name, value
