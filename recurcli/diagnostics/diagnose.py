@@ -1,10 +1,11 @@
 """Measures a trained encoder layer by layer: distances, spread and attention of each layer, and how far back it looks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -68,6 +69,24 @@ class Diagnosis:
     """Statistics of the whole encoder (`Encoder.stats`)."""
 
 
+class _Call(NamedTuple):
+    """A layer's input and output (B, T, D), its statistics with the number of tokens of each chunk, and distributions."""
+
+    given: Tensor | None
+    after: Tensor
+    stats: list[tuple[float, dict[str, Stat]]]
+    distributions: dict[str, list[list[float]]]
+
+
+def _mean_stats(chunks: Sequence[tuple[float, dict[str, Stat]]]) -> dict[str, Stat]:
+    """Return the mean of each statistic over the chunks of the texts, weighted by their tokens."""
+    if len(chunks) == 1:
+        return chunks[0][1]
+    chunks = [chunk for chunk in chunks if chunk[0]]  # without those of padding alone
+    shares = np.array([tokens for tokens, _ in chunks]) / sum(tokens for tokens, _ in chunks)
+    return {name: np.tensordot(shares, [stats[name] for _, stats in chunks], 1).tolist() for name in chunks[0][1]}
+
+
 @torch.no_grad()
 def diagnose(model: Backbone, ids: Tensor, mask: Tensor, targets: Tensor | None = None) -> Diagnosis:
     """Run `ids`, `mask` (B, T) through a model in fp32 and measure. Rows of a single token have no pairs to measure.
@@ -75,18 +94,29 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor, targets: Tensor | None 
     `targets` (B, T) are the next tokens of a causal language model: the gradients are then those of the loss of the last one.
     """
     model.eval()
-    # input, output, stats and distributions of each layer
-    calls: dict[nn.Module, tuple[Tensor | None, Tensor, dict[str, Stat], dict[str, list[list[float]]]]] = {}
+    calls: dict[nn.Module, _Call] = {}
+    length = ids.shape[1]
 
     def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        before = given[0].detach() if isinstance(given[0], Tensor) else None
-        first = calls[module][0] if module in calls else before  # a layer that is iterated is one layer
-        calls[module] = first, _as_states(output, ids.shape[1]).detach(), *_stats(module, given, mask)
+        first = given[0].detach() if isinstance(given[0], Tensor) else None
+        after, start, known = _as_states(output, length).detach(), 0, calls.get(module)
+        if known is not None and known.after.shape[1] < length:  # the next chunk of a text that is read chunk by chunk
+            start = known.after.shape[1]
+            after = torch.cat([known.after, after], dim=1)
+            first = None if known.given is None or first is None else torch.cat([known.given, first], dim=1)
+        elif known is not None:  # a layer that is iterated is one layer
+            first, known = known.given, None
+        here = mask[:, start : after.shape[1]]
+        stats, shares = _stats(module, given, here)
+        weighted = [*(known.stats if known else []), (float(here.sum()), stats)]
+        calls[module] = _Call(first, after, weighted, shares)
 
     heads: dict[nn.Module, Tensor] = {}  # the outputs (H, B, T, K) of each attention's heads
 
     def note_heads(module: SelfAttention, output: nn.Module, given: tuple[Tensor]) -> None:
-        heads[module] = given[0].detach().view(*given[0].shape[:2], module.num_heads, -1).movedim(2, 0)
+        found = given[0].detach().view(*given[0].shape[:2], module.num_heads, -1).movedim(2, 0)
+        chunked = module in heads and heads[module].shape[2] < length
+        heads[module] = torch.cat([heads[module], found], dim=2) if chunked else found
 
     hooks = [layer.register_forward_hook(note) for layer in model.encoder.layers]
     hooks += [
@@ -104,8 +134,9 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor, targets: Tensor | None 
     encoder_stats = dict(model.encoder.stats())
     layers = []
     before: Tensor | None = None
-    for number, (layer, (given, after, stats, shares)) in enumerate(calls.items(), 1):
-        before = _first_states(given, x) if before is None else before
+    for number, (layer, call) in enumerate(calls.items(), 1):
+        after = call.after
+        before = _first_states(call.given, x) if before is None else before
         distances, products = activation_factor(before, after, mask), dot_product_factor(before, after, mask)
         cosines = cosine_factor(before, after, mask)
         entropies = entropies_of_texts(after, mask)
@@ -125,8 +156,8 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor, targets: Tensor | None 
                 entropy_std=entropy.std,
                 scaled_entropy=scaled.mean,
                 scaled_entropy_std=scaled.std,
-                stats={**stats, **_head_entropies(layer, heads, mask)},
-                distributions={"scaled_entropy": [entropies[1]], **shares},
+                stats={**_mean_stats(call.stats), **_head_entropies(layer, heads, mask)},
+                distributions={"scaled_entropy": [entropies[1]], **call.distributions},
             )
         )
         before = after

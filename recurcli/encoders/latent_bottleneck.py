@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recurcli.encoders.config import LatentBottleneckConfig
-from recurcli.encoders.encoder import BlockLayer, CarriedState, Encoder
+from recurcli.encoders.encoder import BlockLayer, CarriedState, Encoder, LayerStats
 from recurcli.encoders.rsa import RecurrentAttention
 from recurcli.layers import (
     Dropout,
@@ -71,11 +71,15 @@ class FastLayer(BlockLayer):
         self.state_attention = CrossAttention(config)
         self.state_norm = nn.LayerNorm(config.hidden_size)
 
-    def read(self, h: Tensor, mask: Tensor | None, states: Tensor) -> Tensor:
+    def forward(self, h: Tensor, mask: Tensor | None, states: Tensor) -> Tensor:  # type: ignore[override]
         """Return h' of a chunk h (B, C, D), which reads the `states` (B, S, D)."""
         h = self.added(h, self.attention_norm, lambda x: self.attention(x, mask))
         h = self.added(h, self.state_norm, lambda x: self.state_attention(x, states))
         return self.added(h, self.feed_forward_norm, self.feed_forward)
+
+    def stats(self, h: Tensor, mask: Tensor | None, states: Tensor) -> LayerStats:  # type: ignore[override]
+        """Return the statistics of the attention within the chunk."""
+        return super().stats(h, mask)
 
     def added(self, h: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return h plus the sublayer's output, with the LayerNorm before the sublayer or after the sum."""
@@ -147,7 +151,7 @@ class TemporalLatentBottleneck(Encoder):
             real = None if mask is None else mask[:, here]
             h = self.dropout(h + positions[: h.shape[1]])
             for layer in self.layers:
-                h = layer.read(h, real, states)  # type: ignore[operator]
+                h = layer(h, real, states)
             h = self.final_norm(h)
             if here.stop < x.shape[1] or update_last:
                 states = self.bottleneck(states, h, real)

@@ -28,7 +28,7 @@ def model(name: str) -> Backbone:
 @pytest.mark.parametrize("name", sorted(SIZED))
 def test_every_encoder_has_a_diagnosis_of_finite_numbers(name: str) -> None:
     found = diagnose(model(name), IDS, MASK)
-    assert [layer.layer for layer in found.layers] == ([] if name.startswith(("truncated", "temporal")) else [1, 2])
+    assert [layer.layer for layer in found.layers] == ([] if name.startswith("truncated") else [1, 2])
     for layer in found.layers:
         for key, value in vars(layer).items():
             assert key in ("stats", "distributions") or math.isfinite(value), (name, key)
@@ -44,6 +44,21 @@ def test_an_encoder_that_takes_a_few_samples_at_a_time_is_diagnosed_on_all(name:
     found = diagnose(backbone, ids, torch.ones_like(ids, dtype=torch.bool))
     assert [layer.layer for layer in found.layers] == [1, 2]
     assert found.layers[0].activation_factor == pytest.approx(1, abs=1e-4)
+
+
+def test_the_layers_of_an_encoder_that_reads_chunk_by_chunk_are_measured_on_the_whole_text() -> None:
+    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "chunk_size": 4, "norm": "post", "rsa": True}
+    encoder = {"name": "temporal-latent-bottleneck", **sizes}
+    backbone = Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16)).eval()
+    last = diagnose(backbone, IDS, MASK).layers[-1]
+    _, states = backbone.encode(IDS, MASK)  # those of the last layer, since its LayerNorm is the last
+    assert last.entropy == pytest.approx(differential_entropy(states, MASK)[0].mean, rel=1e-5)
+    assert {"gate", "rates", "attention_entropy", "head_entropies"} <= last.stats.keys()
+    one_chunk = MASK & (torch.arange(9) < 4)
+    alone = diagnose(backbone, IDS[:, :4], MASK[:, :4]).layers[0].stats  # the first layer of the first chunk
+    padded = diagnose(backbone, IDS, one_chunk).layers[0].stats
+    for name, value in alone.items():
+        assert padded[name] == pytest.approx(value, rel=1e-4), name
 
 
 def test_an_identity_at_the_start_keeps_all_distances() -> None:
