@@ -14,7 +14,6 @@ from recurcli.commands.comparison.groups import (
     baselines,
     check_over,
     group_runs,
-    is_number,
     lines_over,
 )
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
@@ -77,9 +76,6 @@ def compare(
     yield from _notes(found.runs, part)
     if METRICS[name].of_counts is None and len(groups) > 1:
         yield Note(f"no tests: the metric {name} has no form for resamples (Metric.of_counts)", "warning")
-    if over is not None and (without := sum(not is_number(group.runs[0].facts.get(over)) for group in groups)):
-        left_out = pluralize(without, "group", "have", of=len(groups))
-        yield Note(f"{left_out} no number for {over}, and {'is' if without == 1 else 'are'} not shown over it")
     yield Finished({"split": split, **_result(found, groups, (apart, others), name, part, over)})
 
 

@@ -265,6 +265,9 @@ def _diagnose(
     if targets is not None:
         following = collate(targets, rows, pad_id=model.config.pad_id, multiple=1)[0].to(device)
     found = finite(asdict(diagnose(model, ids, mask, following)))
+    most, limit = found["encoder_stats"].get("most_iterations"), model.config.encoder.get("max_iterations")
+    if most is not None and most == limit:
+        yield Note(f"encoder.max_iterations {limit} ended the iteration of some rows before its fixed point", "warning")
     if undefined := sorted({key for layer in found["layers"] for key, value in layer.items() if value is None}):
         words = ", ".join(key.replace("_", " ") for key in undefined if not key.endswith("_std"))
         yield Note(
@@ -344,6 +347,8 @@ def evaluate_language_model(request: EvaluationRequest) -> Iterator[Note | RowsD
     found: dict[str, Any] = {}
     if request.diagnosed and ranks.is_main:
         found["diagnosis"] = yield from _diagnose(model, config.device, *windows[name])
+        if carry:
+            yield Note("the diagnosis is of windows alone: each begins without a carried state")
         if request.plots is not None and found["diagnosis"] is not None:
             from recurcli.diagnostics.plots import draw_diagnosis
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -215,12 +216,14 @@ def _score_table(result: Mapping[str, Any], keys: Sequence[str], hidden: Sequenc
 def _over_table(result: Mapping[str, Any]) -> Table:
     """Return the scores over the key of `--over`, a row for each of its values and a column for each line."""
     over = result["over"]
-    found: dict[float, dict[str, str]] = {p["value"]: {} for line in over["lines"] for p in line["points"]}
+    found: dict[float | None, dict[str, str]] = {p["value"]: {} for line in over["lines"] for p in line["points"]}
     for line in over["lines"]:
         for point in line["points"]:
             found[point["value"]][line["name"]] = _mean_and_spread(point)
     names = [line["name"] for line in over["lines"]]
-    rows = [[f"{value:g}", *(found[value].get(name, "–") for name in names)] for value in sorted(found)]
+    values = sorted(found, key=lambda value: math.inf if value is None else value)
+    shown = ("null" if value is None else f"{value:g}" for value in values)
+    rows = [[text, *(found[value].get(name, "–") for name in names)] for text, value in zip(shown, values, strict=True)]
     return Table(number_columns(over["key"], *names), rows)
 
 
@@ -232,11 +235,9 @@ def draw_over(result: Mapping[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axis = figure.subplots()
-    draw_lines(axis, result["over"])
+    draw_lines(figure, axis, result["over"])
     axis.set(xlabel=result["over"]["key"], ylabel=f"{result['split']} {METRICS[result['metric']].words}")
     axis.spines[["top", "right"]].set_visible(False)
-    if len(result["over"]["lines"]) > 1:
-        figure.legend(loc="outside upper left", frameon=False, ncols=2)
     write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
 
 

@@ -390,7 +390,11 @@ def windows_of_splits(
             windows[name] = cut_streams(stream, tokenizer.separator_id, length, streams)
             left = len(stream) % streams
             rest = f"; the last {pluralize(left, 'token')} are left out" if left else ""
-            yield Note(f"train: {streams:,} streams of {len(stream) // streams:,} tokens, read window by window{rest}")
+            each = len(stream) // streams
+            yield Note(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window{rest}")
+            if each <= length:
+                what = f"a stream has no second window of {length:,} tokens, so the training carries no state"
+                yield Note(f"train: {what}; a smaller pretraining.batch_size makes longer streams", "warning")
         unknown = int(np.count_nonzero(stream == tokenizer.unknown_id))
         counts = {"dropped": split.dropped, "bad": split.bad, "truncated": 0}
         sizes = {"tokens": len(stream), "unknown": unknown}

@@ -33,7 +33,7 @@ def variant(
     seed: int = 10,
     wrong: int = 0,
     change: Callable[[Line], None] = lambda line: None,
-    **finetuning: float,
+    **finetuning: float | str,
 ) -> Path:
     """A copy of a trained run with another seed and other dev predictions: the last `wrong` of the right ones are wrong.
 
@@ -481,9 +481,13 @@ def test_scores_are_shown_and_drawn_over_a_numeric_key(recur: Recur, trained: Pa
                 variant(
                     trained, runs / name, seed=seed, wrong=wrong + more + seed % 2, learning_rate=rate, epochs=epochs
                 )
+    for seed in (10, 11):
+        variant(trained, runs / f"auto-{seed}", seed=seed, wrong=4 + seed % 2, learning_rate=0.01, epochs="auto")
     key = "finetuning.epochs"
     over = compared(recur, runs, "--over", key)["over"]
     assert [line["name"] for line in over["lines"]] == ["learning_rate=0.01", "learning_rate=0.001"]
+    auto = over["lines"][0]["points"].pop()  # a group without a number
+    assert (auto["value"], auto["scores"]) == (None, [1 - 4 / 24, 1 - 5 / 24])
     for line, wrong in zip(over["lines"], (2, 8), strict=True):
         assert [point["value"] for point in line["points"]] == [2, 4, 6]
         scores = [[1 - (wrong + more + odd) / 24 for odd in (0, 1)] for more in (6, 3, 0)]
@@ -495,6 +499,8 @@ def test_scores_are_shown_and_drawn_over_a_numeric_key(recur: Recur, trained: Pa
         )
         assert code == 0, err
     assert re.search(r"finetuning\.epochs +learning_rate=0\.01 +learning_rate=0\.001\s+─+\s+2 +0\.6", out), out
+    assert re.search(r"\n +null +0\.8125 ± [0-9.]+ +–", out), out
+    assert "learning_rate=0.01, epochs null" in (tmp_path / "over.svg").read_text()
     assert "finetuning.epochs" in (tmp_path / "over.svg").read_text()
     page = (tmp_path / "r.html").read_text()
     assert "Scores over finetuning.epochs" in page and page.count("<svg") > 2

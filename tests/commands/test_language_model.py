@@ -376,10 +376,21 @@ def test_a_run_that_carries_is_resumed_in_the_middle_of_its_streams(
     found = json.loads(out)
     assert (found["carry"], found["tokens"]) == (True, result["dev"]["tokens"])
     assert found["perplexity"] == pytest.approx(result["dev"]["perplexity"], rel=1e-6)
-    assert "state carried over windows" in recur("eval", tmp_path / "whole")[1]
+    code, out, err = recur("eval", tmp_path / "whole", "--diagnose")
+    assert "state carried over windows" in out
+    assert "the diagnosis is of windows alone: each begins without a carried state" in err
     other = carrying(treebank, tmp_path / "stopped", preset, "pretraining.batch_size=2")
     code, _, err = recur("pretrain", *other, "--resume")
     assert (code, "pretraining.batch_size was 4 and is now 2" in err) == (2, True), err
+
+
+def test_a_training_without_a_second_window_says_that_it_carries_nothing(
+    recur: Recur, treebank: Path, tmp_path: Path
+) -> None:
+    more = ("pretraining.batch_size=40", "data.max_length=64", "pretraining.max_steps=1")
+    code, _, err = recur("pretrain", *carrying(treebank, tmp_path / "run", "lstm-ptb", *more))
+    assert code == 0, err
+    assert "a stream has no second window of 64 tokens, so the training carries no state" in err
 
 
 def test_what_cannot_be_carried_is_refused_in_one_line(

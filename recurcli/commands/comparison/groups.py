@@ -1,6 +1,7 @@
 """Groups runs that differ in their seed alone, and finds the preset keys in which the groups differ."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -153,8 +154,8 @@ class Line(NamedTuple):
 
     name: str
     """The values of the other keys in which the lines differ, as text; the preset if there is one line."""
-    points: list[tuple[float, Group]]
-    """The value of the key and its group, in ascending order of the values."""
+    points: list[tuple[float | None, Group]]
+    """The value of the key and its group, in ascending order of the values; None, for a group without a number, stands last."""
 
 
 def check_over(runs: Sequence[ComparedRun], key: str) -> None:
@@ -162,7 +163,8 @@ def check_over(runs: Sequence[ComparedRun], key: str) -> None:
     known = {name for run in runs for name in run.facts}
     values = {run.facts[key] for run in runs if is_number(run.facts.get(key))}
     if key not in known:
-        raise UsageError(f"--over: no run has the key '{escaped(key)}'{did_you_mean(key, known)}")
+        numeric = {name for run in runs for name, value in run.facts.items() if is_number(value)}
+        raise UsageError(f"--over: no run has the key '{escaped(key)}'{did_you_mean(key, numeric)}")
     if not values:
         raise UsageError(f"--over: {key} is {escaped(text_of(runs[0].facts.get(key)))}, which is no number")
     if len(values) == 1:
@@ -175,24 +177,24 @@ def is_number(value: object) -> bool:
 
 
 def lines_over(groups: Sequence[Group], key: str) -> list[Line]:
-    """Return the groups that have a number for `key` as lines over it, those with the best group first.
+    """Return the groups as lines over `key`, those with the best group first.
 
     The number of training rows follows `data.train_share`, so it does not tell the lines of that key apart.
     """
     but = {key, *([TRAIN_ROWS] if key == "data.train_share" else [])}
     members: dict[str, list[Group]] = {}
     for group in groups:
-        facts = group.runs[0].facts
-        if is_number(facts.get(key)):
-            others = {name: value for name, value in facts.items() if name not in but}
-            members.setdefault(json.dumps(others, sort_keys=True), []).append(group)
+        others = {name: value for name, value in group.runs[0].facts.items() if name not in but}
+        members.setdefault(json.dumps(others, sort_keys=True), []).append(group)
     known = [json.loads(own) for own in members]
     apart, _ = differing_keys(known)
     short = len({name.rpartition(".")[2] for name in apart}) == len(apart)
     lines = []
     for own, some in zip(known, members.values(), strict=True):
         name = ", ".join(_named(each, own[each], short=short) for each in apart if each in own)
-        points = sorted(((group.runs[0].facts[key], group) for group in some), key=lambda point: point[0])
+        values = [group.runs[0].facts.get(key) for group in some]
+        points = [(value if is_number(value) else None, group) for value, group in zip(values, some, strict=True)]
+        points.sort(key=lambda point: math.inf if point[0] is None else point[0])
         lines.append(Line(name or str(some[0].runs[0].result["preset"]), points))
     return lines
 

@@ -133,28 +133,34 @@ def curve_chart(
     return made[0]
 
 
-def draw_lines(axis: Any, over: Mapping[str, Any]) -> None:
-    """Draw the scores of `recur compare --over` on a matplotlib `axis`: lines with 95 % intervals, a stroke for each run."""
+def draw_lines(figure: Any, axis: Any, over: Mapping[str, Any]) -> None:
+    """Draw the scores of `recur compare --over` on a matplotlib `axis`: lines with 95 % intervals, a stroke for each run.
+
+    The score of a group without a number for the key is a dashed line.
+    """
     for number, line in enumerate(over["lines"]):
-        colour, points = COLOURS[number % len(COLOURS)], line["points"]
-        values = [point["value"] for point in points]
-        axis.plot(
-            values, [point["mean"] for point in points], "o-", color=colour, markersize=4, label=_plain(line["name"])
-        )
+        colour, name = COLOURS[number % len(COLOURS)], _plain(line["name"])
+        points = [point for point in line["points"] if point["value"] is not None]
+        if points:
+            values, means = ([point[key] for point in points] for key in ("value", "mean"))
+            axis.plot(values, means, "o-", color=colour, markersize=4, label=name)
         for point in points:
             axis.plot([point["value"]] * point["n"], point["scores"], "_", color=colour, markersize=8)
             if point["interval"] is not None:
                 axis.plot([point["value"]] * 2, point["interval"], color=colour, linewidth=1, alpha=0.6)
+        for point in line["points"][len(points) :]:
+            key = over["key"].rpartition(".")[2]
+            axis.axhline(point["mean"], color=colour, linewidth=1, linestyle="--", label=f"{name}, {key} null")
+    if len(axis.get_legend_handles_labels()[0]) > 1:
+        figure.legend(loc="outside upper left", frameon=False, ncols=2)
 
 
 def over_chart(over: Mapping[str, Any], metric: str) -> str:
     """Draw the scores of `recur compare --over`."""
     with drawing(3.2, f"{metric} over {over['key']}") as (figure, made):
         axis = figure.subplots()
-        draw_lines(axis, over)
+        draw_lines(figure, axis, over)
         axis.set(xlabel=over["key"], ylabel=metric)
-        if len(over["lines"]) > 1:
-            figure.legend(loc="outside upper left", frameon=False, ncols=2)
     return made[0]
 
 
