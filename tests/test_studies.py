@@ -1,8 +1,10 @@
 """The studies of the papers: their commands parse, their presets and keys fit, and each is started with the same rules."""
 
+import json
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +29,11 @@ def commands_of(study: Path, folder: Path, *options: str) -> list[list[str]]:
     program.write_text(RECORDER)
     program.chmod(0o755)
     record.write_text("")
-    more = {"PATH": f"{folder}:{os.environ['PATH']}", "RECORD": str(record), "RECUR_DATA": "data"}
+    more = {
+        "PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "RECORD": str(record),
+        "RECUR_DATA": "data",
+    }
     done = subprocess.run([study, *options], env={**os.environ, **more}, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [shlex.split(line) for line in record.read_text().splitlines()]
@@ -64,6 +70,19 @@ def test_a_claim_is_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ]
     assert any("/tnews/indirect/" in output for output in outputs)
     assert not any("rezero" in output for output in outputs)
+
+
+def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
+    for name, p_values in (("1-a", [0.01]), ("2-b", [0.02, 0.5])):
+        groups = [{"name": "x", "n": 5, "mean": 0.5, "std": 0.01, "cpu_seconds": 60.0}]
+        test = {"a": "x", "b": "linear model", "difference": 0.0123, "interval": [0.001, 0.02]}
+        tests = [{**test, "p_value": p_value} for p_value in p_values]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"groups": groups, "tests": tests}))
+    (tmp_path / "3-speed.json").write_text("{}")
+    script = [sys.executable, str(PAPERS / "summary.py"), str(tmp_path)]
+    lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines[2] == "| 1-a | x | linear model | 50.0 ± 1.0 | +1.2 | +0.1 to +2.0 | 0.010 | 0.030 | 5 |"
+    assert [line.split(" | ")[-2] for line in lines[2:]] == ["0.030", "0.040", "0.500"]
 
 
 def named(arguments: list[str]) -> Iterator[tuple[str, str]]:

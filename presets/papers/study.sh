@@ -77,3 +77,9 @@ table() {
     recur compare "$@" --split test --output "$output/$name.json" --overwrite --quiet
     recur compare "$@" --split test
 }
+
+# summary: print all tests of the paper's tables, with Holm's correction over them.
+summary() {
+    case " $options " in *" --dry-run "*) return ;; esac
+    python3 "$(dirname "$0")/../summary.py" "$output"
+}

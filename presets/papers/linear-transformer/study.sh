@@ -16,3 +16,5 @@ if claim 2; then
     listops transformer linear-transformer
     table 2-listops "$studies/listops/transformer" "$studies/listops/linear-transformer"
 fi
+
+summary

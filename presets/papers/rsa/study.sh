@@ -25,3 +25,5 @@ if claim 2; then
     listops transformer rsa
     table 2-listops "$studies/listops/transformer" "$studies/listops/rsa"
 fi
+
+summary

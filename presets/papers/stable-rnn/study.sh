@@ -40,3 +40,5 @@ if claim 3; then
             "$output/truncated-lstm/$stable-8"
     done
 fi
+
+summary

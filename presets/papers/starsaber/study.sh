@@ -64,3 +64,5 @@ if claim 6; then
     done
     table 6-depth "$output/tnews/starsaber" "$output/tnews/layers-2" "$output/tnews/layers-8"
 fi
+
+summary

@@ -20,3 +20,5 @@ if claim 2 && [ -z "$options" ]; then
         done
     done
 fi
+
+summary
