@@ -16,9 +16,8 @@ def main(folder: Path) -> None:
     tables = {name: table for name, table in tables.items() if "tests" in table}
     tests = [(name, test) for name, table in tables.items() for test in table["tests"]]
     corrected = holm([test["p_value"] for _, test in tests])
-    print(
-        "| table | A | B | A, B | A − B, points | 95 % interval | p | p (Holm) | minutes |\n|---|---|---|---|---|---|---|---|---|"
-    )
+    print("| table | A | B | A, B | A − B, points | 95 % interval | p | p (Holm) | minutes |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for (name, test), p_holm in zip(tests, corrected, strict=True):
         groups = {group["name"]: group for group in tables[name]["groups"]}
         scores = ", ".join(_score(groups[test[side]]) for side in ("a", "b") if test[side] in groups)
