@@ -14,7 +14,9 @@ from recurcli.data.config import DataConfig
 from recurcli.data.splits import split_in_memory
 from recurcli.data.tasks import task_named
 from recurcli.data.teacher import read_teacher
-from recurcli.linear.fitting import fit_model, fit_sgd
+from recurcli.errors import DataError
+from recurcli.linear.config import LinearConfig
+from recurcli.linear.fitting import fit_model, fit_sgd, search_hyperparameters
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngrams import NgramConfig
 
@@ -168,6 +170,43 @@ def test_weights_of_rows_count_a_row_as_often_in_both_solvers() -> None:
     matrix = csr_matrix(np.eye(4, dtype=np.float32))
     nothing = fit_sgd(matrix, np.array([0, 1, 0, 1]), 2, row_weights=np.array([1.0, 1.0, 0.0, 0.0]))[0]
     assert (nothing[2:] == 0).all() and (nothing[:2] != 0).all()
+
+
+def test_weights_stay_with_their_rows() -> None:
+    draw = np.random.default_rng(0)
+    is_good = draw.integers(0, 2, 600).astype(bool)
+    texts = [(f"{'good' if good else 'bad'} w{n}", None) for n, good in enumerate(is_good)]
+    is_wrong = draw.random(600) < 0.6  # most labels are wrong, and do not count
+    targets = (is_good ^ is_wrong).astype(int).tolist()
+    weights = np.where(is_wrong, 0.0, 1.0)
+    for solver in ("LinearSVC", "SGD"):
+        fitted = fit_model(texts, targets, 2, Hyperparameters(NgramConfig(words=(1, 1)), 0.5, solver), weights)
+        assert ((fitted.logits(texts).argmax(axis=1) == 1) == is_good).all()
+    found = search_hyperparameters(texts, targets, 2, LinearConfig(), weights)
+    assert found.accuracy == pytest.approx(1 - is_wrong.mean())
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("a", 0.4, 0.592), ("b", 0.2, 0.8), ("b", 0.208, 0.792)], None),
+        ([("a", 0.4, 0.58)], ":2: the probabilities must be 0 or more, with the sum 1, but the sum is 0.98"),
+        ([("b", 0.2, 0.8), ("b", 0.22, 0.78)], ":3: has another opinion on the text of line 2"),
+    ],
+)
+def test_rounded_probabilities_are_an_opinion_and_others_are_not(
+    rows: list[tuple[object, ...]], said: str | None, tmp_path: Path
+) -> None:
+    path = write_tsv(tmp_path / "t.tsv", "text probability_n probability_y", rows)
+    train = split_in_memory([("x", None, "y"), ("z", None, "n")])
+    task = replace(task_named("custom"), labels=("n", "y"))
+    if said is None:
+        found = read_teacher(path, train, [], task, DataConfig())[0].probabilities
+        np.testing.assert_allclose(found[2:].sum(axis=1), 1, rtol=1e-6)
+        return
+    with pytest.raises(DataError) as error:
+        read_teacher(path, train, [], task, DataConfig())
+    assert said in str(error.value)
 
 
 def test_an_opinion_on_the_very_text_goes_before_one_on_a_text_like_it(tmp_path: Path) -> None:

@@ -133,11 +133,26 @@ def test_the_ngrams_of_a_class_are_whole_words() -> None:
         dreadful, superb = class_ngrams(model, texts)
         assert "dreadful" in dreadful[0] and "superb" in superb[0]
         assert not any("," in ngram or "!" in ngram for ngram in [*dreadful, *superb])
+        if config.words[0] == 1:  # a word without a share of its own makes no part of an n-gram
+            assert not any(" " in ngram for ngram in [*dreadful, *superb])
     pairs = [(text, "superb" if n % 2 else "no") for n, (text, _) in enumerate(texts)]
     model = fit_model(pairs, labels, 2, Hyperparameters(NgramConfig(words=(1, 1)), 0.5))
     dreadful, superb = class_ngrams(model, pairs)
     assert "first: dreadful" in dreadful and "second: no" in dreadful and "both: superb" in superb
     assert class_ngrams(model, []) == [[], []]
+
+
+@pytest.mark.parametrize(("rows", "needed"), [(400, 2), (4000, 4)])
+def test_an_ngram_of_a_class_stands_in_several_rows(rows: int, needed: int) -> None:
+    texts: list[tuple[str, str | None]] = [(f"{'good' if n % 2 else 'bad'} day", None) for n in range(rows)]
+    for number, word in enumerate(("often", "seldom")):
+        for place in range(needed - number):
+            texts[20 * place + 1] = (f"{texts[20 * place + 1][0]} {word}{word}", None)
+    labels = [n % 2 for n in range(rows)]
+    model = fit_model(texts, labels, 2, Hyperparameters(NgramConfig(words=(1, 1)), 8.0))
+    named = class_ngrams(model, texts)[1]
+    assert "oftenoften" in named
+    assert "seldomseldom" not in named
 
 
 @pytest.mark.parametrize("config", [NgramConfig(characters=(1, 3)), NgramConfig(words=(1, 2), characters=(2, 5))])

@@ -199,6 +199,20 @@ def test_c_and_ngrams_are_those_of_the_best_cross_validation() -> None:
     assert accuracy[min(accuracy)] < chosen.accuracy - 0.02  # so that there was something to choose
 
 
+@pytest.mark.parametrize(("discordant", "lost", "chosen"), [(16, 2, 0.25), (16, 4, 0.5), (64, 4, 0.25), (4, 2, 0.5)])
+def test_c_is_lowered_while_it_loses_half_a_standard_error_at_most(discordant: int, lost: int, chosen: float) -> None:
+    best = np.ones(100, bool)
+    best[: (discordant - lost) // 2] = False
+    lower = best.copy()
+    lower[:discordant] = ~lower[:discordant]  # it is right in `lost` rows fewer, and differs in `discordant` rows
+
+    def correct(c: float) -> Any:
+        return {0.5: best, 0.25: lower}.get(c, np.zeros(100, bool))
+
+    assert best.sum() - lower.sum() == lost
+    assert fitting._choose_c(correct) == chosen
+
+
 def test_a_larger_set_of_ngrams_must_be_better_by_a_standard_error() -> None:
     texts, _ = made_rows(600)
     smallest = 0
