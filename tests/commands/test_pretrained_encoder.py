@@ -34,6 +34,10 @@ SETTINGS = (
 )
 
 
+NAME = "bert.encoder.layer.1.output.dense.weight"
+"""A tensor of the folder."""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tiny BERT and 120 rows, whose label a word of theirs gives."""
@@ -119,6 +123,20 @@ def test_a_run_that_dies_resumes_bit_for_bit(place: Path, tmp_path: Path) -> Non
     assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
 
 
+def test_a_resume_with_other_weights_in_the_folder_is_refused(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(place / "bert", tmp_path / "bert")
+    given = ["finetune", *options(place, tmp_path / "x", "finetuning.max_steps=1", folder=folder)]
+    assert run([*given, "--keep-checkpoints"]) == 0
+    (tmp_path / "x" / "result.json").unlink()  # as a run that was killed at its end
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, NAME: tensors[NAME] + 1}, folder / "model.safetensors")
+    capsys.readouterr()
+    assert run([*given, "--resume"]) == 2
+    assert "encoder.path sha256 was" in capsys.readouterr().err
+
+
 def edit(name: str, **values: object) -> Callable[[Path], None]:
     """What changes keys of the JSON file `name` of a folder."""
 
@@ -131,7 +149,13 @@ def edit(name: str, **values: object) -> Callable[[Path], None]:
 
 def without_a_tensor(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
-    del tensors["bert.encoder.layer.1.output.dense.weight"]
+    del tensors[NAME]
+    save_file(tensors, folder / "model.safetensors")
+
+
+def with_a_nan(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors[NAME][0, 0] = float("nan")
     save_file(tensors, folder / "model.safetensors")
 
 
@@ -190,6 +214,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
         "model.safetensors: has no tensor encoder.layer.1.output.dense.weight, which its config.json needs",
         4,
     ),
+    (with_a_nan, f"{NAME} has values that are not finite", 4),
     (of_more_tokens, "bert: its tokenizer has 23 tokens, and its config.json a vocab_size of 22", 4),
     (
         lambda folder: (folder / "model.safetensors").write_bytes(b"x"),
