@@ -52,7 +52,8 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
     assert all(run["--seed"] in ("11", "12", "13", "14", "15") for run in trainings if run not in searches)
     assert {run["--learning-rate"] for run in searches} == ({"0.0003", "0.001", "0.003", "0.01"} if searches else set())
     assert all(run["--learning-rate"] == "0.003" for run in trainings if run not in searches)
-    assert len({run["--output"] for run in trainings}) == len(trainings)  # no run replaces another
+    outputs = {run["--output"]: run for run in trainings}
+    assert all(outputs[run["--output"]] == run for run in trainings)  # no run replaces another
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
