@@ -23,13 +23,18 @@ claim() {
     case " ${CLAIMS:-$1} " in *" $1 "*) echo "== $paper, claim $1" >&2 ;; *) return 1 ;; esac
 }
 
+# is_dry: whether nothing is to be written.
+is_dry() {
+    case " $options " in *" --dry-run "*) ;; *) return 1 ;; esac
+}
+
 # search NAME ARGUMENT...: train once at each of the `rates`, without test rows, and set `rate` to the one with the best dev score.
 # Where that is the lowest or highest, the next one beyond it is tried too.
 search() {
     name=$1
     shift
     for rate in $rates; do try "$@"; done
-    case " $options " in *" --dry-run "*) return ;; esac
+    if is_dry; then return; fi
     rate=$(best)
     case $rate in
         0.0003) rate=0.0001 && try "$@" ;;
@@ -71,15 +76,16 @@ listops() {
 
 # table NAME RUNS... [OPTION...]: compare the runs on the test rows.
 table() {
-    case " $options " in *" --dry-run "*) return ;; esac
+    if is_dry; then return; fi
     name=$1
     shift
+    mkdir -p "$output"
     recur compare "$@" --split test --output "$output/$name.json" --overwrite --quiet
     recur compare "$@" --split test
 }
 
 # summary: print all tests of the paper's tables, with Holm's correction over them.
 summary() {
-    case " $options " in *" --dry-run "*) return ;; esac
+    if is_dry; then return; fi
     python3 "$(dirname "$0")/../summary.py" "$output"
 }

@@ -17,7 +17,7 @@ if claim 2; then
 fi
 
 # 3. It keeps distances (activation factor 1), and has the lowest entropy (figures 1 to 3): the runs of claim 1.
-if claim 3 && [ -z "$options" ]; then
+if claim 3 && ! is_dry; then
     mkdir -p "$output/3-diagnosis"
     for encoder in transject transformer; do
         for seed in $seeds; do
