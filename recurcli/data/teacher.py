@@ -174,6 +174,8 @@ def _reader(records: Records, task: Task) -> tuple[str, Callable[[Record], Row |
 
     def hard(name: str) -> Callable[[Record], Row | None]:
         def read(record: Record) -> Row | None:
+            if "probabilities" in record.fields:  # of a JSON row, whose keys are its own
+                raise ValueError("has probabilities, which the first row has not; give all rows the same keys")
             try:
                 label = label_of(record.fields, name, replace(task, labels=()), {})
             except Unlabelled:

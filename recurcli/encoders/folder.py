@@ -85,7 +85,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         if not isinstance(values, dict):
             raise ValueError("it must be a mapping")
         keys = _sizes(values, path)
-    _check_files(folder)
+    _check_files(folder, values.get("architectures"))
     return keys
 
 
@@ -102,6 +102,10 @@ def _sizes(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
         )
     if values.get("is_decoder") or values.get("is_encoder_decoder"):
         raise ModelError(f"{path}: is a decoder; recur reads encoders, which see the tokens on both sides")
+    if values.get("quantization_config"):
+        raise ModelError(
+            f"{path}: has a quantization_config; recur reads floating-point weights, none that are quantised"
+        )
     family = FAMILIES[kind]
     numbers = {}
     for key, name in (
@@ -130,14 +134,17 @@ def _sizes(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return {**numbers, "architecture": architecture}
 
 
-def _check_files(folder: Path) -> None:
+def _check_files(folder: Path, architectures: object) -> None:
+    """Raise ModelError if weights or a tokenizer are missing; `architectures` are the classes that config.json names."""
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
+    made_by = first if isinstance(first, str) and first.isidentifier() else "AutoModel"
     place = escaped(repr(str(folder)), 300)
     if not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
         pickles = sorted(found.name for found in folder.glob("*.bin"))
         if pickles:
             raise ModelError(
                 f"{folder / pickles[0]}: is a pickle, which runs code when it is read, so recur does not read it; if you trust "
-                f'it, convert it: python -c "from transformers import AutoModelForMaskedLM as M; '
+                f'it, convert it: python -c "from transformers import {made_by} as M; '
                 f'M.from_pretrained({place}).save_pretrained({place})"'
             )
         raise ModelError(f"{folder}: has no {WEIGHTS}")

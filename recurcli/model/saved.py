@@ -83,6 +83,10 @@ class FolderWeights(NamedTuple):
     weights, or none is wanted."""
 
 
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""The types of weights that are read, as the header of a safetensors file names them."""
+
+
 def find_weights(model: Backbone, folder: Path) -> FolderWeights:
     """Return where the tensors of `model`, whose encoder is the pre-trained one, are in `folder`; it may be on the meta device.
 
@@ -110,9 +114,23 @@ def find_weights(model: Backbone, folder: Path) -> FolderWeights:
         file, entry = stored.get(place, (weight_files(folder)[0], None))
         if entry is None:
             raise ModelError(f"{file}: has no tensor {name}, which its config.json needs")
+        if entry.get("dtype") not in FLOATS:
+            kind = escaped(repr(entry.get("dtype")))
+            raise ModelError(
+                f"{file}: {place} has the type {kind}; recur reads floating-point weights, none that are quantised"
+            )
         if (found := list(entry.get("shape", ()))) != list(shapes[name]):
             raise ModelError(f"{file}: {place} has the shape {found}, but its config.json gives {list(shapes[name])}")
+    read = set(names.values())
+    layers = {_any_layer(place) for place in read}
+    if more := next((place for place in stored if place not in read and _any_layer(place) in layers), None):
+        raise ModelError(f"{stored[more][0]}: has {escaped(more)}, a layer more than its config.json gives")
     return FolderWeights(names, {place: stored[place][0] for place in names.values()}, bias)
+
+
+def _any_layer(name: str) -> str:
+    """Return the name of a tensor without the number of its layer."""
+    return re.sub(r"\.\d+\.", ".*.", name)
 
 
 @torch.no_grad()

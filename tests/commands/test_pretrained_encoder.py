@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+import torch
 from forked import ForkServer
 from hf_folders import FAMILIES, WORDS, save_folder, tokenizer
 from ranks import run_ranks
@@ -159,6 +160,11 @@ def with_a_nan(folder: Path) -> None:
     save_file(tensors, folder / "model.safetensors")
 
 
+def quantised(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, NAME: (tensors[NAME] * 100).to(torch.int8)}, folder / "model.safetensors")
+
+
 def of_more_tokens(folder: Path) -> None:
     made = tokenizer("bert")
     made.add_tokens(["x", "y", "z", "u"])
@@ -175,7 +181,8 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (lambda folder: (folder / "model.safetensors").unlink(), "bert: has no model.safetensors", 4),
     (
         lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-        "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it; if you trust it, convert",
+        "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it; if you trust it, convert it: "
+        'python -c "from transformers import BertForMaskedLM as M',
         4,
     ),
     (
@@ -214,6 +221,9 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
         "model.safetensors: has no tensor encoder.layer.1.output.dense.weight, which its config.json needs",
         4,
     ),
+    (quantised, f"{NAME} has the type 'I8'; recur reads floating-point weights, none that are quantised", 4),
+    (edit("config.json", quantization_config={"load_in_8bit": True}), "config.json: has a quantization_config", 4),
+    (edit("config.json", num_hidden_layers=1), "bert.encoder.layer.1.", 4),
     (with_a_nan, f"{NAME} has values that are not finite", 4),
     (of_more_tokens, "bert: its tokenizer has 23 tokens, and its config.json a vocab_size of 22", 4),
     (

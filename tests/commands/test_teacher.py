@@ -133,6 +133,15 @@ def test_a_file_that_cannot_teach_is_refused_in_one_line(
     assert not (tmp_path / "run").exists()
 
 
+def test_json_rows_with_other_keys_than_the_first_are_refused(
+    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    rows = [{"text": "a", "label": "y"}, {"text": "b", "probabilities": {"n": 0.5, "y": 0.5}}]
+    (tmp_path / "f.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, _, err = recur(*LINEAR, *data, "--teacher", tmp_path / "f.jsonl")
+    assert (code, "f.jsonl:2: has probabilities, which the first row has not" in err) == (3, True), err
+
+
 def test_rows_that_the_teacher_was_trained_on_are_counted_where_its_run_is_named(
     recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
