@@ -181,8 +181,8 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (lambda folder: (folder / "model.safetensors").unlink(), "bert: has no model.safetensors", 4),
     (
         lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-        "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it; if you trust it, convert it: "
-        'python -c "from transformers import BertForMaskedLM as M',
+        "pytorch_model.bin: is a pickle, which runs code when it is read, so recur does not read it; if you trust it, convert "
+        'it: python -c "from transformers import BertForMaskedLM as M',
         4,
     ),
     (
