@@ -56,7 +56,7 @@ def tsv(*texts: str) -> bytes:
 TSV = {
     "an empty file": Case(b"", "is empty; expected a header", []),
     "a header only": Case(HEAD, "has no rows", []),
-    "only blank lines": Case(b"\n\n\r\n", "x.tsv:1: is blank; expected a header", ["", "", ""]),
+    "only blank lines": Case(b"\n\n\r\n", "x.tsv:1: is blank; expected a header", ["its text is empty"] * 3),
     "a blank line in the middle": Case(HEAD + b"good\ta\n\nfine\tb\n", "x.tsv:3: is blank", ["", "is blank", ""]),
     "no line end at the end": Case((HEAD + TWO)[:-1], GOOD, ["", ""]),
     "CRLF": Case((HEAD + TWO).replace(b"\n", b"\r\n"), GOOD, ["", ""]),
@@ -87,7 +87,7 @@ TSV = {
     ),
     "a header in other case": Case(b" Text\tLABEL \n" + TWO, GOOD, ["", ""]),
     "words that look like missing values": Case(tsv("NA", "null", "001", "1.0"), ["NA", "null", "001", "1.0"], [""] * 4),
-    "an empty and a blank text": Case(tsv("", " \u3000", "good"), ["", " \u3000", "good"], [""] * 3),
+    "an empty and a blank text": Case(tsv("", " \u3000", "good"), ["", " \u3000", "good"], ["its text is empty"] * 2 + [""]),
     "only control characters": Case(tsv("\x01\x02", "\x1b", "good"), ["\x01\x02", "\x1b", "good"], [""] * 3),
     "labels with spaces and in other case": Case(HEAD + b"good\ta\nfine\tA\nso\t a\n", [*GOOD, "so"], [""] * 3),
     "a single class": Case(HEAD + b"good\ta\nfine\ta\n", "holds only 'a' in all 2 rows", ["", ""]),

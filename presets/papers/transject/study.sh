@@ -16,7 +16,7 @@ if claim 2; then
     table 2-peers "$studies/listops/transject" "$studies/listops/rezero" "$studies/listops/orthogonal-transformer"
 fi
 
-# 3. It keeps distances (activation factor 1), and has the lowest entropy (figures 1 to 3): the runs of claim 1.
+# 3. It keeps distances (activation factor 1), and has the lowest entropy (figures 1 and 3): the runs of claim 1.
 if claim 3 && ! is_dry; then
     mkdir -p "$output/3-diagnosis"
     for encoder in transject transformer; do
