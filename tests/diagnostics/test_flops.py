@@ -30,7 +30,7 @@ def test_both_devices_count_what_torch_counts(name: str, length: int) -> None:
     model = config(name=name, num_layers=2)
     product = {torch.ops.aten.baddbmm_: lambda *shapes, **_: flop_registry[torch.ops.aten.baddbmm](*shapes)}
     with torch.device("meta"), torch.no_grad():
-        encoder, x = build_encoder(model.encoder).eval(), torch.empty(1, length, 16)
+        encoder, x = build_encoder(model.encoder).eval().requires_grad_(False), torch.empty(1, length, 16)
         encoder(x)
         with FlopCounterMode(display=False, custom_mapping=product) as counter:
             encoder(x)
