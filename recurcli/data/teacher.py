@@ -167,9 +167,12 @@ def _reader(records: Records, task: Task) -> tuple[str, Callable[[Record], Row |
             except (TypeError, ValueError):
                 shown = escaped(str(share), 60)
                 raise ValueError(f"the probability of '{escaped(label, 60)}' is no number: '{shown}'") from None
+        if (probabilities < 0).any():
+            label = labels[int(probabilities.argmin())]
+            raise ValueError(f"the probability of '{escaped(label, 60)}' is below 0: {probabilities.min():g}")
         total = probabilities.sum()
-        if not (probabilities >= 0).all() or not abs(total - 1) <= SUM_TOLERANCE:  # NaN is neither
-            raise ValueError(f"the probabilities must be 0 or more, with the sum 1, but the sum is {total:g}")
+        if not abs(total - 1) <= SUM_TOLERANCE:  # nor is NaN
+            raise ValueError(f"the probabilities must have the sum 1, but the sum is {total:g}")
         return (probabilities / total).astype(np.float32)
 
     def hard(name: str) -> Callable[[Record], Row | None]:

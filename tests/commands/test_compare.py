@@ -436,6 +436,8 @@ def test_the_differing_keys_tell_the_groups_apart() -> None:
     wide = {**base, "size": 16, "heads": 2}
     assert differing_keys([base, wide]) == (["heads"], ["size"])
     assert differing_keys([base, wide, {**wide, "size": 24}]) == (["size"], ["heads"])
+    folders = [{"encoder.name": "pretrained", "encoder.path": path, "embedding.segments": path == "a"} for path in "ab"]
+    assert differing_keys(folders) == (["encoder.path"], ["embedding.segments"])
 
 
 def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:

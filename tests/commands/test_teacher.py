@@ -115,10 +115,10 @@ def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
         (
             "text probability_n probability_y",
             [("a", 0.5, 0.5), ("b", 0.5, 0.4)],
-            "f.tsv:3: the probabilities must be 0",
+            "f.tsv:3: the probabilities must have the sum 1, but the sum is 0.9",
         ),
-        ("text probability_n probability_y", [("a", "nan", 1)], "f.tsv:2: the probabilities must be 0"),
-        ("text probability_n probability_y", [("a", -0.5, 1.5)], "f.tsv:2: the probabilities must be 0"),
+        ("text probability_n probability_y", [("a", "nan", 1)], "f.tsv:2: the probabilities must have the sum 1"),
+        ("text probability_n probability_y", [("a", -0.5, 1.5)], "f.tsv:2: the probability of 'n' is below 0: -0.5"),
         ("text probability_n probability_y", [("a", "x", 1)], "f.tsv:2: the probability of 'n' is no number: 'x'"),
         ("text prediction", [("a", "y"), ("a", "n")], "f.tsv:3: has another opinion on the text of line 2"),
         ("text prediction", [("good dev film", "y"), ("a", "")], "none of its rows can teach: 1 are dev or test rows"),
@@ -199,7 +199,7 @@ def test_weights_stay_with_their_rows() -> None:
     ("rows", "said"),
     [
         ([("a", 0.4, 0.592), ("b", 0.2, 0.8), ("b", 0.208, 0.792)], None),
-        ([("a", 0.4, 0.58)], ":2: the probabilities must be 0 or more, with the sum 1, but the sum is 0.98"),
+        ([("a", 0.4, 0.58)], ":2: the probabilities must have the sum 1, but the sum is 0.98"),
         ([("b", 0.2, 0.8), ("b", 0.22, 0.78)], ":3: has another opinion on the text of line 2"),
     ],
 )

@@ -202,9 +202,12 @@ def lines_over(groups: Sequence[Group], key: str) -> list[Line]:
 def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
     """Return a minimal list of keys whose values distinguish all `facts`, and the list of the other keys that differ.
 
-    The encoder's name comes first. A key that only some of the encoders have is listed only if it distinguishes groups.
+    The encoder's name comes first, then the path of a pre-trained one. A key that only some of the encoders have is listed only
+    if it distinguishes groups.
     """
-    keys = sorted({key for each in facts for key in each}, key=lambda key: (key != "encoder.name", key))
+    keys = sorted(
+        {key for each in facts for key in each}, key=lambda key: (key != "encoder.name", key != "encoder.path", key)
+    )
     shown = {key: [json.dumps(each[key]) if key in each else "" for each in facts] for key in keys}
     differing = [key for key in keys if len(set(shown[key])) > 1]
 
