@@ -115,6 +115,7 @@ class TemporalLatentBottleneck(Encoder):
     when_full = ("its slow stream is never updated", "attention to all tokens and to learned vectors computes")
     export_obstacle = "it runs a loop over the chunks, and a graph has one length"
     carry_obstacle = ""
+    has_state_weights = True
 
     def __init__(self, config: LatentBottleneckConfig) -> None:
         super().__init__()

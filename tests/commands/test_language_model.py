@@ -393,6 +393,23 @@ def test_a_training_without_a_second_window_says_that_it_carries_nothing(
     assert "a stream has no second window of 64 tokens, so the training carries no state" in err
 
 
+@pytest.mark.parametrize(("length", "is_told"), [(8, True), (16, False)])
+def test_windows_of_one_chunk_say_that_they_do_not_train_the_state(
+    length: int, is_told: bool, recur: Recur, treebank: Path, tmp_path: Path
+) -> None:
+    preset, size = "temporal-latent-bottleneck-ptb", ("encoder.chunk_size=8", "encoder.num_heads=2")
+    more = (
+        "pretraining.batch_size=4",
+        f"data.max_length={length}",
+        "pretraining.max_steps=1",
+        "pretraining.carry=true",
+    )
+    settings = tiny(*CAUSAL, *size, *more)
+    code, _, err = recur("pretrain", "--preset", preset, "--data", treebank, "--output", tmp_path / "run", *settings)
+    assert code == 0, err
+    assert ("the weights that make its state are not trained; give longer windows" in err) == is_told
+
+
 def test_what_cannot_be_carried_is_refused_in_one_line(
     recur: Recur, treebank: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
