@@ -114,7 +114,8 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor, targets: Tensor | None 
     heads: dict[nn.Module, Tensor] = {}  # the outputs (H, B, T, K) of each attention's heads
 
     def note_heads(module: SelfAttention, output: nn.Module, given: tuple[Tensor]) -> None:
-        found = given[0].detach().view(*given[0].shape[:2], module.num_heads, -1).movedim(2, 0)
+        size = module.query_key_value.out_features // (module.projections * module.num_heads)
+        found = given[0].detach().view(*given[0].shape[:2], -1, size).movedim(2, 0)
         chunked = module in heads and heads[module].shape[2] < length
         heads[module] = torch.cat([heads[module], found], dim=2) if chunked else found
 

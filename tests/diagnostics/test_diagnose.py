@@ -2,14 +2,16 @@
 
 import math
 from statistics import fmean
+from typing import cast
 
 import pytest
 import torch
 from cases import slow_but
 from sized_encoders import SIZED
+from torch import nn
 
 from recurcli.diagnostics.diagnose import diagnose
-from recurcli.diagnostics.measures import differential_entropy
+from recurcli.diagnostics.measures import differential_entropy, scaled_entropies
 from recurcli.layers import SelfAttention, sinusoidal_positions
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Backbone
@@ -59,6 +61,21 @@ def test_the_layers_of_an_encoder_that_reads_chunk_by_chunk_are_measured_on_the_
     padded = diagnose(backbone, IDS, one_chunk).layers[0].stats
     for name, value in alone.items():
         assert padded[name] == pytest.approx(value, rel=1e-4), name
+
+
+def test_the_layer_with_the_state_has_an_entropy_for_the_heads_of_tokens_and_of_the_state() -> None:
+    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "window": 4, "recurrent_layer": 2}
+    encoder = {"name": "block-recurrent-transformer", **sizes}
+    backbone = Backbone(ModelConfig(encoder=encoder, vocab_size=20, pad_id=0, max_length=16)).eval()
+    seen: list[torch.Tensor] = []
+    layers = diagnose(backbone, IDS, MASK).layers
+    output = cast(nn.Module, backbone.encoder.layers[1].attention).output
+    cast(nn.Module, output).register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    with torch.enable_grad():
+        backbone.encode(IDS, MASK)
+    heads = seen[0].view(*seen[0].shape[:2], 4, 8).movedim(2, 0)  # two of tokens and two of the state, of 8 values each
+    assert [len(cast(list[float], layer.stats["head_entropies"])) for layer in layers] == [2, 4]
+    assert layers[1].stats["head_entropies"] == pytest.approx(scaled_entropies(heads, MASK), rel=1e-5)
 
 
 def test_an_identity_at_the_start_keeps_all_distances() -> None:
