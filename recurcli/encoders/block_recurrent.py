@@ -15,10 +15,12 @@ it) c_{n+1} is gated once more, with a = activation(W_1 LayerNorm(c_{n+1}) + b_1
 and the IDs, drawn with 1, are learned, as in the released code.
 
 Ours: scores are divided by sqrt(K) and biases are kept, where the released code normalises queries and keys and has no biases;
-b_g begins at 1, and W_z, W_i and W_f as other weights here; a block without a real token leaves the state as it is. All else is
-Transformer-XL's (`recurcli.encoders.transformer_xl`): lags in place of T5's biases of positions, no gradient to the tokens
-before a block, RSA's matrices if `rsa` in the attention to tokens, and both directions inside a block unless `causal`.
-Gradients go through the states of all blocks. The paper's configuration single is not here.
+b_g begins at 1, and W_z, W_i and W_f as other weights here. All else is Transformer-XL's (`recurcli.encoders.transformer_xl`):
+lags in place of T5's biases of positions, no gradient to the tokens before a block, RSA's matrices if `rsa` in the attention to
+tokens, and both directions inside a block unless `causal`. The paper's configuration single is not here.
+
+Gradients go through the states of all blocks. `carry` keeps c_n of the last block and what makes c_{n+1}, and the next window
+begins with that step, so that the weights of the state are trained in windows of one block too.
 """
 
 import torch
@@ -37,7 +39,7 @@ from recurcli.encoders.transformer_xl import (
 )
 from recurcli.layers import normal_
 from recurcli.ops.attention import mask_or_full
-from recurcli.ops.chunks import carried, split
+from recurcli.ops.chunks import split
 from recurcli.ops.gates import gru_update, lstm_state
 
 
@@ -54,7 +56,7 @@ class StateGate(nn.Module):
     def forward(self, state: Tensor, attended: Tensor) -> Tensor:
         candidate = self.candidate(attended).to(state.dtype)
         if self.keep is not None:
-            return gru_update(candidate, state, torch.sigmoid(self.keep))
+            return gru_update(state, candidate, torch.sigmoid(-self.keep))  # 1 - σ(b_g) of the candidate
         candidate, enter, forget = candidate.chunk(3, dim=-1)
         return lstm_state(state, candidate.tanh(), torch.sigmoid(forget + 1), torch.sigmoid(enter - 1))
 
@@ -66,7 +68,7 @@ class RecurrentState(nn.Module):
         super().__init__()
         size, inner = config.hidden_size, config.num_heads * config.size_of_head
         fixed = config.gate == "fixed"
-        self.num_heads, self.window = config.num_heads, config.window
+        self.num_heads = config.num_heads
         self.initial = nn.Parameter(normal_(torch.empty(config.num_states, size), std=0.1))
         self.ids = nn.Parameter(normal_(torch.empty(config.num_states, size), std=1.0))
         self.norm = nn.LayerNorm(size)
@@ -98,8 +100,7 @@ class RecurrentState(nn.Module):
         updated = self.gate(state, both)
         if self.inner is not None:
             updated = self.inner_gate(updated, self.inner(updated))
-        some = real[:, -self.window :].any(dim=-1)[:, None, None]
-        return torch.where(some, updated, state), torch.stack([own_key, own_value])
+        return updated, torch.stack([own_key, own_value])
 
 
 class WindowAttention(SegmentAttention):
@@ -122,6 +123,7 @@ class RecurrentAttention(WindowAttention):
         for bias in (self.state_query.bias, self.output.bias):
             nn.init.zeros_(bias)
         self.state = RecurrentState(config)
+        self.window = config.window
 
     def with_states(
         self, mixed: Tensor, segments: Segments, x: Tensor, cache: SegmentCache | WindowMemory | None
@@ -132,28 +134,40 @@ class RecurrentAttention(WindowAttention):
         return torch.cat([mixed, F.scaled_dot_product_attention(rows, key, value)])  # (2 H, R, W, K)
 
     def states(self, segments: Segments, x: Tensor, cache: SegmentCache | WindowMemory | None) -> tuple[Tensor, ...]:
-        """Return K_s and V_s (H, R, S, K) of the state before each block. The cache then holds the state after its block."""
-        batch, length, _ = x.shape
-        state = self.state.initial.expand(batch, -1, -1)
-        if cache is None and length <= self.segment:
-            return self.state.projections(state)[2:]
+        """Return K_s and V_s (H, R, S, K) of the state before each block.
+
+        A SegmentCache then holds the state after its block, and a WindowMemory that before the last block.
+        """
         key, value, real = segments.key, segments.value, segments.real
         if real is None:
             real = torch.ones(key.shape[1:3], dtype=torch.bool, device=x.device)
+        state = self.state.initial.expand(len(x), -1, -1)
         if isinstance(cache, SegmentCache):
             state = state if cache.states is None else cache.states
             cache.states, made = self.state.step(state, (key, value, real))
             return made.unbind()
-        by_block = (
-            part.view(*part.shape[:-3], batch, -1, *part.shape[-2:]) for part in (key, value, real[..., None])
-        )  # (…, B, N, C, …)
-        key, value, real = (part.movedim(-3, 0) for part in by_block)
         if cache is not None and cache.recurrent is not None:
-            state = cache.recurrent
-        state, made = carried(self.state.step, state, (key, value, real[..., 0]))  # (N, 2, H, B, S, K)
+            state = self.after(*cache.recurrent)
+        pieces = (
+            part.view(*part.shape[:-3], len(x), -1, *part.shape[-2:]).movedim(-3, 0)
+            for part in (key, value, real[..., None])
+        )
+        blocks = [(key, value, real[..., 0]) for key, value, real in zip(*pieces, strict=True)]  # (H, B, C, K), (B, C)
+        outputs = []
+        for block in blocks[:-1]:
+            state, made = self.state.step(state, block)
+            outputs.append(made)
+        outputs.append(torch.stack(self.state.projections(state)[2:]))
         if cache is not None:
-            cache.recurrent = state.detach()
-        return made.permute(1, 2, 3, 0, 4, 5).flatten(2, 3).unbind()
+            last = (x.shape[1] - 1) % self.window + 1
+            read = torch.cat([cache.states, x.detach()], dim=1)
+            cache.recurrent = state.detach(), read[:, -last - self.window :]
+        return torch.stack(outputs, dim=3).flatten(2, 3).unbind()
+
+    def after(self, state: Tensor, read: Tensor) -> Tensor:
+        """Return c_{n+1} of c_n (B, S, D) and what the attention read in block n and before it (B, C, D)."""
+        key, value = (part.transpose(0, 1) for part in self.project_memory(read))
+        return self.state.step(state, (key, value, torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)))[0]
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
         """Return `kept`, the mean of σ(b_g), if the gates are fixed, and the statistics of the attention to tokens."""
@@ -167,7 +181,6 @@ class BlockRecurrentTransformer(TransformerXL):
     Config = BlockRecurrentConfig
     Attention = WindowAttention
     export_obstacle = "it runs a loop over the blocks, and a graph has one length"
-    has_state_weights = True
     when_full = ("its state is never updated", "attention to all tokens and to learned vectors computes")
 
     def __init__(self, config: BlockRecurrentConfig) -> None:

@@ -63,8 +63,6 @@ class Encoder(nn.Module):
     """The reason why this encoder cannot be exported to ONNX, for error messages. It is empty if it can."""
     carried_piece: int | None = None
     """The number of tokens of a segment, block or chunk, of which a window begins a new one in `carry`; None: none."""
-    has_state_weights: ClassVar[bool] = False
-    """Whether weights make the state from a piece. A window trains them if it has a second piece, which reads the state."""
     carry_obstacle: str = "it has no state to carry from one window to the next"
     """The reason why `carry` cannot be called, for error messages. It is empty if it can."""
     layers: nn.ModuleList

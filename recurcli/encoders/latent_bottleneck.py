@@ -4,14 +4,19 @@ A text is cut into chunks of C tokens. The fast stream reads a chunk at a time. 
 of all chunks before, and is updated once after each chunk:
 
     fast    a = h + SA(h),   b = a + CA(a, I_n),   h' = b + FF(b)       each of L layers
-    slow    J = I_n + CA(I_n, h^L),   I_{n+1} = J + FF(J)
+    slow    J = norm(I_n + CA(I_n + I_0, h^L)),   I_{n+1} = norm(J + FF(J))
 
 SA is self-attention inside the chunk, CA(q, s) attention of q to s, and FF a feed-forward network. With `rsa` SA is RSA's
 (Huang et al., 2023; `recurcli.encoders.rsa`); its place here is ours.
 
-Ours: attention to the slow stream in every layer, LayerNorms by `norm` as in the Transformer, sinusoidal positions that begin
-anew in each chunk, a learned I_0, both directions inside a chunk unless `causal`, and a chunk without a real token leaves I as
-it is. Gradients go through I to all chunks of a text. Shapes: B batch, T positions, D hidden size, H heads, K head size.
+Ours: attention to the slow stream in every layer, the fast stream's LayerNorms by `norm` as in the Transformer, sinusoidal
+positions that begin anew in each chunk, a learned I_0, and both directions inside a chunk unless `causal`. The LayerNorms of
+the slow stream stand after its sums, because it grows with the number of chunks otherwise, until that of any two texts is
+equal. I_0 is added to its queries, because its vectors become equal otherwise.
+
+Gradients go through I to all chunks of a text. `carry` keeps the last chunk, and the next window begins with its update of I,
+so that the weights of the slow stream are trained in windows of one chunk too. Shapes: B batch, T positions, D hidden size, H
+heads, K head size.
 """
 
 from collections.abc import Callable
@@ -92,16 +97,15 @@ class Bottleneck(nn.Module):
     def __init__(self, config: LatentBottleneckConfig) -> None:
         super().__init__()
         size = config.hidden_size
-        self.initial = nn.Parameter(normal_(torch.empty(config.num_states, size), std=size**-0.5))
+        self.initial = nn.Parameter(normal_(torch.empty(config.num_states, size), std=1.0))
         self.attention, self.dropout = CrossAttention(config), Dropout(config.dropout)
         self.norm, self.feed_forward_norm = nn.LayerNorm(size), nn.LayerNorm(size)
         self.feed_forward = FeedForward(size, config.inner_size, config.activation, config.feed_forward_dropout)
 
     def forward(self, states: Tensor, chunk: Tensor, mask: Tensor | None) -> Tensor:
         """Return I_{n+1} (B, S, D) of I_n and the last states of a chunk (B, C, D)."""
-        updated = states + self.dropout(self.attention(self.norm(states), chunk, mask))
-        updated = updated + self.dropout(self.feed_forward(self.feed_forward_norm(updated)))
-        return updated if mask is None else torch.where(mask.any(dim=1)[:, None, None], updated, states)
+        states = self.norm(states + self.dropout(self.attention(states + self.initial, chunk, mask)))
+        return self.feed_forward_norm(states + self.dropout(self.feed_forward(states)))
 
 
 class TemporalLatentBottleneck(Encoder):
@@ -115,7 +119,6 @@ class TemporalLatentBottleneck(Encoder):
     when_full = ("its slow stream is never updated", "attention to all tokens and to learned vectors computes")
     export_obstacle = "it runs a loop over the chunks, and a graph has one length"
     carry_obstacle = ""
-    has_state_weights = True
 
     def __init__(self, config: LatentBottleneckConfig) -> None:
         super().__init__()
@@ -128,33 +131,34 @@ class TemporalLatentBottleneck(Encoder):
         self.bottleneck = Bottleneck(config)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.run(x, mask, None)[0]
+        return self.run(x, mask, self.bottleneck.initial.expand(len(x), -1, -1))[0]
 
     def carry(self, x: Tensor, state: CarriedState | None = None) -> tuple[Tensor, CarriedState]:
-        h, states = self.run(x, None, None if state is None else state["states"], update_last=True)
-        return h, {"states": states.detach()}
+        if state is None:
+            states = self.bottleneck.initial.expand(len(x), -1, -1)
+        else:
+            states = self.bottleneck(state["states"], state["chunk"], None)
+        h, states = self.run(x, None, states)
+        last = (x.shape[1] - 1) // self.chunk_size * self.chunk_size
+        return h, {"states": states.detach(), "chunk": h[:, last:].detach()}
 
-    def run(
-        self, x: Tensor, mask: Tensor | None, states: Tensor | None, *, update_last: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Return the last states of all chunks (B, T, D), and the slow stream after them (B, S, D).
+    def run(self, x: Tensor, mask: Tensor | None, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the last states of all chunks (B, T, D), and the slow stream before the last chunk (B, S, D).
 
-        The last chunk does not update it without `update_last`. `states` is the slow stream before the first chunk; None: I_0.
+        `states` is the slow stream before the first chunk.
         """
-        states = self.bottleneck.initial.expand(len(x), -1, -1) if states is None else states
         positions = sinusoidal_positions(x[:, : self.chunk_size])
         chunks: list[Tensor] = []
         whole: Tensor | None = None
-        for number, h in enumerate(
-            torch.split(x, self.chunk_size, dim=1)
-        ):  # slices would have a backward pass in O(T²)
+        # `torch.split`, because slices would have a backward pass in O(T²)
+        for number, h in enumerate(torch.split(x, self.chunk_size, dim=1)):
             here = slice(number * self.chunk_size, (number + 1) * self.chunk_size)
             real = None if mask is None else mask[:, here]
             h = self.dropout(h + positions[: h.shape[1]])
             for layer in self.layers:
                 h = layer(h, real, states)
             h = self.final_norm(h)
-            if here.stop < x.shape[1] or update_last:
+            if here.stop < x.shape[1]:
                 states = self.bottleneck(states, h, real)
             if torch.is_grad_enabled():
                 chunks.append(h)

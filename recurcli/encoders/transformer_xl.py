@@ -71,8 +71,9 @@ class WindowMemory:
 
     states: Tensor
     """(B, m, D), m up to M. `forward` replaces it by that of the window's end."""
-    recurrent: Tensor | None = None
-    """The Block-Recurrent Transformer's state (B, S, D). None before the first window."""
+    recurrent: tuple[Tensor, Tensor] | None = None
+    """The Block-Recurrent Transformer's state before the last block (B, S, D), and what the attention read in that block and
+    before it (B, C, D), of which the next state is made. None before the first window."""
 
 
 class SegmentAttention(Recurrence, SelfAttention):
@@ -101,14 +102,14 @@ class SegmentAttention(Recurrence, SelfAttention):
         else:
             before = x[:, :0] if cache is None else cache.states
             segments, tables = self.segments(x, mask, before), self.tables(x, before.shape[1])
-            if cache is not None:
-                read = torch.cat([before, x.detach()], dim=1)
-                cache.states = read[:, max(0, read.shape[1] - self.memory) :]
         weights = self.weights(segments, tables)
         if tables.matrices is not None:
             weights = self.gated(weights, tables.matrices.unsqueeze(1))
         weights = dropout(weights, self.dropout, self.training)
         mixed = self.with_states(weighted(weights, segments.value), segments, x, cache)  # (H, R, S, K)
+        if isinstance(cache, WindowMemory):
+            read = torch.cat([cache.states, x.detach()], dim=1)
+            cache.states = read[:, max(0, read.shape[1] - self.memory) :]
         return self.output(texts_of(mixed, x).transpose(1, 2).flatten(-2))
 
     def with_states(
@@ -254,11 +255,13 @@ class TransformerXL(BlockEncoder):
         for number, layer in enumerate(self.layers):
             name = f"layers.{number}"
             before = h[:, :0].detach() if state is None else state[name]
-            memory = WindowMemory(before, None if state is None else state.get(f"{name}.state"))
+            memory = WindowMemory(before)
+            if state is not None and f"{name}.state" in state:
+                memory.recurrent = state[f"{name}.state"], state[f"{name}.block"]
             h = layer(h, None, memory)
             after[name] = memory.states
             if memory.recurrent is not None:
-                after[f"{name}.state"] = memory.recurrent
+                after[f"{name}.state"], after[f"{name}.block"] = memory.recurrent
         return self.final_norm(h), after
 
     def by_segment(self, x: Tensor, mask: Tensor | None) -> Tensor:

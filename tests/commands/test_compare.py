@@ -33,16 +33,19 @@ def variant(
     seed: int = 10,
     wrong: int = 0,
     change: Callable[[Line], None] = lambda line: None,
+    share: float | None = None,
     **finetuning: float | str,
 ) -> Path:
     """A copy of a trained run with another seed and other dev predictions: the last `wrong` of the right ones are wrong.
 
-    `change` is called with each line of the predictions; `finetuning` are keys of that section with their values.
+    `change` is called with each line of the predictions; `finetuning` are keys of that section with their values. The run has
+    the `share` of the training rows.
     """
     shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints", ".lock"))
     preset = RunDirectory(target).read_preset()
     preset["runtime"]["seed"] = seed
     preset["finetuning"] |= finetuning
+    preset["data"]["train_share"] = share or preset["data"]["train_share"]
     RunDirectory(target).write_preset(preset, "finetune")
     lines = [json.loads(line) for line in (target / "predictions.dev.jsonl").read_text().splitlines()]
     names = list(lines[0]["probabilities"])
@@ -56,6 +59,7 @@ def variant(
     result = json.loads((target / "result.json").read_text())
     report = classification_report([line["label"] for line in lines], [line["prediction"] for line in lines], names)
     result |= {"seed": seed, "dev": {**result["dev"], **report.metrics}}
+    result["data"]["train"]["rows"] = int(result["data"]["train"]["rows"] * (share or 1))
     (target / "result.json").write_text(to_json(result))
     return target
 
@@ -506,6 +510,14 @@ def test_scores_are_shown_and_drawn_over_a_numeric_key(recur: Recur, trained: Pa
     assert "finetuning.epochs" in (tmp_path / "over.svg").read_text()
     page = (tmp_path / "r.html").read_text()
     assert "Scores over finetuning.epochs" in page and page.count("<svg") > 2
+
+
+def test_scores_over_the_share_are_one_line_though_the_rows_differ(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    for share, wrong in ((0.25, 9), (0.5, 5), (1.0, 2)):
+        variant(trained, tmp_path / "runs" / str(share), wrong=wrong, share=share)
+    (line,) = compared(recur, tmp_path / "runs", "--over", "data.train_share")["over"]["lines"]
+    assert [point["value"] for point in line["points"]] == [0.25, 0.5, 1.0]
+    assert [point["mean"] for point in line["points"]] == [pytest.approx(1 - wrong / 24) for wrong in (9, 5, 2)]
 
 
 @pytest.mark.parametrize(

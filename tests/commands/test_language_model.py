@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import slow_but
 from predicting import Recur
 from tiny_task import tiny
 from torchrun import command, completed
@@ -342,6 +343,8 @@ CARRYING = {
     "lstm-ptb": ("encoder.hidden_size=16",),
     "transformer-xl-ptb": ("encoder.num_heads=2", "encoder.segment=4", "encoder.memory=8", "encoder.rsa=true"),
     "truncated-rnn-ptb": ("encoder.window=5", "encoder.hidden_size=16"),
+    "block-recurrent-transformer-ptb": ("encoder.num_heads=2", "encoder.window=4", "encoder.num_states=3"),
+    "temporal-latent-bottleneck-ptb": ("encoder.num_heads=2", "encoder.chunk_size=4", "encoder.num_states=3"),
 }
 
 
@@ -351,7 +354,7 @@ def carrying(data: Path, output: Path, preset: str, *more: str) -> list[object]:
     return ["--preset", preset, "--data", data, "--output", output, *settings]
 
 
-@pytest.mark.parametrize("preset", CARRYING)
+@pytest.mark.parametrize("preset", slow_but(["lstm-ptb", "block-recurrent-transformer-ptb"], CARRYING))
 def test_a_run_that_carries_is_resumed_in_the_middle_of_its_streams(
     preset: str, recur: Recur, treebank: Path, tmp_path: Path
 ) -> None:
@@ -369,6 +372,7 @@ def test_a_run_that_carries_is_resumed_in_the_middle_of_its_streams(
     events.close()  # type: ignore[attr-defined]
     newest = max((tmp_path / "stopped" / "checkpoints").iterdir())
     assert (newest / "carried.safetensors").is_file()
+    assert json.loads((newest / "state.json").read_text())["must_match"]["world size"] == 1
     code, _, err = recur("pretrain", *carrying(treebank, tmp_path / "stopped", preset), "--resume")
     assert (code, "resumed at step" in err) == (0, True), err
     assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")
@@ -391,23 +395,6 @@ def test_a_training_without_a_second_window_says_that_it_carries_nothing(
     code, _, err = recur("pretrain", *carrying(treebank, tmp_path / "run", "lstm-ptb", *more))
     assert code == 0, err
     assert "a stream has no second window of 64 tokens, so the training carries no state" in err
-
-
-@pytest.mark.parametrize(("length", "is_told"), [(8, True), (16, False)])
-def test_windows_of_one_chunk_say_that_they_do_not_train_the_state(
-    length: int, is_told: bool, recur: Recur, treebank: Path, tmp_path: Path
-) -> None:
-    preset, size = "temporal-latent-bottleneck-ptb", ("encoder.chunk_size=8", "encoder.num_heads=2")
-    more = (
-        "pretraining.batch_size=4",
-        f"data.max_length={length}",
-        "pretraining.max_steps=1",
-        "pretraining.carry=true",
-    )
-    settings = tiny(*CAUSAL, *size, *more)
-    code, _, err = recur("pretrain", "--preset", preset, "--data", treebank, "--output", tmp_path / "run", *settings)
-    assert code == 0, err
-    assert ("the weights that make its state are not trained; give longer windows" in err) == is_told
 
 
 def test_what_cannot_be_carried_is_refused_in_one_line(
@@ -446,6 +433,16 @@ def test_two_processes_carry_as_one_does(recur: Recur, treebank: Path, tmp_path:
             json.loads((tmp_path / run / "result.json").read_text())["dev"]["loss"] for run in (name, f"{name}2")
         )
         assert two == pytest.approx(one, rel=1e-4)
+    line = carrying(treebank, tmp_path / "alone", "lstm-ptb")
+    resolved = compose("lstm-ptb", data=treebank, settings=[str(part) for part in line[6:] if part != "--set"])
+    events = pretrain(TrainingRequest(resolved, tmp_path / "alone"))
+    while not (isinstance(event := next(events), Progress) and event.step == 10):
+        pass
+    events.close()  # type: ignore[attr-defined]
+    ended = completed(command("pretrain", *line, "--resume"))
+    assert b"cannot be resumed: world size was 1 and is now 2" in ended.stderr
+    code, _, err = recur("pretrain", *line, "--resume", "--quiet")
+    assert code == 0, err
 
 
 def test_a_language_model_is_diagnosed(recur: Recur, model: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The Block-Recurrent Transformer is its equations, a token and a state vector at a time."""
 
+import math
 from typing import Any, cast
 
 import pytest
@@ -169,6 +170,17 @@ def test_inference_holds_no_more_for_more_blocks_and_training_costs_as_much_for_
 
     assert held(4) == held(40)
     assert elements_made(trained, 512) / elements_made(trained, 256) < 2.1
+
+
+def test_gates_begin_open_as_documented() -> None:
+    fresh: dict[str, Any] = {"name": "block-recurrent-transformer", "hidden_size": SIZE, "num_heads": HEADS}
+    encoder = cast(Any, build_encoder(fresh)).eval()
+    (attention,) = (
+        cast(Any, layer.attention) for layer in encoder.layers if isinstance(layer.attention, RecurrentAttention)
+    )
+    assert attention.state.gate.keep.tolist() == [1.0] * SIZE
+    x = torch.randn(2, 5, SIZE)
+    assert attention.stats(x, None)["kept"] == pytest.approx(1 / (1 + math.exp(-1)))
 
 
 def test_the_layer_of_the_state_and_refused_keys() -> None:

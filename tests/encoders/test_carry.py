@@ -86,6 +86,29 @@ def test_no_gradient_passes_from_a_window_to_the_one_before(name: str) -> None:
     assert second.grad is not None and second.grad.any()
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if "block" in name or "latent" in name])
+def test_windows_of_one_block_or_chunk_train_the_weights_that_make_the_state(name: str) -> None:
+    encoder, x = encoder_of({**CASES[name], "num_layers": 1}), text()[:, :8]
+    states = carried(encoder, x, 4)
+    (states * torch.randn_like(states)).sum().backward()  # type: ignore[no-untyped-call]
+    for key, parameter in encoder.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().max() > 1e-4, key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_dropout_of_the_embeddings_is_that_of_one_pass(name: str) -> None:
+    encoder, x = encoder_of({**CASES[name], "dropout": 0.9}), text()
+    encoder.train()
+    for module in encoder.modules():
+        if module is not encoder and module is not getattr(encoder, "dropout", None):
+            module.training = False  # nn.Module.train would reach the children
+    torch.manual_seed(0)
+    one = encoder(x)
+    torch.manual_seed(0)
+    torch.testing.assert_close(encoder.carry(x, None)[0], one, rtol=0, atol=1e-12)
+    assert not torch.allclose(one, encoder.eval()(x))
+
+
 @pytest.mark.parametrize("name", ["transformer-xl", "transformer-xl with rsa", "transformer-xl, pre-norm, long memory"])
 def test_the_memory_gives_its_weights_the_gradients_of_one_pass(name: str) -> None:
     """In one pass the memory is a constant, too (section 3.2), so windows of one segment have the same gradients."""

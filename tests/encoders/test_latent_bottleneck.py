@@ -8,6 +8,7 @@ from allocations import Allocations, elements_made
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
+from recurcli.encoders.encoder import CarriedState
 from recurcli.encoders.latent_bottleneck import CrossAttention, FastLayer, TemporalLatentBottleneck
 from recurcli.errors import UsageError
 from recurcli.layers import sinusoidal_positions
@@ -93,8 +94,8 @@ def by_the_equations(encoder: TemporalLatentBottleneck, x: Tensor, keys: dict[st
                 h = h + sublayer(norm(h)) if pre else norm(h + sublayer(h))
         h = encoder.final_norm(h)
         chunks.append(h)
-        states = states + cross(slow.attention, slow.norm(states), h)
-        states = states + slow.feed_forward(slow.feed_forward_norm(states))
+        states = slow.norm(states + cross(slow.attention, states + slow.initial, h))
+        states = slow.feed_forward_norm(states + slow.feed_forward(states))
     return torch.cat(chunks)
 
 
@@ -148,6 +149,24 @@ def test_inference_holds_no_more_for_more_chunks() -> None:
         return allocations.peak_bytes - states.nbytes
 
     assert held(4) == held(40)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_slow_stream_neither_grows_with_the_text_nor_forgets_what_it_read(norm: str) -> None:
+    torch.manual_seed(3)
+    keys: dict[str, Any] = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "chunk_size": CHUNK, "norm": norm}
+    encoder = build_encoder({"name": "temporal-latent-bottleneck", "causal": True, **keys}).eval()
+    state: CarriedState = {}
+    norms: list[float] = []
+    for _ in range(30):
+        x = torch.randn(2, 10 * CHUNK, 32)
+        with torch.no_grad():
+            _, state = encoder.carry(x, state or None)
+        norms.append(state["states"].norm(dim=-1).mean().item())
+    assert norms[-1] == pytest.approx(norms[0], rel=0.01)
+    one, other = state["states"] / norms[-1]
+    assert (one - other).norm(dim=-1).mean() > 0.05, "of two texts"
+    assert torch.cdist(one, one).sum() / (16 * 15) > 0.01, "of the vectors of one text"
 
 
 def test_numbers_of_parameters_and_refused_keys() -> None:

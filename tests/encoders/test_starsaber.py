@@ -102,6 +102,14 @@ def test_an_alpha_that_is_fixed_is_no_parameter_and_one_of_the_state_begins_as_a
     torch.testing.assert_close(found["state"], found["learned"], atol=1e-12, rtol=0)
 
 
+def test_the_alpha_of_the_statistics_is_the_mean_of_the_one_that_each_real_state_has() -> None:
+    encoder, (x, mask) = starsaber(num_layers=1, alpha="state"), batch()
+    (layer,) = layers_of(encoder)
+    assert layer.alpha is not None and layer.slope is not None
+    alphas = [2 * layer.alpha / (1 + (-layer.slope @ state).exp()) for state in x[mask]]
+    assert layer.stats(x, x, mask)["alpha"] == pytest.approx(torch.stack(alphas).mean().item(), abs=1e-12)
+
+
 def test_alpha_zero_is_the_identity() -> None:
     x, mask = batch()
     encoder = starsaber(num_layers=3, alpha_init=0.0)

@@ -8,15 +8,24 @@ from recurcli.data.config import TokenizerConfig
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
+from recurcli.tokens.texts import cut_streams, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig
 from recurcli.training.fit import TrainingLoop, seed_weights
-from recurcli.training.objectives import ClassificationObjective, MaskedTokenObjective, Objective
+from recurcli.training.objectives import (
+    ClassificationObjective,
+    MaskedTokenObjective,
+    NextTokenObjective,
+    Objective,
+    StreamObjective,
+)
 
 TEXTS = ["ab", "bca", "c", "abcabcabc", "ca", "", "bb"]
 LABELS = [0, 1, 1, 1, 0, 0, 1]
 WINDOW_OF_ONE = {"name": "truncated-rnn", "window": 1}
 """An encoder whose recurrent matrices never have a gradient."""
+STREAMS, WINDOW = 3, 2
+"""Of "streams": three streams of the 25 tokens of TEXTS, in windows of two tokens; one token is left out."""
 
 
 def tokenizer() -> Tokenizer:
@@ -35,7 +44,10 @@ def training_loop(
     minimize: bool = False,
     **settings: Any,
 ) -> TrainingLoop:
-    """A loop over TEXTS with fresh weights of one seed: plain gradient descent in double precision, if not said otherwise."""
+    """A loop over TEXTS with fresh weights of one seed: plain gradient descent in double precision, if not said otherwise.
+
+    `kind` is "classification", "masked tokens" or "streams".
+    """
     words = tokenizer()
     tokens = words.encode([(text, None) for text in TEXTS], 16)
     plain: dict[str, Any] = {"learning_rate": 0.1, "warmup_ratio": 0.0, "lr_scheduler": "constant"}
@@ -58,8 +70,17 @@ def training_loop(
         objective = ClassificationObjective(tokens, LABELS, labels, finetuning, words)
         model = Classifier(config)
     else:
-        optimization = pretraining = PretrainingConfig(**{"loss_on": "masked", "mlm_probability": 0.5, **settings})
-        objective = MaskedTokenObjective(tokens, words, pretraining)
+        masked = {"loss_on": "masked", "mlm_probability": 0.5}
+        streams = {"objective": "causal", "carry": True, "batch_size": STREAMS}
+        pretraining = PretrainingConfig(**{**(streams if kind == "streams" else masked), **settings})
+        if kind == "streams":
+            text = encode_stream([(text, None) for text in TEXTS], words)
+            windows = cut_streams(text, words.separator_id, WINDOW, STREAMS)
+            of_streams: NextTokenObjective = StreamObjective(windows, words, STREAMS)
+            objective = of_streams
+        else:
+            objective = MaskedTokenObjective(tokens, words, pretraining)
+        optimization = pretraining
         model = LanguageModel(config)
     model.double()
     return TrainingLoop(

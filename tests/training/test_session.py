@@ -7,32 +7,34 @@ from typing import Any
 
 import pytest
 import torch
-from loops import training_loop, weights
+from loops import STREAMS, training_loop, weights
 from torch import Tensor
 
-from recurcli.errors import Interrupted, UsageError
+from recurcli.errors import Interrupted, ModelError, UsageError
 from recurcli.evaluation.report import DevScore
 from recurcli.events import Note
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.session import Session, StopRequest
+
+CARRYING = {"name": "truncated-rnn", "window": None, "bidirectional": False}
 
 
 def session(folder: Path, published: list[Any] | None = None, **more: Any) -> Session:
     """Eight steps with an evaluation after every second, the second one the best."""
     folder.mkdir(exist_ok=True)
     metrics = iter([0.2, 0.8, 0.5, 0.6])
-    facts = {"must_match": {"seed": 3}, "should_match": {"threads": 1}} | more
+    loop = training_loop(
+        optimizer=torch.optim.AdamW,
+        batch_size=4,
+        max_steps=8,
+        checkpoint_every=3,
+        log_every=4,
+        evaluate=lambda: DevScore(next(metrics), 1.0),
+        evaluate_every=2,
+    )
+    facts: dict[str, Any] = {"loop": loop, "must_match": {"seed": 3}, "should_match": {"threads": 1}} | more
     return Session(
         run=RunDirectory(folder),
-        loop=training_loop(
-            optimizer=torch.optim.AdamW,
-            batch_size=4,
-            max_steps=8,
-            checkpoint_every=3,
-            log_every=4,
-            evaluate=lambda: DevScore(next(metrics), 1.0),
-            evaluate_every=2,
-        ),
         publish=lambda tensors: None if published is None else published.append(dict(tensors)),
         stop=StopRequest(),
         **facts,
@@ -84,6 +86,26 @@ def test_a_stop_saves_a_checkpoint_from_which_the_weights_and_the_best_ones_come
 def run_slowly(training: Session) -> Any:
     yield from training.restore()
     yield from training.train()
+
+
+@pytest.mark.parametrize("fault", ["streams", "number", "integers", "vector"])
+def test_a_carried_state_that_is_none_of_the_streams_is_refused(fault: str, tmp_path: Path) -> None:
+    """The checkpoint has the bytes that its manifest names, as one that other code wrote may have."""
+    training = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=3, checkpoint_every=1))
+    run(training)
+    loop = training_loop("streams", CARRYING, max_steps=3)
+    carry = training.loop.objective.carry
+    assert carry is not None
+    assert list(session(tmp_path / "run", loop=loop).restore())
+    assert loop.objective.carry is not None
+    torch.testing.assert_close(loop.objective.carry.state, carry.state, atol=0, rtol=0)
+    name, part = next(iter(carry.state.items()))
+    wrong = {"streams": part[:2], "number": part / 0, "integers": part.long(), "vector": part.flatten()[:STREAMS]}
+    carry.state[name] = wrong[fault]
+    training.state.step += 1
+    training.save()
+    with pytest.raises(ModelError, match=f"carried.safetensors: {name} is no state of 3 streams"):
+        list(session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=4)).restore())
 
 
 def test_a_resume_must_match_and_should_match(tmp_path: Path) -> None:

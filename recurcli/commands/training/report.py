@@ -74,9 +74,6 @@ def notes_on_full_attention(setup: "TrainingSetup") -> Iterator[Note]:
             yield Note(
                 f"data.max_length {most:,} is no multiple of the encoder's {piece:,} tokens, so each window begins a new piece"
             )
-        if piece is not None and most <= piece and model.encoder.has_state_weights:
-            alone = f"data.max_length {most:,} is not above the encoder's {piece:,} tokens"
-            yield Note(f"{alone}, so the weights that make its state are not trained; give longer windows", "warning")
         return
     if below is not None and most < below:
         name, (holds, same) = escaped(model.config.encoder["name"]), model.encoder.when_full

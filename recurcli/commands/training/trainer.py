@@ -341,6 +341,9 @@ def _session(setup: TrainingSetup) -> Session:
     }
     if preset.encoder["name"] == PRETRAINED:
         origin["encoder.path sha256"] = [sha256_of(file) for file in weight_files(folder_of(preset.encoder["path"]))]
+    machine = machine_facts(setup.loop, preset)
+    if setup.loop.objective.carry is not None:
+        origin["world size"] = machine.pop("world size")
     parts = {LINEAR_MODEL: setup.linear, KNOWN_ROWS: setup.known}
     unwritten = {name: part for name, part in parts.items() if part is not None}
 
@@ -357,7 +360,7 @@ def _session(setup: TrainingSetup) -> Session:
         must_match={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
         length_keys=length_keys(setup.section),
         defaults=preset_facts({"encoder": {"name": preset.encoder["name"]}}, setup.section),
-        should_match=machine_facts(setup.loop, preset),
+        should_match=machine,
         publish=publish,
         stop=setup.stop,
     )
