@@ -2,6 +2,7 @@
 results that older versions of recur wrote, under their names of today."""
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,8 @@ def find_difference(stored: Facts, current: Facts) -> tuple[str, str, str] | Non
 
 
 def _shown(value: Any) -> str:
-    return "null" if value is None else escaped(repr(value), 60)
+    """Return a value as text. Twelve digits of a sha256 are shown."""
+    return "null" if value is None else escaped(re.sub(r"([0-9a-f]{12})[0-9a-f]{52}", r"\1…", repr(value)), 60)
 
 
 def first_difference(stored: Facts, current: Facts) -> str | None:

@@ -418,17 +418,22 @@ def known_rows_of_init(init: TrainedFiles) -> Generator[Note, None, KnownRows | 
 def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys in which a pretrained run and the preset must agree; dropout may differ.
 
-    `embedding.scaled` has no effect on an encoder with positions, so it may differ there.
+    `embedding.scaled` has no effect on an encoder with positions, so it may differ there. So may the place of a Hugging Face
+    encoder, and the head that its config.json names; its sizes may not.
     """
+    of_place = {("encoder", "path"), ("encoder", "architecture", "architectures")}
     encoder = encoder_class(values["encoder"]["name"])
     with_positions = encoder.adds_positions or encoder.concatenates_positions
     return {
         ".".join(path): value
         for path, value in flatten(values)
-        if (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
-        or (path == ("embedding", "orthonormal") and value)
-        or (path == ("embedding", "scaled") and not with_positions)
-        or (".".join(path).startswith(_NGRAMS) and path[-1] != "dropout" and value is not None)
+        if path not in of_place
+        and (
+            (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
+            or (path == ("embedding", "orthonormal") and value)
+            or (path == ("embedding", "scaled") and not with_positions)
+            or (".".join(path).startswith(_NGRAMS) and path[-1] != "dropout" and value is not None)
+        )
     }
 
 

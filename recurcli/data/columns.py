@@ -314,7 +314,8 @@ class InputColumns:
     """The columns of an input of `recur predict`."""
 
     names: tuple[str, ...]
-    """Names in the output's header: the input's names, column numbers without a header, or the keys of JSON rows."""
+    """Names in the output: the input's names, or the keys of JSON rows. Without a header those of the training rows for the
+    texts, and numbers for other columns."""
     keys: tuple[str, ...]
     """Keys of `names` in the records."""
     header: bool
@@ -390,7 +391,7 @@ def find_input_columns(
         if words := unread_in_words([*map(columns.name_of, texts.text)], unread):
             notes.append(Note(f"{records.name}: {words}"))
     return InputColumns(
-        names=names,
+        names=names if header or records.named else _as_trained(keys, texts, trained.columns),
         keys=keys,
         header=header,
         typed=records.named,
@@ -399,6 +400,14 @@ def find_input_columns(
         breaks=records.format != "tsv",
         notes=tuple(notes),
     )
+
+
+def _as_trained(keys: tuple[str, ...], texts: TextColumns, trained: TextColumns) -> tuple[str, ...]:
+    """Return the names of columns without a header: those of the training rows for the texts, unless two would be the same."""
+    alike = len(texts.text) == len(trained.text) and len(texts.pair) == len(trained.pair)
+    known = dict(zip(texts.names, trained.names, strict=True)) if alike else {}
+    names = tuple(known.get(key, key) for key in keys)
+    return names if len(set(names)) == len(names) else keys
 
 
 def _has_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]], options: ColumnOptions) -> bool:

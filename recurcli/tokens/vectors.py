@@ -76,7 +76,8 @@ def _parts(content: bytes, size: int, *, where: str) -> tuple[bytes, list[bytes]
     token, *numbers = content.rsplit(b" ", size)
     beyond = token.rpartition(b" ")[2] if b" " in token else b""
     if size == 0 or len(numbers) != size or _NUMBER.fullmatch(beyond):
-        raise DataError(f"{where}: does not have {max(size, 1)} numbers after its token")
+        hint = "; its fields are separated by TABs, and recur reads spaces" if b"\t" in content else ""
+        raise DataError(f"{where}: does not have {max(size, 1)} numbers after its token{hint}")
     return token, numbers
 
 

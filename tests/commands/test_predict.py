@@ -390,7 +390,7 @@ def test_a_prediction_depends_on_its_text_alone(recur: Recur, trained: Path, tmp
         options = ["--probabilities", "--precision", "fp32", "--batch-size", batch_size, "--quiet"]
         code, out, _ = recur("predict", trained, tmp_path / "x.tsv", *options)
         assert code == 0
-        found = tsv(out)
+        _, *found = tsv(out)
         assert [row[0] for row in found] == order
         return {row[0]: (row[1], [float(share) for share in row[3:]]) for row in found}
 

@@ -76,6 +76,22 @@ def test_opinions_are_on_training_rows_or_add_rows(recur: Recur, data: tuple[str
     assert "the column label is not read" in recur(*LINEAR[:-2], *data, "--teacher", file, "--overwrite")[2]
 
 
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])
+def test_what_predict_writes_for_texts_without_a_header_can_teach(
+    ending: str, recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    assert recur(*LINEAR, *data)[0] == 0
+    (tmp_path / "x.txt").write_text("superb good play\ngood film 1\nBad dev film\n")
+    soft = tmp_path / f"soft.{ending}"
+    line = (tmp_path / "run", tmp_path / "x.txt", "--no-header", "--probabilities", "--output", soft)
+    assert recur("predict", *line, "--quiet")[0] == 0
+    if ending == "tsv":
+        assert soft.read_text().splitlines()[0] == "text\tprediction\tscore\tprobability_n\tprobability_y"
+    code, _, err = recur(*LINEAR[:3], *data[:-1], tmp_path / "student", "--teacher", soft)
+    assert code == 0, err
+    assert "opinions on 1 training row, 1 row more to train on, 1 dev or test row left out" in err
+
+
 def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
     recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
 ) -> None:

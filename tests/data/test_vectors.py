@@ -53,6 +53,10 @@ def test_a_gzipped_file_is_read(tmp_path: Path) -> None:
     [
         (b"", ": is empty"),
         (b"a 1 2\nb 1\n", ":2: does not have 2 numbers after its token"),
+        (
+            b"a\t1\t2\n",
+            ":1: does not have 1 numbers after its token; its fields are separated by TABs, and recur reads spaces",
+        ),
         (b"a 1 2\nb 1 2 3\n", ":2: does not have 2 numbers after its token"),
         (b"a 1 2\n\nb 1 2\n", ":2: does not have 2 numbers"),
         (b"a\n", ":1: does not have 1 numbers"),

@@ -292,8 +292,8 @@ class RowWriter:
         return [*names, *(f"probability_{label}" for label in self.labels if self.probabilities), *why]
 
     def head(self) -> bytes:
-        """Return the header row. It is empty if the format or the input has none."""
-        if not self._separated or not (self.columns.header or self.columns.typed):
+        """Return the header row. It is empty if the format has none, and if the input has none and no class is to be named."""
+        if not self._separated or not (self.columns.header or self.columns.typed or self.probabilities):
             return b""
         added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]
         names = [*self.columns.names]
