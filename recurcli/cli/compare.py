@@ -16,9 +16,7 @@ from recurcli.cli.options import Debug, Json, Quiet
 )
 def compare(
     *,
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run directories of `recur finetune`, or folders of them.", metavar="RUN")
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them.", metavar="RUN")],
     part: Annotated[
         Literal["model", "encoder"],
         typer.Option(help="What is compared where a run has an ensemble: the model, or its encoder alone."),
@@ -63,8 +61,8 @@ def compare(
 
     Runs whose presets differ in the seed alone are a group: mean, standard deviation and best of the metric, size
     and speed. Each pair of groups is tested on the stored predictions of the dev or test rows, by McNemar's exact test for
-    accuracies of one seed each, else by a paired bootstrap over rows and seeds, with Holm's correction. Runs that are
-    not finished are listed with their steps.
+    accuracies of one seed each, else by a paired bootstrap over rows and seeds, with Holm's correction. Causal language
+    models are compared by the perplexity of their dev text. Runs that are not finished are listed with their steps.
     """
     from recurcli.commands.compare import compare as run_compare
     from recurcli.display import comparison, progress, tables

@@ -1,4 +1,4 @@
-"""`recur compare`: scores of finished fine-tuning runs by preset over seeds, and paired tests between the presets."""
+"""`recur compare`: scores of finished runs by preset over seeds, and paired tests between the presets."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +17,13 @@ from recurcli.commands.comparison.groups import (
     lines_over,
 )
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
-from recurcli.evaluation.metrics import METRICS, CountMetric
+from recurcli.evaluation.metrics import BOUNDS, METRICS, PERPLEXITY, CountMetric
 from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,
     holm,
     mcnemar,
+    resampled_perplexities,
     resampled_scores,
     score_interval,
     share_interval,
@@ -45,6 +46,8 @@ def compare(
 ) -> Iterator[Note | Finished]:
     """Compare the runs at `paths` (run directories or folders of them); yields notes and the result.
 
+    Classifiers are compared on their dev or test rows, causal language models by the perplexity of their dev text.
+
     `part`: whose predictions are compared, those of the model or of its encoder alone. `split`: of which rows; a run without
     predictions of test rows is left out of a comparison on these. `metric`: a name of METRICS; None: the `finetuning.metric`
     of the runs. `over`: a numeric key of the presets, over which the scores are shown too.
@@ -61,20 +64,21 @@ def compare(
     for entry in found.left_out:
         yield Note(f"{entry['path']}: left out: it {entry['reason']}")
     if not found.runs and not found.unfinished:
-        raise UsageError(
-            f"{escaped(paths[0])}: no run of `recur finetune` to compare; name run directories, or a folder of them"
-        )
+        what = "no classifier and no causal language model to compare"
+        raise UsageError(f"{escaped(paths[0])}: {what}; name run directories, or a folder of them")
+    if metric is not None and found.runs and found.runs[0].text is not None:
+        raise UsageError(f"--metric {metric} is one of classifiers; language models are compared by their perplexity")
     check_comparable(found.runs, metric)
     if over is not None:
         check_over(found.runs, over)
     name = metric or (found.runs[0].result["metric"] if found.runs else "accuracy")
-    if name not in METRICS:
+    if name not in BOUNDS:
         raise UsageError(
             f"{found.runs[0].path}: its metric '{escaped(name)}' is unknown here; choose one with --metric"
         )
     groups, apart, others = group_runs(found.runs, name)
     yield from _notes(found.runs, part)
-    if METRICS[name].of_counts is None and len(groups) > 1:
+    if name in METRICS and METRICS[name].of_counts is None and len(groups) > 1:
         yield Note(f"no tests: the metric {name} has no form for resamples (Metric.of_counts)", "warning")
     yield Finished({"split": split, **_result(found, groups, (apart, others), name, part, over)})
 
@@ -88,8 +92,12 @@ def _result(
     over: str | None,
 ) -> dict[str, Any]:
     fixed = baselines(groups, name) if groups else []
-    of_counts = METRICS[name].of_counts
-    drawn = _resample(groups, fixed, of_counts, name) if groups and of_counts is not None else None
+    of_counts = METRICS[name].of_counts if name in METRICS else None
+    drawn = None
+    if groups and name == PERPLEXITY:
+        drawn = _resample_texts(groups)
+    elif groups and of_counts is not None:
+        drawn = _resample(groups, fixed, of_counts, name)
     tests = [] if drawn is None else _tests(groups, fixed, drawn, name)
     intervals: list[Any] = [None] * (len(groups) + len(fixed))
     if drawn is not None:
@@ -102,7 +110,7 @@ def _result(
         "task": None if first is None else first.result["task"],
         "metric": name,
         "part": part,
-        "rows": 0 if first is None else len(first.rows.ids),
+        "rows": 0 if first is None else _units(first),
         "dev_sha256": None if first is None else first.result["data"]["dev"]["sha256"],
         "test_sha256": _test_rows(found.runs),
         "differences": keys[0],
@@ -139,17 +147,24 @@ def _over(key: str, groups: Sequence[Group], rows: Mapping[str, Mapping[str, Any
     }
 
 
+def _units(run: ComparedRun) -> int:
+    """Return the number of compared rows, or of the tokens of the dev text of a language model."""
+    return len(run.rows.ids) if run.text is None else int(run.result["data"]["dev"]["tokens"])
+
+
 class _Member(NamedTuple):
     """A group or a baseline on resampled rows; R runs, N rows."""
 
     runs: Runs
     predictions: "np.ndarray"
-    """(R, N) class indices."""
+    """(R, N) class indices. Language models have none, (R, 0)."""
 
 
 class _Resampled(NamedTuple):
+    rows: int
+    """The number of rows, or of the blocks of a text."""
     labels: "np.ndarray"
-    """(N,) class indices."""
+    """(N,) class indices; (0,) of language models."""
     members: list[_Member | None]
     """The groups, then the baselines; None: its predictions are not known."""
 
@@ -176,15 +191,28 @@ def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], of_counts: Cou
         start += len(runs)
         drawn = Runs(np.array(own), resampled[place], seeded=number < len(groups))
         members.append(_Member(drawn, predictions[place]) if runs else None)
-    return _Resampled(labels, members)
+    return _Resampled(len(labels), labels, members)
+
+
+def _resample_texts(groups: Sequence[Group]) -> _Resampled:
+    import numpy as np
+
+    tokens = np.array(next(run.text.tokens for group in groups for run in group.runs if run.text is not None))
+    members: list[_Member | None] = []
+    for group in groups:
+        nats = np.array([run.text.nats for run in group.runs if run.text is not None])
+        scores = np.array(group.scores(PERPLEXITY))
+        drawn = resampled_perplexities(nats, tokens)
+        members.append(_Member(Runs(scores, drawn), np.zeros((len(scores), 0), np.int64)))
+    return _Resampled(len(tokens), np.zeros(0, np.int64), members)
 
 
 def _interval(member: _Member, drawn: _Resampled, name: str) -> list[float] | None:
     """Return the 95 % interval of a mean score. Of the accuracy of one run it is the one of `recur eval`."""
-    rows = len(drawn.labels)
+    rows = drawn.rows
     if len(member.predictions) == 1 and name == "accuracy":
         return list(share_interval(int((member.predictions[0] == drawn.labels).sum()), rows))
-    found = score_interval(member.runs, rows, METRICS[name].bounds, drawn.others(member))
+    found = score_interval(member.runs, rows, BOUNDS[name], drawn.others(member))
     return None if found is None else list(found)
 
 
@@ -196,7 +224,7 @@ def _tests(groups: Sequence[Group], fixed: Sequence[Baseline], drawn: _Resampled
     made = dict(zip([*(group.name for group in groups), *(each.name for each in fixed)], drawn.members, strict=True))
     pairs = [(a.name, b.name) for a, b in itertools.combinations(groups, 2)]
     pairs += [(group.name, each.name) for each in fixed if each.name != MAJORITY for group in each.groups]
-    low, high = METRICS[name].bounds
+    low, high = BOUNDS[name]
     tests: list[dict[str, Any]] = []
     for first, second in pairs:
         a, b = made[first], made[second]
@@ -210,7 +238,7 @@ def _tests(groups: Sequence[Group], fixed: Sequence[Baseline], drawn: _Resampled
             found = mcnemar(*only, len(drawn.labels))
         else:
             others = drawn.others(a, b)
-            found = bootstrap_difference(a.runs, b.runs, len(drawn.labels), half_range=high - low, others=others)
+            found = bootstrap_difference(a.runs, b.runs, drawn.rows, half_range=high - low, others=others)
         tests.append(
             {
                 "a": first,

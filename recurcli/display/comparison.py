@@ -27,7 +27,7 @@ from recurcli.display.tables import (
     to_markdown,
 )
 from recurcli.errors import escaped, pluralize
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import PERPLEXITY, words_of
 from recurcli.files import OutputKind, to_json, write_atomically
 
 MAX_TESTS = 30
@@ -47,9 +47,9 @@ def group_table(result: Mapping[str, Any], keys: Sequence[str] | None = None) ->
         values = [text_of(group["values"][key]) if key in group["values"] else "–" for key in keys]
         rows.append([*(values or [group["name"]]), *_scores(result, group), *_costs(group)])
     for baseline in result["baselines"]:
-        known = {METRICS[result["metric"]].words: f"{baseline['mean']:.4f}"}
+        known = {words_of(result["metric"]): _shown_score(baseline["mean"], result)}
         if baseline["test"] is not None:
-            known["test"] = f"{baseline['test']:.4f}"
+            known["test"] = _shown_score(baseline["test"], result)
         scores = [known.get(name, "–") for name in _score_columns(result)]
         rows.append([baseline["name"], *["–"] * (len(keys) - 1), *scores, *["–"] * len(COSTS)])
     columns = number_columns(*_score_columns(result), *COSTS, whole=True)
@@ -60,21 +60,27 @@ def _score_columns(result: Mapping[str, Any]) -> list[str]:
     has_ensemble = result["part"] == "model" and any(group["encoder"] for group in result["groups"])
     alone = ["encoder alone"] if has_ensemble else []
     test = ["test"] if result["test_sha256"] is not None and result["split"] == "dev" else []
-    return ["n", METRICS[result["metric"]].words, "best", *alone, *test]
+    return ["n", words_of(result["metric"]), "best", *alone, *test]
 
 
 def _scores(result: Mapping[str, Any], group: Mapping[str, Any]) -> list[str]:
     """Return number of seeds, mean, best and other scores of a group as text, for `_score_columns`."""
-    known = [str(group["n"]), _mean_and_spread(group), f"{group['best']:.4f}"]
+    known = [str(group["n"]), _mean_and_spread(group, result), _shown_score(group["best"], result)]
     others = {"encoder alone": "encoder", "test": "test"}
-    return known + [_mean_and_spread(group[others[name]]) for name in _score_columns(result)[3:]]
+    return known + [_mean_and_spread(group[others[name]], result) for name in _score_columns(result)[3:]]
 
 
-def _mean_and_spread(summary: Mapping[str, Any] | None) -> str:
+def _shown_score(score: float, result: Mapping[str, Any], sign: str = "") -> str:
+    """Return a score, or a difference of scores, with two decimals for perplexities and four for shares."""
+    return f"{score:{sign}.{2 if result['metric'] == PERPLEXITY else 4}f}"
+
+
+def _mean_and_spread(summary: Mapping[str, Any] | None, result: Mapping[str, Any]) -> str:
     """Return the mean of a group's scores, with the standard deviation if there are several."""
     if summary is None:
         return "–"
-    return f"{summary['mean']:.4f}" + ("" if summary["std"] is None else f" ± {summary['std']:.4f}")
+    spread = "" if summary["std"] is None else f" ± {_shown_score(summary['std'], result)}"
+    return _shown_score(summary["mean"], result) + spread
 
 
 def _costs(group: Mapping[str, Any]) -> list[str]:
@@ -99,11 +105,11 @@ def test_table(
     """
     called, rows = called or {}, []
     for test in result["tests"] if tests is None else tests:
-        low, high = test["interval"] or (None, None)
-        interval = "too few seeds" if low is None else f"{low:+.4f} to {high:+.4f}"
+        limits = [_shown_score(limit, result, "+") for limit in test["interval"] or ()]
+        interval = " to ".join(limits) or "too few seeds"
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
         names = [called.get(test[one], test[one]) for one in ("a", "b")]
-        row = [*names, f"{test['difference']:.4f}", interval, TESTS[test["test"]], *p_values]
+        row = [*names, _shown_score(test["difference"], result), interval, TESTS[test["test"]], *p_values]
         rows.append(styled(row, "bold" if test["p_holm"] < 0.05 else ""))
     columns = [*number_columns("A - B", "95 % interval", whole=True), Column("test", whole=True)]
     columns += number_columns("p", "p (Holm)", whole=True)
@@ -117,16 +123,18 @@ def _sentences_on_tests(result: Mapping[str, Any]) -> list[str]:
     if known:
         median, rows = "" if known == 1 else f", median of {known} tests", _rows(result)
         sentences.append(
-            f"Minimum detectable difference on {rows}: {result['smallest_difference']:.4f} "
+            f"Minimum detectable difference on {rows}: {_shown_score(result['smallest_difference'], result)} "
             f"(80 % power, 5 % level, before Holm's correction{median})."
         )
     if too_few := sum(test["interval"] is None for test in tests):
         of = pluralize(too_few, "test", "have", of=len(tests))
-        sentences.append(f"{of} too few seeds to tell any difference of {METRICS[result['metric']].words}.")
+        sentences.append(f"{of} too few seeds to tell any difference of {words_of(result['metric'])}.")
     return [" ".join(sentences)] if sentences else []
 
 
 def _rows(result: Mapping[str, Any]) -> str:
+    if result["metric"] == PERPLEXITY:
+        return f"{pluralize(result['rows'], 'token')} of the dev text"
     return pluralize(result["rows"], f"{result['split']} row")
 
 
@@ -149,11 +157,12 @@ def print_comparison(result: Mapping[str, Any]) -> None:
     shown: list[RenderableType | Table] = []
     if result["groups"]:
         whose = "encoders alone" if result["part"] == "encoder" else "models"
+        whose = "language models" if result["metric"] == PERPLEXITY else whose
         rows = f"{result['task']}, {_rows(result)}"
         shown.append(heading(rows, whose, "mean ± standard deviation over seeds"))
         shown += _tables(result)
         if result["over"] is not None:
-            shown += [heading(f"{METRICS[result['metric']].words} over {result['over']['key']}"), _over_table(result)]
+            shown += [heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
     if result["unfinished"]:
         shown += [Text(""), heading("unfinished", "--resume continues them"), unfinished_table(result["unfinished"])]
     show(*shown)
@@ -219,7 +228,7 @@ def _over_table(result: Mapping[str, Any]) -> Table:
     found: dict[float | None, dict[str, str]] = {p["value"]: {} for line in over["lines"] for p in line["points"]}
     for line in over["lines"]:
         for point in line["points"]:
-            found[point["value"]][line["name"]] = _mean_and_spread(point)
+            found[point["value"]][line["name"]] = _mean_and_spread(point, result)
     names = [line["name"] for line in over["lines"]]
     values = sorted(found, key=lambda value: math.inf if value is None else value)
     shown = ("null" if value is None else f"{value:g}" for value in values)
@@ -236,7 +245,7 @@ def draw_over(result: Mapping[str, Any], path: Path) -> None:
     figure = Figure(figsize=(6, 4), layout="constrained")
     axis = figure.subplots()
     draw_lines(figure, axis, result["over"])
-    axis.set(xlabel=result["over"]["key"], ylabel=f"{result['split']} {METRICS[result['metric']].words}")
+    axis.set(xlabel=result["over"]["key"], ylabel=f"{result['split']} {words_of(result['metric'])}")
     axis.spines[["top", "right"]].set_visible(False)
     write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
@@ -95,13 +96,33 @@ TOKENS_AT_ONCE = 1024
 """Tokens whose logits are in memory at a time."""
 
 
+TOKENS_OF_BLOCK, BLOCKS = 256, 1_000
+"""The fewest tokens of a block of a text, and the most blocks; ours. A block is a unit of resampling in `recur compare`."""
+
+
 @dataclass(frozen=True)
 class TextScore:
-    """The cross-entropy of a text."""
+    """The cross-entropy of a text of N tokens, which is cut into K blocks of equal length; the last may be shorter."""
 
-    nats: float
-    """The sum over all tokens."""
+    block_nats: NDArray[np.float64]
+    """(K,) the sum over the tokens of each block."""
     tokens: int
+
+    @staticmethod
+    def block_size(tokens: int) -> int:
+        """Return the length of a block of a text of so many tokens. It is the same for all models."""
+        return max(TOKENS_OF_BLOCK, -(-tokens // BLOCKS))
+
+    @property
+    def block_tokens(self) -> list[int]:
+        """The number of tokens of each block (K,)."""
+        size = self.block_size(self.tokens)
+        return [min(size, self.tokens - start) for start in range(0, self.tokens, size)]
+
+    @property
+    def nats(self) -> float:
+        """The sum over all tokens."""
+        return math.fsum(self.block_nats)
 
     @property
     def loss(self) -> float:
@@ -132,30 +153,41 @@ def iter_score(
     model is in evaluation mode until the generator ends or is closed. Raises NumericError if the loss is not finite.
     """
     ranks, batches = config.ranks, sorted_batches(windows.targets.lengths, config.batch_size)
-    was_training, nats, count = model.training, 0.0, len(windows.targets)
+    was_training, count, offsets = model.training, len(windows.targets), windows.targets.offsets
+    size = TextScore.block_size(len(windows.targets.ids))
+    blocks = np.zeros(-(-len(windows.targets.ids) // size))
+
+    def add(rows: Iterable[int], nats: NDArray[np.float64]) -> None:
+        places = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in rows])
+        np.add.at(blocks, places // size, nats)
+
     model.eval()
     try:
         state: CarriedState | None = None
         for row in range(count) if carry else ():
             if ranks.is_main:
-                more, state = _next_nats(model, windows, row, state, config)
-                nats += more
+                nats, state = _next_nats(model, windows, row, state, config)
+                add([row], nats)
             if row % config.batch_size == config.batch_size - 1 or row == count - 1:
                 yield RowsDone(row + 1, count, "window")
         for turn in range(0, 0 if carry else len(batches), ranks.world_size):
             if turn + ranks.rank < len(batches):
-                nats += _batch_nats(model, windows, batches[turn + ranks.rank], config)
+                rows = batches[turn + ranks.rank]
+                add(rows, _batch_nats(model, windows, rows, config))
             yield RowsDone(min((turn + ranks.world_size) * config.batch_size, count), count, "window")
     finally:
         model.train(was_training)
-    score = TextScore(ranks.all_reduce({"nats": nats})["nats"], len(windows.targets.ids))
+    ranks.all_reduce_([torch.from_numpy(blocks)])
+    score = TextScore(blocks, len(windows.targets.ids))
     if not math.isfinite(score.nats):
         raise NumericError("the loss of the text is not finite")
     return score
 
 
-def _batch_nats(model: LanguageModel, windows: Windows, rows: np.ndarray, config: InferenceConfig) -> float:
-    """Return the summed cross-entropy of the windows `rows`."""
+def _batch_nats(
+    model: LanguageModel, windows: Windows, rows: np.ndarray, config: InferenceConfig
+) -> NDArray[np.float64]:
+    """Return the cross-entropy of each token of the windows `rows`, in their order (N,)."""
     ids, mask = collate(windows.inputs, rows, pad_id=model.config.pad_id)
     targets = torch.from_numpy(windows.targets.take(rows).ids).long().to(config.device)
     with torch.inference_mode(), autocast(config.device, config.precision):
@@ -165,23 +197,25 @@ def _batch_nats(model: LanguageModel, windows: Windows, rows: np.ndarray, config
 
 def _next_nats(
     model: LanguageModel, windows: Windows, row: int, state: CarriedState | None, config: InferenceConfig
-) -> tuple[float, CarriedState]:
-    """Return the summed cross-entropy of the window `row`, which goes on from `state`, and the state at its end."""
+) -> tuple[NDArray[np.float64], CarriedState]:
+    """Return the cross-entropy of each token of the window `row` (N,), which goes on from `state`, and the state at its end."""
     ids, targets = (torch.from_numpy(part.take(np.array([row])).ids).long().to(config.device) for part in windows)
     with torch.inference_mode(), autocast(config.device, config.precision):
         states, weight, after = model.carry(ids.unsqueeze(0), state)
         return _nats(model, states.squeeze(0), weight, targets), after
 
 
-def _nats(model: LanguageModel, states: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the summed cross-entropy of `targets` (N,), given the states (N, D) and the output weights (V, W)."""
-    nats = 0.0
+def _nats(
+    model: LanguageModel, states: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
+) -> NDArray[np.float64]:
+    """Return the cross-entropy of each of the `targets` (N,), given the states (N, D) and the output weights (V, W)."""
+    nats = []
     for start in range(0, len(targets), TOKENS_AT_ONCE):
         right = targets[start : start + TOKENS_AT_ONCE]
         logits = model.token_logits(states[start : start + TOKENS_AT_ONCE], weight)
         logits = logits.float() if logits.dtype == torch.bfloat16 else logits
-        nats += float(F.cross_entropy(logits, right, reduction="none").double().sum())
-    return nats
+        nats.append(F.cross_entropy(logits, right, reduction="none").double())
+    return torch.cat(nats).cpu().numpy()
 
 
 Text = str | tuple[str, str | None]

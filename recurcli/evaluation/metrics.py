@@ -132,6 +132,12 @@ PERPLEXITY = "perplexity"
 MINIMIZED = frozenset({PERPLEXITY})
 """The dev metrics of which a smaller value is better. They are no rows of METRICS, which are functions of labels."""
 
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    **{name: metric.bounds for name, metric in METRICS.items()},
+    PERPLEXITY: (-1e9, 1e9),
+}
+"""The smallest and the largest value of a metric. A perplexity has no largest one; far bounds have no effect on its tests."""
+
 
 def words_of(metric: str) -> str:
     """Return the name of a metric in tables and messages."""

@@ -23,7 +23,7 @@ from recurcli.events import run_to_end
 from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature
+from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature, write_text_losses
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
 
@@ -398,8 +398,14 @@ class DevPerplexity:
         return run_to_end(iter_score(self.model, some, self.inference, carry=self.carry)).tokens
 
     def write_report(self, folder: Path) -> dict[str, Any]:
-        """Return the metric, the protocol and the dev score of the selected model, for result.json. It writes no file."""
-        return {"metric": self.metric_name, "carry": self.carry, "dev": self._score().to_json()}
+        """Return the metric, the protocol and the dev score of the selected model, for result.json.
+
+        The losses on the blocks of the dev text are written into `folder`.
+        """
+        score = self._score()
+        if self.inference.ranks.is_main:
+            write_text_losses(folder, score.block_nats.tolist(), score.block_tokens)
+        return {"metric": self.metric_name, "carry": self.carry, "dev": score.to_json()}
 
     def _score(self) -> TextScore:
         return run_to_end(iter_score(self.model, self.windows, self.inference, carry=self.carry), self.check_stop)

@@ -140,6 +140,25 @@ def resampled_scores(
     return np.concatenate(parts, axis=1)
 
 
+def resampled_perplexities(
+    nats: "np.ndarray", tokens: "np.ndarray", *, resamples: int = RESAMPLES, seed: int = 0
+) -> "np.ndarray":
+    """Return the perplexity of each run on blocks of a text drawn with replacement, the same blocks for all runs: (R, B).
+
+    `nats` (R, K) are the summed losses of the K blocks, `tokens` (K,) their lengths. Whole blocks are drawn, because the losses
+    of tokens beside each other are not independent (Künsch, 1989).
+    """
+    import numpy as np
+
+    generator, blocks = np.random.default_rng(seed), len(tokens)
+    step = max(1, CELLS_AT_ONCE // blocks)
+    parts = []
+    for start in range(0, resamples, step):
+        drawn = generator.multinomial(blocks, np.full(blocks, 1 / blocks), size=min(step, resamples - start))
+        parts.append(np.exp(nats @ drawn.T / (drawn @ tokens)))
+    return np.concatenate(parts, axis=1)
+
+
 def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: "np.ndarray") -> dict[str, list[float]]:
     """Return the 95 % interval [low, high] of each metric that has a form for resamples, by name.
 

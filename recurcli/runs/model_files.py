@@ -45,6 +45,7 @@ from recurcli.runs.run_directory import (
     PREDICTIONS,
     RESULT,
     TEST_PREDICTIONS,
+    TEXT_LOSSES,
 )
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
@@ -155,6 +156,7 @@ def write_model(
         CALIBRATION,
         PREDICTIONS,
         TEST_PREDICTIONS,
+        TEXT_LOSSES,
         LINEAR_FIRST_FIT,
     ):  # all but the first belong to the model before
         (folder / name).unlink(missing_ok=True)
@@ -281,6 +283,13 @@ def write_predictions(
     name = TEST_PREDICTIONS if texts is None else PREDICTIONS
     write_atomically(folder / name, "".join(lines))
     extend_manifest(folder, name)
+
+
+def write_text_losses(folder: Path, nats: Sequence[float], tokens: Sequence[int]) -> None:
+    """Write the losses of a language model on the blocks of its dev text, and their numbers of tokens. The manifest then lists
+    the file."""
+    write_atomically(folder / TEXT_LOSSES, to_json({"tokens": list(tokens), "nats": list(nats)}))
+    extend_manifest(folder, TEXT_LOSSES)
 
 
 def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) -> dict[str, Any]:

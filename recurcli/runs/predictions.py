@@ -1,4 +1,7 @@
-"""Reads the predictions that a run has stored of its dev and test rows, without torch. `runs/model_files.py` writes them."""
+"""Reads what a run has stored of its dev and test rows, without torch: predictions of a classifier, losses of a language model.
+
+`runs/model_files.py` writes them.
+"""
 
 import json
 from collections.abc import Mapping
@@ -13,6 +16,8 @@ from recurcli.runs.run_directory import (
     ROW_SHAPE,
     SHARES_SHAPE,
     TEST_PREDICTIONS,
+    TEXT_LOSSES,
+    TEXT_LOSSES_SHAPE,
     TEXT_SHAPE,
     check_shape,
 )
@@ -36,6 +41,15 @@ class Predictions(NamedTuple):
     """The C classes, in the order of the logits."""
     part: Part
     """The part of the model that made the predictions. It is the whole model if the file has none of the requested part."""
+
+
+class TextLosses(NamedTuple):
+    """The cross-entropy of a language model on the K blocks of its dev text; see `evaluation.inference.TextScore`."""
+
+    nats: list[float]
+    """The sum over the tokens of each block (K,)."""
+    tokens: list[int]
+    """The number of tokens of each block (K,)."""
 
 
 class RowText(NamedTuple):
@@ -67,6 +81,17 @@ def read_predictions(folder: Path, part: Part, split: ScoredSplit = "dev") -> Pr
     if unknown := {*labels, *predictions} - {*names}:
         raise ModelError(f"{path}: has the label '{escaped(min(unknown))}' without a probability")
     return Predictions(ids, labels, predictions, names, part)
+
+
+def read_text_losses(folder: Path) -> TextLosses:
+    """Read the losses of a language model whose manifest is verified. Raises ModelError if they are damaged."""
+    path = folder / TEXT_LOSSES
+    with naming_damage(path):
+        stored = json.loads(read_limited(path, limit=1 << 20))
+        check_shape(stored, TEXT_LOSSES_SHAPE)
+        if len(stored["nats"]) != len(stored["tokens"]) or not all(stored["tokens"]):
+            raise ValueError("each block must have one loss, and a token or more")
+    return TextLosses(stored["nats"], stored["tokens"])
 
 
 def read_texts(folder: Path) -> list[RowText]:

@@ -93,6 +93,10 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(is_text, value))
 
 
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_finite, value))
+
+
 def _is_anything(value: Any) -> bool:
     return True
 
@@ -163,6 +167,7 @@ SHARES_SHAPE: Mapping[str, Any] = {
     **dict.fromkeys(("encoder_probabilities?", "linear_probabilities?"), _is_shares),
 }
 """With the two before: what is read of a line of predictions."""
+TEXT_LOSSES_SHAPE: Mapping[str, Any] = {"nats": _is_numbers, "tokens": _is_numbers}
 CLASSES_SHAPE: Mapping[str, Any] = {"id2label": {"*": is_text}}
 """The shape of config.json for a reader of its classes alone."""
 
@@ -202,6 +207,8 @@ MODEL_CARD, CHECKPOINTS = "README.md", "checkpoints"
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 PREDICTIONS = "predictions.dev.jsonl"
 TEST_PREDICTIONS = "predictions.test.jsonl"
+TEXT_LOSSES = "losses.dev.json"
+"""The losses of a language model on the blocks of its dev text."""
 LINEAR_MODEL = "linear.safetensors"
 """The linear model on n-grams of the training rows, if the run has one."""
 LINEAR_FIRST_FIT = "linear.first-fit.safetensors"
@@ -227,6 +234,7 @@ CONTENTS = (
     METRICS,
     PREDICTIONS,
     TEST_PREDICTIONS,
+    TEXT_LOSSES,
     RESULT,
     MODEL_CARD,
     CHECKPOINTS,

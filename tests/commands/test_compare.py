@@ -288,7 +288,7 @@ def test_what_is_no_finished_run_is_listed_or_left_out(recur: Recur, runs: Path,
     ]
     assert [(Path(entry["path"]).name, entry["reason"]) for entry in found["left_out"]] == [
         ("notes", "is no run and holds none"),
-        ("pre", "is a pretrained run, which has no dev predictions"),
+        ("pre", "is pretrained on masked tokens, without a dev text"),
         ("twin", f"has the preset and the seed of {runs / 'good-10'}"),
     ]
     assert [group["n"] for group in found["groups"]] == [2, 3]
@@ -298,7 +298,7 @@ def test_what_is_no_finished_run_is_listed_or_left_out(recur: Recur, runs: Path,
     assert f"recur: {runs / 'notes'}: left out: it is no run and holds none\n" in err
     assert compared(recur, runs / "stopped")["groups"] == []
     for nothing, code, reason in (
-        (runs / "notes", 2, "no run of `recur finetune` to compare"),
+        (runs / "notes", 2, "no classifier and no causal language model to compare"),
         (runs / "gone", 4, "is not a run directory (it does not exist)"),
     ):
         ended = recur("compare", nothing, "--quiet")

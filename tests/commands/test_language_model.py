@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from recurcli.data.tasks import task_named
 from recurcli.encoders import ENCODERS, build_encoder, causal_key
 from recurcli.errors import DataError
 from recurcli.events import Progress
-from recurcli.files import sha256_of
+from recurcli.files import extend_manifest, sha256_of
 from recurcli.preset import compose
 from recurcli.runs.model_files import build_trained_language_model, read_model
 from recurcli.runs.run_directory import RunDirectory
@@ -337,6 +338,76 @@ def test_two_processes_train_and_score_as_one_does(recur: Recur, treebank: Path,
     assert two == pytest.approx(one, rel=1e-5)
     scored = completed(command("eval", tmp_path / "two", "--json", "--quiet"))
     assert json.loads(scored.stdout)["perplexity"] == pytest.approx(two["perplexity"], rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def models(treebank: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of each of two sizes, after two steps."""
+    folder = tmp_path_factory.mktemp("models") / "runs"
+    for size in (8, 16):
+        for seed in (1, 2):
+            given = options(treebank, folder, "pretraining.max_steps=2", f"encoder.hidden_size={size}")
+            settings = [*(str(part) for part in given[6:] if part != "--set"), f"runtime.seed={seed}"]
+            resolved = compose("rsa-ptb", data=treebank, settings=settings)
+            list(pretrain(TrainingRequest(resolved, folder / f"{size}-{seed}")))
+    return folder
+
+
+def test_language_models_are_compared_by_the_perplexity_of_their_dev_text(
+    recur: Recur, models: Path, model: Path, tmp_path: Path
+) -> None:
+    code, out, err = recur("compare", models, "--json", "--output", tmp_path / "table.csv")
+    assert code == 0, err
+    found = json.loads(out)
+    stored = {
+        size: [
+            json.loads((models / f"{size}-{seed}" / "result.json").read_text())["dev"]["perplexity"] for seed in (1, 2)
+        ]
+        for size in (8, 16)
+    }
+    order = sorted(stored, key=lambda size: sum(stored[size]))
+    assert [group["values"]["encoder.hidden_size"] for group in found["groups"]] == order
+    for group, size in zip(found["groups"], order, strict=True):
+        assert group["scores"] == pytest.approx(stored[size], rel=1e-9)
+        assert group["best"] == min(group["scores"])
+        assert group["interval"] is None or group["interval"][0] < group["mean"] < group["interval"][1]
+    (test,) = found["tests"]
+    assert test["difference"] == pytest.approx((sum(stored[order[0]]) - sum(stored[order[1]])) / 2)
+    assert (found["metric"], found["baselines"], found["unfinished"]) == ("perplexity", [], [])
+    assert (found["rows"], test["test"]) == (
+        json.loads((model / "result.json").read_text())["dev"]["tokens"],
+        "bootstrap",
+    )
+    code, out, err = recur("compare", models, "--over", "encoder.hidden_size", "--plot", tmp_path / "x.svg")
+    assert (code, "language models" in out, "tokens of the dev text" in out) == (0, True, True), err
+    assert f"{sum(stored[order[0]]) / 2:.2f} ±" in out
+    for line, message in (
+        (("--metric", "accuracy"), "--metric accuracy is one of classifiers"),
+        (("--report", tmp_path / "x.html"), "--report is for classifiers"),
+    ):
+        code, _, err = recur("compare", models, *line, "--quiet")
+        assert (code, err.count("\n"), message in err) == (2, 1, True), err
+
+
+def test_language_models_of_other_tokens_or_with_changed_losses_are_not_compared(
+    recur: Recur, models: Path, treebank: Path, tmp_path: Path
+) -> None:
+    runs = shutil.copytree(models, tmp_path / "runs")
+    settings = ["pretraining.max_steps=1", "tokenizer.kind=char"]
+    given = [str(part) for part in options(treebank, tmp_path)[6:] if part != "--set"]
+    list(pretrain(TrainingRequest(compose("rsa-ptb", data=treebank, settings=[*given, *settings]), runs / "char")))
+    code, _, err = recur("compare", runs, "--quiet")
+    assert (code, "the numbers of tokens of their dev texts are" in err) == (2, True), err
+    shutil.rmtree(runs / "char")
+    losses = json.loads((runs / "8-1" / "losses.dev.json").read_text())
+    for change, message in (
+        (losses | {"nats": [number + 1 for number in losses["nats"]]}, "but losses.dev.json gives"),
+        (losses | {"tokens": losses["tokens"][:-1]}, "losses.dev.json"),
+    ):
+        (runs / "8-1" / "losses.dev.json").write_text(json.dumps(change))
+        extend_manifest(runs / "8-1", "losses.dev.json")
+        code, _, err = recur("compare", runs / "8-1", runs / "16-1", "--quiet")
+        assert (code, err.count("\n"), message in err) == (4, 1, True), err
 
 
 CARRYING = {

@@ -8,12 +8,13 @@ import torch
 
 from recurcli.data.config import TokenizerConfig
 from recurcli.errors import NumericError
+from recurcli.evaluation import inference
 from recurcli.evaluation.inference import InferenceConfig, TextScore, iter_score
 from recurcli.events import run_to_end
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
-from recurcli.tokens.texts import cut_windows, encode_stream
-from recurcli.tokens.tokenizer import Tokenizer
+from recurcli.tokens.texts import Windows, cut_windows, encode_stream
+from recurcli.tokens.tokenizer import Tokenizer, Tokens
 from recurcli.training.objectives import NextTokenObjective
 
 TEXTS = ["the cat sat on the mat", "", "a <unk> dog sat", "the end of N cats"]
@@ -81,6 +82,46 @@ def test_is_that_of_a_plain_loop_over_tokens(batch_size: int) -> None:
     assert score.perplexity == pytest.approx(math.exp(nats / len(stream)), rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "size"), [(100, 256), (600, 256), (256_000, 256), (256_001, 257), (3_000_000, 3_000)]
+)
+def test_a_text_has_a_thousand_blocks_at_most_and_all_its_tokens_are_in_them(tokens: int, size: int) -> None:
+    score = TextScore(np.zeros(0), tokens)
+    assert (score.block_tokens[0], sum(score.block_tokens)) == (min(size, tokens), tokens)
+    assert len(score.block_tokens) <= 1_000 and set(score.block_tokens[:-1]) <= {size}
+
+
+def test_the_losses_of_blocks_do_not_depend_on_windows_or_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "TOKENS_OF_BLOCK", 3)
+    tokenizer = words()
+    model = model_of(tokenizer)
+    stream = encode_stream([(text, None) for text in TEXTS], tokenizer)
+    windows = cut_windows(stream, tokenizer.separator_id, 4)
+    blocks = [
+        run_to_end(iter_score(model, windows, InferenceConfig(CPU, "fp32", size))).block_nats for size in (1, 3, 64)
+    ]
+    alone = []  # a window at a time, a token at a time
+    for row in range(len(windows.targets)):
+        some = Windows(*(part.take(np.array([row])) for part in windows))
+        for place in range(len(some.targets.ids)):
+            rest = [
+                run_to_end(
+                    iter_score(model, Windows(*(cut(part, end) for part in some)), InferenceConfig(CPU, "fp32"))
+                ).nats
+                for end in (place, place + 1)
+                if end
+            ]
+            alone.append(rest[-1] - (rest[0] if place else 0.0))
+    expected = [sum(alone[start : start + 3]) for start in range(0, len(stream), 3)]
+    for found in blocks:
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def cut(tokens: Tokens, length: int) -> Tokens:
+    """The first tokens of one row."""
+    return Tokens(tokens.ids[:length], np.array([0, length]))
+
+
 def test_the_loss_of_training_is_the_cross_entropy_of_the_evaluation() -> None:
     tokenizer = words()
     model = model_of(tokenizer, torch.float32).eval()
@@ -99,7 +140,7 @@ def test_the_loss_of_training_is_the_cross_entropy_of_the_evaluation() -> None:
 
 def test_an_infinite_perplexity_is_an_error_with_the_loss() -> None:
     with pytest.raises(NumericError, match="800 nats"):
-        _ = TextScore(8000.0, 10).perplexity
+        _ = TextScore(np.array([8000.0]), 10).perplexity
     tokenizer = words()
     model = model_of(tokenizer)
     with torch.no_grad():

@@ -13,6 +13,7 @@ from recurcli.evaluation.significance import (
     holm,
     intervals,
     mcnemar,
+    resampled_perplexities,
     resampled_scores,
     score_interval,
     share_interval,
@@ -45,6 +46,23 @@ def simulated(
 def _quantile(chance: Array) -> Array:
     """The threshold under which 0.7 U + 0.3 V lies with this chance, for uniform U and V and chances in [0.22, 0.78]."""
     return 0.15 + 0.7 * chance
+
+
+def test_perplexities_are_resampled_by_whole_blocks_the_same_for_all_runs() -> None:
+    generator = np.random.default_rng(5)
+    tokens = np.array([4, 4, 4, 2])
+    nats = generator.gamma(4.0, 3.0, size=(2, 4))
+    found = resampled_perplexities(nats, tokens, resamples=20_000, seed=1)
+    possible = []
+    for first in range(4**4):
+        drawn = [first // 4**place % 4 for place in range(4)]
+        possible.append(np.exp(nats[:, drawn].sum(axis=1) / tokens[drawn].sum()))
+    known = np.array(possible).T  # (R, 4^4), each as probable
+    for one, other in zip(found, known, strict=True):
+        assert set(np.round(one, 9)) == set(np.round(other, 9))
+        assert one.mean() == pytest.approx(other.mean(), rel=0.01)
+        assert one.std() == pytest.approx(other.std(), rel=0.03)
+    assert np.corrcoef(found)[0, 1] == pytest.approx(np.corrcoef(known)[0, 1], abs=0.03)
 
 
 def test_every_metric_of_the_table_can_be_tested() -> None:

@@ -1,20 +1,37 @@
 """Finds the runs that `recur compare` was given, and reads what each has stored; without torch."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.commands.training.request import preset_facts
+from recurcli.commands.training.request import Section, preset_facts
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.metrics import classification_report, words_of
+from recurcli.evaluation.metrics import PERPLEXITY, classification_report, words_of
 from recurcli.facts import as_stored
 from recurcli.files import is_locked, read_manifest, verify_manifest
 from recurcli.preset.compose import is_for_encoder
-from recurcli.runs.predictions import FILES, Part, Predictions, ScoredSplit, read_predictions
-from recurcli.runs.run_directory import LOCK, MODEL_FILES, PRESET, SCORES, TEST_PREDICTIONS, RunDirectory
+from recurcli.runs.predictions import (
+    FILES,
+    Part,
+    Predictions,
+    ScoredSplit,
+    TextLosses,
+    read_predictions,
+    read_text_losses,
+)
+from recurcli.runs.run_directory import (
+    LOCK,
+    MODEL_FILES,
+    PRESET,
+    SCORES,
+    TEST_PREDICTIONS,
+    TEXT_LOSSES,
+    RunDirectory,
+)
 
 DEPTH = 3
 """Levels of folders in which runs are looked for."""
@@ -26,7 +43,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A finished fine-tuning run, with its predictions of the compared rows."""
+    """A finished run: a classifier with its predictions of the compared rows, or a language model with its losses."""
 
     path: Path
     facts: Mapping[str, Any]
@@ -36,12 +53,15 @@ class ComparedRun:
     split: ScoredSplit
     """The rows that are compared."""
     rows: Predictions
+    """The predictions; a language model has none."""
     scores: Mapping[str, float]
-    """The metrics of the compared part, each of METRICS, computed from its predictions."""
+    """The metrics of the compared part, each of METRICS, computed from its predictions; of a language model the perplexity."""
     encoder_scores: Mapping[str, float] | None
     """The metrics of the encoder alone, if the run has an ensemble."""
     test_scores: Mapping[str, float] | None
     """The test metrics of the compared part beside those of the dev rows; None: no test rows were scored."""
+    text: TextLosses | None = None
+    """The losses of a language model on its dev text; None: the run is a classifier."""
 
     @property
     def stored(self) -> Mapping[str, Any]:
@@ -86,16 +106,20 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
             continue
         run = RunDirectory(path)
         try:
-            if run.read_command() == "pretrain":
-                left_out.append({"path": str(path), "reason": "is a pretrained run, which has no dev predictions"})
+            pretrained = run.read_command() == "pretrain"
+            if pretrained and run.read_preset()["pretraining"].get("objective") != "causal":
+                left_out.append({"path": str(path), "reason": "is pretrained on masked tokens, without a dev text"})
             elif not run.is_finished:
                 unfinished.append({"run": str(path), **_progress(run)})
+            elif pretrained and TEXT_LOSSES not in read_manifest(path):
+                reason = "is a language model of an earlier version, which stored no losses of its dev text"
+                left_out.append({"path": str(path), "reason": reason})
             else:
                 if split == "test" and TEST_PREDICTIONS not in read_manifest(path):
                     reason = "has no predictions of test rows, which `recur finetune --test FILE` names"
                     left_out.append({"path": str(path), "reason": reason})
                     continue
-                read = _read_run(run, part, split)
+                read = _read_language_model(run) if pretrained else _read_run(run, part, split)
                 if part == "encoder" and read.result["encoder"] == LINEAR:
                     left_out.append({"path": str(path), "reason": "is a linear model without an encoder"})
                     continue
@@ -108,7 +132,11 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
             if path in paths:
                 raise
             damaged.append((path, error))
-    return Collected(runs, unfinished, left_out, damaged)
+    classifiers = [run for run in runs if run.text is None]
+    for model in runs if classifiers else ():
+        if model.text is not None:
+            left_out.append({"path": str(model.path), "reason": "is a language model, and others are classifiers"})
+    return Collected(classifiers or runs, unfinished, left_out, damaged)
 
 
 def _find(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
@@ -158,20 +186,40 @@ def _read_run(run: RunDirectory, part: Part, split: ScoredSplit) -> ComparedRun:
         if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(t, str) for t in texts):
             raise TypeError("a number or a text is of another type")
         beside = tested if split == "dev" else None
-        own = _facts(run, result), int(result["seed"]), result
+        own = _facts(run, result, "finetuning"), int(result["seed"]), result
         return ComparedRun(run.path, *own, split, rows, scores, encoder, beside)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
 
 
-def _facts(run: RunDirectory, result: Mapping[str, Any]) -> dict[str, Any]:
+def _read_language_model(run: RunDirectory) -> ComparedRun:
+    verify_manifest(run.path, (*MODEL_FILES, TEXT_LOSSES))
+    result, text = run.read_result(), read_text_losses(run.path)
+    try:
+        perplexity = math.exp(math.fsum(text.nats) / math.fsum(text.tokens))
+        if not math.isclose(result["dev"]["perplexity"], perplexity, rel_tol=ROUNDING):
+            stored = result["dev"]["perplexity"]
+            raise ModelError(
+                f"{run.result}: says {stored:.4f} for the perplexity, but {TEXT_LOSSES} gives {perplexity:.4f}; one of them is "
+                "another run's"
+            )
+        if not all(isinstance(result["data"]["dev"][key], int) for key in ("tokens", "unknown")):
+            raise TypeError("a number is of another type")
+        facts, no_rows = _facts(run, result, "pretraining"), Predictions([], [], [], [], "model")
+        scores = {PERPLEXITY: perplexity}
+        return ComparedRun(run.path, facts, int(result["seed"]), result, "dev", no_rows, scores, None, None, text)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
+
+
+def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> dict[str, Any]:
     """Return the facts that all runs of a group share: the preset without its seed, precision, training rows, pretrained run.
 
     Keys that are null are left out, because runs of an older recur may lack them. A linear model has no keys of encoders. Two
     pretrained runs are equal if only their seeds differ. A pretrained run that can no longer be read is identified by its path.
     """
     train = result["data"]["train"]
-    facts = {**preset_facts(run.read_preset(), "finetuning"), TRAIN_ROWS: f"{train['rows']} ({train['sha256'][:8]})"}
+    facts = {**preset_facts(run.read_preset(), section), TRAIN_ROWS: f"{train['rows']} ({train['sha256'][:8]})"}
     if result["encoder"] == LINEAR:
         facts = {key: value for key, value in facts.items() if not is_for_encoder(tuple(key.split(".")))}
     if result.get("teacher"):
@@ -227,6 +275,10 @@ def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> s
         (f"the numbers of their {split} rows are", f"{len(first.rows.ids):,}", f"{len(other.rows.ids):,}"),
         ("their classes are", *(", ".join(sorted(run.rows.names)) for run in (first, other))),
     ]
+    if first.text is not None and other.text is not None:
+        for word, key in (("tokens", "tokens"), ("unknown tokens", "unknown")):
+            counts = (f"{run.result['data']['dev'][key]:,}" for run in (first, other))
+            pairs.append((f"the numbers of {word} of their dev texts are", *counts))
     for what, one, two in pairs:
         if one != two:
             return f"{what} {escaped(one)} and {escaped(two)}{_WAY_OUT}"

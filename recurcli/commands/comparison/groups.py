@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from recurcli.commands.comparison.collect import ROUNDING, TRAIN_ROWS, ComparedRun
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.evaluation.metrics import METRICS
+from recurcli.evaluation.metrics import METRICS, MINIMIZED
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 
@@ -41,11 +41,11 @@ class Group:
             "name": self.name,
             "preset": results[0]["preset"],
             "values": dict(self.values),
-            **_summary(scores),
+            **_summary(scores, metric),
             "seeds": [run.seed for run in self.runs],
             "scores": scores,
-            "encoder": _summary(encoder) if encoder else None,
-            "test": _summary(test) if len(test) == len(self.runs) else None,
+            "encoder": _summary(encoder, metric) if encoder else None,
+            "test": _summary(test, metric) if len(test) == len(self.runs) else None,
             "parameters": parameters["total"],
             "parameters_without_embeddings": parameters["total"] - parameters["embedding"],
             "forward_flops_per_token": results[0].get("forward_flops_per_token"),
@@ -56,10 +56,11 @@ class Group:
         }
 
 
-def _summary(scores: Sequence[float]) -> dict[str, Any]:
-    """Return number, mean, sample standard deviation (None for one run) and maximum of the scores."""
+def _summary(scores: Sequence[float], metric: str) -> dict[str, Any]:
+    """Return number, mean, sample standard deviation (None for one run) and the best of the scores."""
+    best = min(scores) if metric in MINIMIZED else max(scores)
     spread = stdev(scores) if len(scores) > 1 else None
-    return {"n": len(scores), "mean": fmean(scores), "std": spread, "best": max(scores)}
+    return {"n": len(scores), "mean": fmean(scores), "std": spread, "best": best}
 
 
 MAJORITY = "majority class"
@@ -85,7 +86,12 @@ class Baseline:
 
 
 def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
-    """Return the linear model of the training rows, one for each set of them, and the majority class of the compared rows."""
+    """Return the linear model of the training rows, one for each set of them, and the majority class of the compared rows.
+
+    A language model has none.
+    """
+    if metric not in METRICS:
+        return []
     found: dict[tuple[Any, float], Baseline] = {}
     for group in groups:
         if (linear := _linear_model(group, metric)) is None:
@@ -134,7 +140,7 @@ def _score(metric: str, labels: Sequence[str], predictions: Sequence[str]) -> fl
 
 
 def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], list[str], list[str]]:
-    """Return the groups in descending order of their mean `metric`, and the two lists of `differing_keys`."""
+    """Return the groups, those with the best mean `metric` first, and the two lists of `differing_keys`."""
     members: dict[str, list[ComparedRun]] = {}
     for run in runs:
         members.setdefault(run.group_key, []).append(run)
@@ -146,7 +152,7 @@ def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], l
         values = {key: own.get(key) for key in (*apart, *others) if key in own or not _goes_with_another(key)}
         name = ", ".join(_named(key, values[key], short=short) for key in apart if key in values)
         groups.append(Group(name or group[0].result["preset"], values, sorted(group, key=lambda run: run.seed)))
-    return sorted(groups, key=lambda group: -fmean(group.scores(metric))), apart, others
+    return sorted(groups, key=lambda g: fmean(g.scores(metric)), reverse=metric not in MINIMIZED), apart, others
 
 
 class Line(NamedTuple):

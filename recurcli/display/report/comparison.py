@@ -24,6 +24,8 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
     """Write the page on the `result` of `recur compare`. Raises UsageError if no run is finished."""
     if not result["groups"]:
         raise UsageError(f"{path}: not written: no run is finished")
+    if result["metric"] not in METRICS:
+        raise UsageError(f"{path}: not written: --report is for classifiers; --output and --plot take language models")
     runs = {name: RunDirectory(Path(name)) for group in result["groups"] for name in group["runs"]}
     rows = {name: read_predictions(run.path, result["part"], result["split"]) for name, run in runs.items()}
     results = {name: run.read_result() for name, run in runs.items()}
