@@ -16,15 +16,16 @@ from recurcli.preset import compose
 
 PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted(PAPERS.glob("*/study.sh"))
+TRAININGS = ("finetune", "pretrain")
 GROUP = typer.main.get_command(app)
 RECORDER = """#!/bin/sh
 printf '%s\\n' "$*" >> "$RECORD"
-echo '{"groups": [{"values": {"finetuning.learning_rate": 0.003}}]}'
+echo '{"groups": [{"values": {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003}}]}'
 """
 
 
-def commands_of(study: Path, folder: Path, *options: str) -> list[list[str]]:
-    """Run a study with a `recur` that writes down its arguments, and return these."""
+def commands_of(study: Path, folder: Path, *options: str, claims: str | None = None) -> list[list[str]]:
+    """Run a study with a `recur` that writes down its arguments, and return these. It writes into `folder` alone."""
     record, program = folder / "record", folder / "recur"
     program.write_text(RECORDER)
     program.chmod(0o755)
@@ -33,8 +34,15 @@ def commands_of(study: Path, folder: Path, *options: str) -> list[list[str]]:
         "PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "RECORD": str(record),
         "RECUR_DATA": "data",
+        "STUDY_OUTPUT": str(folder / "studies"),
+        **({} if claims is None else {"CLAIMS": claims}),
     }
-    done = subprocess.run([study, *options], env={**os.environ, **more}, cwd=folder, capture_output=True, text=True)
+    python = folder / "python3"  # beside `recur`, as in a virtual environment
+    python.unlink(missing_ok=True)
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name != "CLAIMS"}
+    done = subprocess.run([study, *options], env={**kept, **more}, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [shlex.split(line) for line in record.read_text().splitlines()]
 
@@ -42,10 +50,10 @@ def commands_of(study: Path, folder: Path, *options: str) -> list[list[str]]:
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
 def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_path: Path) -> None:
     commands = commands_of(study, tmp_path)
-    trainings = [dict(named(arguments)) for verb, *arguments in commands if verb == "finetune"]
+    trainings = [dict(named(arguments)) for verb, *arguments in commands if verb in TRAININGS]
     for verb, *arguments in commands:
         context = GROUP.commands[verb].make_context(verb, list(arguments))  # type: ignore[attr-defined]
-        if verb == "finetune":
+        if verb in TRAININGS:
             compose(context.params["preset"], settings=context.params["settings"])
     searches = [run for run in trainings if "/search/" in run["--output"]]
     assert all(run["--seed"] == "1" and "--test" not in run for run in searches)
@@ -59,15 +67,15 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.parent.name)
 def test_a_dry_run_reaches_every_training_and_nothing_else(study: Path, tmp_path: Path) -> None:
     commands = commands_of(study, tmp_path, "--dry-run")
-    assert {arguments[0] for arguments in commands} == {"finetune"}
+    assert {arguments[0] for arguments in commands} <= set(TRAININGS)
+    assert commands
     assert all("--dry-run" in arguments for arguments in commands)
 
 
-def test_a_claim_is_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLAIMS", "2")
+def test_a_claim_is_run_alone(tmp_path: Path) -> None:
     outputs = [
         dict(named(arguments)).get("--output", "")
-        for _, *arguments in commands_of(PAPERS / "starsaber/study.sh", tmp_path)
+        for _, *arguments in commands_of(PAPERS / "starsaber/study.sh", tmp_path, claims="2")
     ]
     assert any("/tnews/indirect/" in output for output in outputs)
     assert not any("rezero" in output for output in outputs)
@@ -78,7 +86,7 @@ def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
         groups = [{"name": "x", "n": 5, "mean": 0.5, "std": 0.01, "cpu_seconds": 60.0}]
         test = {"a": "x", "b": "linear model", "difference": 0.0123, "interval": [0.001, 0.02]}
         tests = [{**test, "p_value": p_value} for p_value in p_values]
-        (tmp_path / f"{name}.json").write_text(json.dumps({"groups": groups, "tests": tests}))
+        (tmp_path / f"{name}.json").write_text(json.dumps({"metric": "accuracy", "groups": groups, "tests": tests}))
     (tmp_path / "3-speed.json").write_text("{}")
     script = [sys.executable, str(PAPERS / "summary.py"), str(tmp_path)]
     lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -16,7 +16,10 @@ rates="0.0003 0.001 0.003"
 search_seed=1
 seeds="11 12 13 14 15"
 size="--set encoder.num_layers=4 --set encoder.hidden_size=128"
+training=finetune section=finetuning split=test # `treebank` sets others
 options=$*
+# The interpreter of `recur`, which has its package.
+python=$(dirname "$(readlink -f "$(command -v recur)")")/python3
 
 # claim NUMBER: whether this claim is to be run.
 claim() {
@@ -45,12 +48,12 @@ search() {
 }
 
 try() {
-    recur finetune "$@" --learning-rate "$rate" --seed $search_seed --output "$output/search/$name/$rate" --resume $options
+    recur $training "$@" --learning-rate "$rate" --seed $search_seed --output "$output/search/$name/$rate" --resume $options
 }
 
 best() {
     recur compare "$output/search/$name" --json --quiet |
-        python3 -c 'import json, sys; print(json.load(sys.stdin)["groups"][0]["values"]["finetuning.learning_rate"])'
+        "$python" -c 'import json, sys; print(json.load(sys.stdin)["groups"][0]["values"][sys.argv[1] + ".learning_rate"])' $section
 }
 
 # repeat NAME ARGUMENT...: train at the learning rate `rate` with each seed.
@@ -58,7 +61,7 @@ repeat() {
     name=$1
     shift
     for seed in $seeds; do
-            recur finetune "$@" --learning-rate "$rate" --seed "$seed" --output "$output/$name/$seed" --resume $options
+        recur $training "$@" --learning-rate "$rate" --seed "$seed" --output "$output/$name/$seed" --resume $options
     done
 }
 
@@ -74,18 +77,27 @@ listops() {
     output=$own
 }
 
+# treebank: let the functions train language models: 460,800 tokens of the Penn Treebank, three seeds, four layers.
+# Searches read the valid text, and the runs that are compared the test text, once, after the last step.
+treebank() {
+    training=pretrain section=pretraining split=dev # the test text is the dev text of the runs that are compared
+    seeds="11 12 13"
+    ptb="--data $RECUR_DATA --set data.max_length=64 --set pretraining.batch_size=8 --set pretraining.max_steps=900 --precision fp32"
+    ptb_test="--set data.files.dev=$RECUR_DATA/ptb/ptb.test.txt"
+}
+
 # table NAME RUNS... [OPTION...]: compare the runs on the test rows.
 table() {
     if is_dry; then return; fi
     name=$1
     shift
     mkdir -p "$output"
-    recur compare "$@" --split test --output "$output/$name.json" --overwrite --quiet
-    recur compare "$@" --split test
+    recur compare "$@" --split $split --output "$output/$name.json" --overwrite --quiet
+    recur compare "$@" --split $split
 }
 
 # summary: print all tests of the paper's tables, with Holm's correction over them.
 summary() {
     if is_dry; then return; fi
-    python3 "$(dirname "$0")/../summary.py" "$output"
+    "$python" "$(dirname "$0")/../summary.py" "$output"
 }

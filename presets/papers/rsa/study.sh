@@ -26,4 +26,14 @@ if claim 2; then
     table 2-listops "$studies/listops/transformer" "$studies/listops/rsa"
 fi
 
+# 3. A lower perplexity than the Transformer: the Penn Treebank.
+if claim 3; then
+    treebank
+    for encoder in transformer rsa; do
+        search "ptb/$encoder" --preset "$encoder-ptb" $ptb $size
+        repeat "ptb/$encoder" --preset "$encoder-ptb" $ptb $ptb_test $size
+    done
+    table 3-treebank "$output/ptb/transformer" "$output/ptb/rsa"
+fi
+
 summary

@@ -41,4 +41,18 @@ if claim 3; then
     done
 fi
 
+# 4. As claims 1 and 2, by perplexity: the Penn Treebank, whole windows of 64 tokens and the last 2 and 8 of them.
+if claim 4; then
+    treebank
+    for stable in true false; do
+        kind="--preset truncated-rnn-ptb $ptb --set encoder.num_layers=1 --set encoder.hidden_size=128 --set encoder.stable=$stable"
+        search "ptb/$stable" $kind --set encoder.window=null
+        for window in null 2 8; do
+            repeat "ptb/$stable-$window" $kind $ptb_test --set "encoder.window=$window"
+        done
+        table "4-treebank-windows-$stable" "$output/ptb/$stable-null" "$output/ptb/$stable-2" "$output/ptb/$stable-8"
+    done
+    table 4-treebank "$output/ptb/true-null" "$output/ptb/false-null"
+fi
+
 summary
