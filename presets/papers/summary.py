@@ -1,7 +1,7 @@
 """Print all tests of a study as a Markdown table, with Holm's correction over them: python summary.py FOLDER.
 
-FOLDER has the tables that study.sh wrote, the JSON of `recur compare`. Accuracies are in per cent, perplexities are not. The minutes
-are the CPU time of a table's trainings.
+FOLDER has the tables that study.sh wrote, the JSON of `recur compare`. Accuracies are in per cent, perplexities are not.
+The minutes are the CPU time of a table's trainings.
 """
 
 import json
