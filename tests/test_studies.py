@@ -18,10 +18,18 @@ PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted(PAPERS.glob("*/study.sh"))
 TRAININGS = ("finetune", "pretrain")
 GROUP = typer.main.get_command(app)
-RECORDER = """#!/bin/sh
-printf '%s\\n' "$*" >> "$RECORD"
-echo '{"groups": [{"values": {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003}}]}'
-"""
+RECORDER = """#!{python}
+import json, os, sys
+arguments = sys.argv[1:]
+with open(os.environ["RECORD"], "a") as record:
+    print(*arguments, file=record)
+values = {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003}
+answer = {"metric": "accuracy", "tests": [], "groups": [{"name": "x", "values": values, "runs": [arguments[1] + "/11"]}]}
+print(json.dumps(answer))
+if arguments[0] == "compare" and "--output" in arguments:
+    with open(arguments[arguments.index("--output") + 1], "w") as table:
+        json.dump(answer, table)
+""".replace("{python}", sys.executable)
 
 
 def commands_of(study: Path, folder: Path, *options: str, claims: str | None = None) -> list[list[str]]:
@@ -57,9 +65,21 @@ def test_the_commands_of_a_study_parse_and_follow_the_rules(study: Path, tmp_pat
             compose(context.params["preset"], settings=context.params["settings"])
     searches = [run for run in trainings if "/search/" in run["--output"]]
     assert all(run["--seed"] == "1" and "--test" not in run for run in searches)
-    assert all(run["--seed"] in ("11", "12", "13", "14", "15") for run in trainings if run not in searches)
+    seeded = [run for run in trainings if run not in searches and not run["--output"].endswith("/own-text")]
+    assert all(run["--seed"] in ("11", "12", "13", "14", "15") for run in seeded)
     assert {run["--learning-rate"] for run in searches} == ({"0.0003", "0.001", "0.003", "0.01"} if searches else set())
-    assert all(run["--learning-rate"] == "0.003" for run in trainings if run not in searches)
+    assert all(run["--learning-rate"] == "0.003" for run in seeded)
+    for verb, *arguments in commands:
+        if verb != "finetune":
+            continue
+        run, settings = dict(named(arguments)), [value for name, value in named(arguments) if name == "--set"]
+        assert "ensemble=null" in settings
+        assert "encoder.hidden_size=128" in settings
+        assert [value for value in settings if "hidden_size" in value][-1].endswith("=72") is (
+            "narrow" in run["--output"]
+        )
+        has_own_test_rows = "/listops/" in run["--output"]
+        assert has_own_test_rows or ("--test" in run) is (run not in searches)
     outputs = {run["--output"]: run for run in trainings}
     assert all(outputs[run["--output"]] == run for run in trainings)  # no run replaces another
 
@@ -83,14 +103,20 @@ def test_a_claim_is_run_alone(tmp_path: Path) -> None:
 
 def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
     for name, p_values in (("1-a", [0.01]), ("2-b", [0.02, 0.5])):
-        groups = [{"name": "x", "n": 5, "mean": 0.5, "std": 0.01, "cpu_seconds": 60.0}]
-        test = {"a": "x", "b": "linear model", "difference": 0.0123, "interval": [0.001, 0.02]}
-        tests = [{**test, "p_value": p_value} for p_value in p_values]
+        known = {"n": 5, "mean": 0.5, "std": 0.01, "cpu_seconds": 60.0}
+        groups = [{"name": each, "runs": [f"runs/{each}/11"], **known} for each in "xyz"]
+        test = {"a": "x", "b": "y", "difference": 0.0123, "interval": [0.001, 0.02]}
+        tests = [{**test, "b": other, "p_value": p_value} for other, p_value in zip("yz", p_values, strict=False)]
+        if name == "2-b":
+            tests[1] |= {"a": "z", "b": "x"}
+        tests += [{**test, "b": "linear model", "p_value": 0.001}, {**test, "a": "y", "b": "z", "p_value": 0.001}]
         (tmp_path / f"{name}.json").write_text(json.dumps({"metric": "accuracy", "groups": groups, "tests": tests}))
-    (tmp_path / "3-speed.json").write_text("{}")
+        (tmp_path / f"{name}.reference").write_text("runs/x\n")
+    (tmp_path / "3-speed.json").write_text("")
     script = [sys.executable, str(PAPERS / "summary.py"), str(tmp_path)]
     lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert lines[2] == "| 1-a | x | linear model | 50.0 ± 1.0 | +1.2 | +0.1 to +2.0 | 0.010 | 0.030 | 5 |"
+    assert lines[2] == "| 1-a | x | y | 50.0 ± 1.0, 50.0 ± 1.0 | +1.2 | +0.1 to +2.0 | 0.010 | 0.030 | 15 |"
+    assert lines[4].startswith("| 2-b | x | z | 50.0 ± 1.0, 50.0 ± 1.0 | -1.2 | -2.0 to -0.1 | 0.500")
     assert [line.split(" | ")[-2] for line in lines[2:]] == ["0.030", "0.040", "0.500"]
 
 

@@ -6,8 +6,10 @@
 #   STUDY_OUTPUT   the folder of runs and tables; default: runs/studies
 #   CLAIMS         the claims to run, by number; default: all
 #
-# In --output, --resume and the options of the commands stand no spaces, so the lists of options below need no quotes.
+# Options, such as --dry-run or --device, go to every training, before what the claim sets. They and the paths have no spaces, so
+# the lists of options below need no quotes.
 set -eu
+case " $* " in *" --help "*) sed -n '/shellcheck/d; s/^# //p' "$0" "$(dirname "$0")/../study.sh" && exit ;; esac
 : "${RECUR_DATA:?names no folder of data}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 studies=${STUDY_OUTPUT:-runs/studies}
@@ -18,12 +20,13 @@ seeds="11 12 13 14 15"
 size="--set encoder.num_layers=4 --set encoder.hidden_size=128"
 training=finetune section=finetuning split=test # `treebank` sets others
 options=$*
+claimed=
 # The interpreter of `recur`, which has its package.
 python=$(dirname "$(readlink -f "$(command -v recur)")")/python3
 
 # claim NUMBER: whether this claim is to be run.
 claim() {
-    case " ${CLAIMS:-$1} " in *" $1 "*) echo "== $paper, claim $1" >&2 ;; *) return 1 ;; esac
+    case " ${CLAIMS:-$1} " in *" $1 "*) claimed=$1 && echo "== $paper, claim $1" >&2 ;; *) return 1 ;; esac
 }
 
 # is_dry: whether nothing is to be written.
@@ -31,8 +34,17 @@ is_dry() {
     case " $options " in *" --dry-run "*) ;; *) return 1 ;; esac
 }
 
-# search NAME ARGUMENT...: train once at each of the `rates`, without test rows, and set `rate` to the one with the best dev score.
-# Where that is the lowest or highest, the next one beyond it is tried too.
+# keep FILE COMMAND...: write what a command prints to FILE, when it has ended well.
+keep() {
+    file=$1
+    shift
+    mkdir -p "$(dirname "$file")"
+    "$@" > "$file.partial"
+    mv "$file.partial" "$file"
+}
+
+# search NAME ARGUMENT...: train once at each of the `rates`, and set `rate` to the one with the best dev score. Where that is the
+# lowest or highest, the next one beyond it is tried too. A dry run does not know it, and shows the last of the `rates`.
 search() {
     name=$1
     shift
@@ -48,7 +60,7 @@ search() {
 }
 
 try() {
-    recur $training "$@" --learning-rate "$rate" --seed $search_seed --output "$output/search/$name/$rate" --resume $options
+    recur $training $options "$@" --learning-rate "$rate" --seed $search_seed --output "$output/search/$name/$rate" --resume
 }
 
 best() {
@@ -61,7 +73,7 @@ repeat() {
     name=$1
     shift
     for seed in $seeds; do
-        recur $training "$@" --learning-rate "$rate" --seed "$seed" --output "$output/$name/$seed" --resume $options
+        recur $training $options "$@" --learning-rate "$rate" --seed "$seed" --output "$output/$name/$seed" --resume
     done
 }
 
@@ -86,18 +98,20 @@ treebank() {
     ptb_test="--set data.files.dev=$RECUR_DATA/ptb/ptb.test.txt"
 }
 
-# table NAME RUNS... [OPTION...]: compare the runs on the test rows.
+# table NAME RUNS...: compare the runs on the test rows. The claim is on the first ones, against each of the others.
 table() {
     if is_dry; then return; fi
     name=$1
     shift
     mkdir -p "$output"
     recur compare "$@" --split $split --output "$output/$name.json" --overwrite --quiet
+    echo "$1" > "$output/$name.reference"
     recur compare "$@" --split $split
 }
 
-# summary: print all tests of the paper's tables, with Holm's correction over them.
+# summary: print the tests of the paper's claims, with Holm's correction over all that were run.
 summary() {
+    if [ -z "$claimed" ]; then echo "$paper has no claim '$CLAIMS'; CLAIMS has numbers with spaces between them" >&2 && exit 2; fi
     if is_dry; then return; fi
     "$python" "$(dirname "$0")/../summary.py" "$output"
 }

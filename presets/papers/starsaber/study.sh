@@ -19,8 +19,10 @@ if claim 1; then
     repeat tnews/rezero --preset rezero-tnews $tnews $tnews_test
     rezero=$rate
     table 1-equal-depth "$output/tnews/starsaber" "$output/tnews/rezero"
-    repeat tnews/rezero-narrow --preset rezero-tnews $tnews $tnews_test --set encoder.hidden_size=72 # 251,428 parameters
+    repeat tnews/rezero-narrow --preset rezero-tnews $tnews $tnews_test --set encoder.hidden_size=72 # 252,523 parameters
     table 1-equal-parameters "$output/tnews/starsaber" "$output/tnews/rezero-narrow"
+    repeat tnews/rezero-shallow --preset rezero-tnews $tnews $tnews_test --set encoder.num_layers=1 # 200 k, and the same embedding
+    table 1-equal-width "$output/tnews/starsaber" "$output/tnews/rezero-shallow"
     rate=$starsaber
     repeat tnews/starsaber-longer --preset starsaber-tnews $tnews $tnews_test --epochs 7
     table 1-equal-time "$output/tnews/starsaber-longer" "$output/tnews/rezero"
@@ -63,6 +65,18 @@ if claim 6; then
         repeat "tnews/layers-$layers" --preset starsaber-tnews $tnews $tnews_test --set encoder.num_layers=$layers
     done
     table 6-depth "$output/tnews/starsaber" "$output/tnews/layers-2" "$output/tnews/layers-8"
+fi
+
+# 7. Pre-training on the task's own text helps (section 4): two passes over all texts of TNEWS, of the test rows too, without labels.
+if claim 7; then
+    own=$output/tnews/own-text
+    recur pretrain $options --preset starsaber-tnews --data "$RECUR_DATA" $size --set embedding.ngrams=null --epochs 2 --seed 1 \
+        --output "$own" --resume
+    if ! is_dry; then
+        search tnews/pretrained --preset starsaber-tnews $tnews --init "$own"
+        repeat tnews/pretrained --preset starsaber-tnews $tnews $tnews_test --init "$own"
+    fi
+    table 7-own-text "$output/tnews/pretrained" "$output/tnews/starsaber"
 fi
 
 summary

@@ -18,10 +18,9 @@ fi
 
 # 3. It keeps distances (activation factor 1), and has the lowest entropy (figures 1 and 3): the runs of claim 1.
 if claim 3 && ! is_dry; then
-    mkdir -p "$output/3-diagnosis"
     for encoder in transject transformer; do
         for seed in $seeds; do
-            recur eval "$studies/listops/$encoder/$seed" --split test --diagnose --json > "$output/3-diagnosis/$encoder-$seed.json"
+            keep "$output/3-diagnosis/$encoder-$seed.json" recur eval "$studies/listops/$encoder/$seed" --split test --diagnose --json
         done
     done
 fi
