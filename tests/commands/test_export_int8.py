@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 from predicting import Recur, texts, tsv
-from test_export_onnx import VARIANTS, classifier, labelled, weighted
+from safetensors.numpy import load_file, save_file
+from test_export_onnx import VARIANTS, classifier, labelled, module_of, weighted
 
 from recurcli.cli import run
 from recurcli.errors import ModelError
 from recurcli.export import onnx
 from recurcli.export.quantize import Agreement, as_half, quantized
-from recurcli.files import read_manifest, write_manifest
-from recurcli.runs.run_directory import PREDICTIONS
+from recurcli.files import extend_manifest, read_manifest, write_manifest
+from recurcli.runs.run_directory import LINEAR_FIRST_FIT, LINEAR_MODEL, PREDICTIONS
 
 LINE = ("--format", "onnx", "--quantize", "int8", "--output")
 
@@ -76,6 +77,27 @@ def test_folder_tells_what_int8_changed_and_is_smaller(recur: Recur, trained: Pa
     same = [label == row[-2] for (label, _), row in zip(found, predicted, strict=True)]
     assert np.mean(same) >= 0.98
     assert [float(share) for _, share in found] == pytest.approx([float(row[-1]) for row in predicted], abs=0.02)
+
+
+def test_the_comparison_is_of_the_sum_with_the_linear_model_that_saw_no_dev_row(
+    recur: Recur, trained: Path, int8: Path, tmp_path: Path
+) -> None:
+    assert json.loads((int8 / "config.json").read_text())["quantization"]["fp32"] == 1
+    source = weighted(trained, tmp_path / "run", 0, 1)
+    tensors = load_file(source / LINEAR_MODEL)
+    wrong = {name: -part if name in ("weights", "bias") else part for name, part in tensors.items()}
+    save_file(wrong, source / LINEAR_FIRST_FIT)
+    extend_manifest(source, LINEAR_FIRST_FIT)
+    code, out, err = recur("export", source, *LINE, tmp_path / "int8", "--json")
+    assert code == 0, err
+    facts = json.loads(out)["quantization"]
+    assert (facts["fp32"], facts["int8"], facts["agreement"]) == (0, 0, 1), (
+        "the second fit is right everywhere"
+    )
+
+
+def test_predict_of_an_int8_folder_takes_a_text_at_a_time(int8: Path) -> None:
+    assert module_of(int8).BATCH_SIZE == 1
 
 
 def test_too_few_unchanged_labels_leave_nothing(

@@ -111,6 +111,20 @@ def test_masked_tokens_are_learned_and_a_classifier_starts_from_them(place: Path
     assert (before - after).abs().max() < 1e-6
 
 
+@pytest.mark.parametrize(("family", "has_segments"), [("bert", True), ("roberta", False), ("distilbert", False)])
+def test_segments_are_those_of_the_folder_unless_they_are_named(
+    family: str, has_segments: bool, tmp_path: Path
+) -> None:
+    settings = [f"encoder.path={save_folder(tmp_path / family, family)}"]
+    assert (
+        compose("pretrained-ocnli", settings=settings, section="finetuning").preset.embedding.segments is has_segments
+    )
+    named = [*settings, f"embedding.segments={str(not has_segments).lower()}"]
+    assert (
+        compose("pretrained-ocnli", settings=named, section="finetuning").preset.embedding.segments is not has_segments
+    )
+
+
 def test_a_run_that_dies_resumes_bit_for_bit(place: Path, tmp_path: Path) -> None:
     given = options(place, tmp_path, "finetuning.checkpoint_every=2", "finetuning.max_steps=5")[6:]
     settings = [f"encoder.path={place / 'bert'}", *(setting for setting in given if "=" in setting)]
