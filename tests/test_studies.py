@@ -18,18 +18,27 @@ PAPERS = Path(__file__).resolve().parent.parent / "presets" / "papers"
 STUDIES = sorted(PAPERS.glob("*/study.sh"))
 TRAININGS = ("finetune", "pretrain")
 GROUP = typer.main.get_command(app)
-RECORDER = """#!{python}
-import json, os, sys
-arguments = sys.argv[1:]
-with open(os.environ["RECORD"], "a") as record:
-    print(*arguments, file=record)
-values = {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003}
-answer = {"metric": "accuracy", "tests": [], "groups": [{"name": "x", "values": values, "runs": [arguments[1] + "/11"]}]}
-print(json.dumps(answer))
-if arguments[0] == "compare" and "--output" in arguments:
-    with open(arguments[arguments.index("--output") + 1], "w") as table:
-        json.dump(answer, table)
-""".replace("{python}", sys.executable)
+ANSWER = {
+    "metric": "accuracy",
+    "tests": [],
+    "groups": [
+        {
+            "name": "x",
+            "values": {"finetuning.learning_rate": 0.003, "pretraining.learning_rate": 0.003},
+            "runs": ["RUNS/11"],
+        }
+    ],
+}
+RECORDER = f"""#!/bin/sh
+printf '%s\\n' "$*" >> "$RECORD"
+answer() {{ echo '{json.dumps(ANSWER)}' | sed "s|RUNS|$runs|"; }}
+command=$1 runs=$2
+answer
+while [ $# -gt 1 ]; do
+    if [ "$command $1" = "compare --output" ]; then answer > "$2"; fi
+    shift
+done
+"""
 
 
 def commands_of(study: Path, folder: Path, *options: str, claims: str | None = None) -> list[list[str]]:

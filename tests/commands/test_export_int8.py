@@ -91,9 +91,7 @@ def test_the_comparison_is_of_the_sum_with_the_linear_model_that_saw_no_dev_row(
     code, out, err = recur("export", source, *LINE, tmp_path / "int8", "--json")
     assert code == 0, err
     facts = json.loads(out)["quantization"]
-    assert (facts["fp32"], facts["int8"], facts["agreement"]) == (0, 0, 1), (
-        "the second fit is right everywhere"
-    )
+    assert (facts["fp32"], facts["int8"], facts["agreement"]) == (0, 0, 1), "the second fit is right everywhere"
 
 
 def test_predict_of_an_int8_folder_takes_a_text_at_a_time(int8: Path) -> None:
