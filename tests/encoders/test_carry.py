@@ -42,8 +42,8 @@ def text() -> Tensor:
     return torch.randn(3, LENGTH, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
 
 
-def carried(encoder: Encoder, x: Tensor, length: int) -> Tensor:
-    """The states of a text in windows of `length` tokens."""
+def carried(encoder: Encoder, x: Tensor, length: int | list[int]) -> Tensor:
+    """The states of a text in windows of `length` tokens, or of these lengths."""
     state: CarriedState | None = None
     windows = []
     for window in torch.split(x, length, dim=1):
@@ -73,6 +73,18 @@ def test_a_window_that_is_shorter_than_a_segment_is_a_segment(name: str) -> None
     encoder, shorter = encoder_of(keys), encoder_of({**keys, "segment": 3})
     shorter.load_state_dict(encoder.state_dict())
     torch.testing.assert_close(carried(encoder, x, 3), shorter(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if "segment" in CASES[name] or "block" in name or "latent" in name]
+)
+def test_the_last_piece_of_a_window_may_be_shorter(name: str) -> None:
+    """A window of six tokens has pieces of four and two, as windows of four and two have."""
+    encoder, x = encoder_of(CASES[name]), text()
+    torch.testing.assert_close(carried(encoder, x, 6), carried(encoder, x, [4, 2] * 4), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        carried(encoder, x, [7, 17]), carried(encoder, x, [4, 3, 4, 4, 4, 4, 1]), rtol=0, atol=1e-12
+    )
 
 
 @ALL
