@@ -223,7 +223,10 @@ def load_optimizer_tensors(model: Backbone, optimizer: torch.optim.Optimizer, te
 
 
 def _checked_state(carried: Mapping[str, Tensor], loop: TrainingLoop, source: Path) -> dict[str, Tensor]:
-    """Return the `carried` tensors on the device of `loop`. Raises ModelError if they are not those of its streams."""
+    """Return the `carried` tensors on the device of `loop`. Raises ModelError if they are not those of its streams.
+
+    In fp32 they get the type of the weights: the run may have been in bf16 before.
+    """
     carry = loop.objective.carry
     assert carry is not None
     for name, part in carried.items():
@@ -231,7 +234,8 @@ def _checked_state(carried: Mapping[str, Tensor], loop: TrainingLoop, source: Pa
             raise ModelError(
                 f"{source / 'carried.safetensors'}: {escaped(name)} is no state of {carry.streams} streams"
             )
-    return {name: part.to(loop.device) for name, part in carried.items()}
+    dtype = next(loop.model.parameters()).dtype if loop.precision == "fp32" else None
+    return {name: part.to(loop.device, dtype) for name, part in carried.items()}
 
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)

@@ -41,6 +41,10 @@ class Threads(Ranks):
         for tensor, *values in zip(tensors, *self.all_gather([tensor.clone() for tensor in tensors]), strict=True):
             tensor.copy_(sum(values))
 
+    def broadcast_(self, tensors: Any) -> None:
+        for tensor, first in zip(tensors, self.all_gather([tensor.clone() for tensor in tensors])[0], strict=True):
+            tensor.copy_(first)
+
 
 def trained(loop: TrainingLoop) -> TrainingState:
     state = TrainingState()

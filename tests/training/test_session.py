@@ -2,12 +2,14 @@
 
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from loops import STREAMS, training_loop, weights
+from test_fit import Threads
 from torch import Tensor
 
 from recurcli.errors import Interrupted, ModelError, UsageError
@@ -106,6 +108,43 @@ def test_a_carried_state_that_is_none_of_the_streams_is_refused(fault: str, tmp_
     training.save()
     with pytest.raises(ModelError, match=f"carried.safetensors: {name} is no state of 3 streams"):
         list(session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=4)).restore())
+
+
+def test_a_state_that_was_carried_in_bf16_goes_on_in_fp32(tmp_path: Path) -> None:
+    training = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=3, checkpoint_every=1))
+    run(training)
+    carry = training.loop.objective.carry
+    assert carry is not None
+    carry.state = {name: part.bfloat16() for name, part in carry.state.items()}
+    training.state.step += 1
+    training.save()
+    resumed = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=6))
+    run(resumed)
+    assert resumed.state.step == 6
+
+
+def test_every_rank_resumes_with_the_state_that_rank_0_reads(tmp_path: Path) -> None:
+    training = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=3, checkpoint_every=3))
+    run(training)
+    values, barrier = [None] * 2, threading.Barrier(2, timeout=60)
+    loops = [training_loop("streams", CARRYING, max_steps=3, ranks=Threads(rank, values, barrier)) for rank in range(2)]
+    threads = [
+        threading.Thread(
+            target=lambda rank=rank: list(
+                session(tmp_path / "run" if not rank else tmp_path / "none", loop=loops[rank]).restore()
+            )
+        )
+        for rank in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    carry = training.loop.objective.carry
+    assert carry is not None and carry.state
+    for loop in loops:
+        assert loop.objective.carry is not None
+        torch.testing.assert_close(loop.objective.carry.state, carry.state, atol=0, rtol=0)
 
 
 def test_a_resume_must_match_and_should_match(tmp_path: Path) -> None:
