@@ -133,6 +133,10 @@ def _check_carry(preset: Preset) -> None:
         )
     if preset.runtime.compile:
         raise UsageError("pretraining.carry: the step that carries is not compiled; --set runtime.compile=false")
+    if preset.embedding.ngrams is not None:
+        raise UsageError(
+            "pretraining.carry: the n-grams of the embedding end where a window begins; --set embedding.ngrams=null"
+        )
 
 
 def _is_corpus(preset: Preset) -> bool:

@@ -481,6 +481,7 @@ def test_what_cannot_be_carried_is_refused_in_one_line(
             ("runtime.compile=true",),
             "the step that carries is not compiled",
         ),
+        (["--preset", "lstm-ptb", "--data", treebank], ("embedding.ngrams={}",), "n-grams of the embedding end where"),
     ]
     for line, settings, message in cases:
         every = tiny("encoder.num_heads=2" if "transformer" in str(line[1]) else "encoder.hidden_size=16")
