@@ -123,7 +123,7 @@ def _train_causal(
 
 
 def _check_carry(preset: Preset) -> None:
-    """Raise UsageError if the preset carries a state over rows, which do not go on from one to the next, or compiled."""
+    """Raise UsageError if the preset carries a state over rows, compiled, or with n-grams."""
     if not preset.pretraining.carry:
         return
     if not _is_corpus(preset):
