@@ -11,8 +11,8 @@ SA is self-attention inside the chunk, CA(q, s) attention of q to s, and FF a fe
 
 Ours: attention to the slow stream in every layer, the fast stream's LayerNorms by `norm` as in the Transformer, sinusoidal
 positions that begin anew in each chunk, a learned I_0, and both directions inside a chunk unless `causal`. The LayerNorms of
-the slow stream stand after its sums, because it grows with the number of chunks otherwise, until that of any two texts is
-equal. I_0 is added to its queries, because its vectors become equal otherwise.
+the slow stream stand after its sums. Before them, the stream grows with the number of chunks, until the streams of any two
+texts are the same. I_0 is added to its queries. Without it, the S vectors become the same.
 
 Gradients go through I to all chunks of a text. `carry` keeps the last chunk, and the next window begins with its update of I,
 so that the weights of the slow stream are trained in windows of one chunk too. Shapes: B batch, T positions, D hidden size, H

@@ -13,9 +13,9 @@ the states of c are normalised ones.
 `carry` keeps what the attention of each layer read at the last M tokens of a window. The next window attends to it, without a
 gradient (section 3.2).
 
-With gradients, a layer computes all segments at once; without, all layers compute a segment after the other, and what they hold
-beside input and output does not grow with the number of segments. Shapes: B batch, T positions, D hidden size, H heads, K head
-size, N segments of S tokens, M tokens of memory, C = M + S.
+With gradients, and in `carry`, a layer computes all segments at once. Otherwise all layers compute a segment after the other,
+and what they hold beside input and output does not grow with the number of segments. Shapes: B batch, T positions, D hidden
+size, H heads, K head size, N segments of S tokens, M tokens of memory, C = M + S.
 """
 
 from dataclasses import dataclass

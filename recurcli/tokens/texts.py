@@ -379,8 +379,9 @@ def windows_of_splits(
     windows, data = {}, {}
     for name, split in splits.items():
         stream = encode_stream(split.texts, tokenizer)
-        windows[name] = cut_windows(stream, tokenizer.separator_id, length)
-        if streams is not None and name == "train":
+        if streams is None or name != "train":
+            windows[name] = cut_windows(stream, tokenizer.separator_id, length)
+        else:
             if streams > len(stream):
                 size = pluralize(len(stream), "token")
                 raise UsageError(

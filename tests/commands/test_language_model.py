@@ -453,6 +453,7 @@ def test_a_run_that_carries_is_resumed_in_the_middle_of_its_streams(
     assert found["perplexity"] == pytest.approx(result["dev"]["perplexity"], rel=1e-6)
     code, out, err = recur("eval", tmp_path / "whole", "--diagnose")
     assert "state carried over windows" in out
+    assert f"{found['perplexity']:.2f}" in out
     assert "the diagnosis is of windows alone: each begins without a carried state" in err
     other = carrying(treebank, tmp_path / "stopped", preset, "pretraining.batch_size=2")
     code, _, err = recur("pretrain", *other, "--resume")
