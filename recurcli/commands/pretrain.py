@@ -123,7 +123,7 @@ def _train_causal(
 
 
 def _check_carry(preset: Preset) -> None:
-    """Raise UsageError if the preset carries a state over rows, compiled, or with n-grams."""
+    """Raise UsageError for `pretraining.carry` on rows of a task, with torch.compile, or with n-gram embeddings."""
     if not preset.pretraining.carry:
         return
     if not _is_corpus(preset):

@@ -165,7 +165,10 @@ class RecurrentAttention(WindowAttention):
         return torch.stack(outputs, dim=3).flatten(2, 3).unbind()
 
     def after(self, state: Tensor, read: Tensor) -> Tensor:
-        """Return c_{n+1} of c_n (B, S, D) and what the attention read in block n and before it (B, C, D)."""
+        """Return the next state c_{n+1} (B, S, D).
+
+        `state` is c_n (B, S, D). `read` has the inputs of this attention in block n and in the W tokens before it (B, C, D).
+        """
         key, value = (part.transpose(0, 1) for part in self.project_memory(read))
         return self.state.step(state, (key, value, torch.ones(read.shape[:2], dtype=torch.bool, device=read.device)))[0]
 

@@ -102,7 +102,10 @@ TOKENS_OF_BLOCK, BLOCKS = 256, 1_000
 
 @dataclass(frozen=True)
 class TextScore:
-    """The cross-entropy of a text of N tokens, which is cut into K blocks of equal length; the last may be shorter."""
+    """The cross-entropy of a language model on a text of N tokens.
+
+    The text is cut into K blocks of equal length. The last block may be shorter.
+    """
 
     block_nats: NDArray[np.float64]
     """(K,) the sum over the tokens of each block."""

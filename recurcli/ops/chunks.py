@@ -1,15 +1,11 @@
-"""Splits sequences into pieces of equal length, joins them again, and carries a state from each piece to the next.
+"""Splits sequences into pieces of equal length, and joins them again.
 
 Shapes: T positions, N pieces of m positions.
 """
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-Step = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, Tensor]]
 
 
 def split(x: Tensor, size: int) -> Tensor:
@@ -51,12 +47,3 @@ def joined(pieces: Tensor, length: int) -> Tensor:
     if torch.compiler.is_exporting():
         return x[..., torch.arange(length, device=x.device), :]
     return x[..., :length, :]
-
-
-def carried(step: Step, state: Tensor, pieces: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Return the last state and the outputs (N, …) of `state, output = step(state, piece)` for the pieces (N, …) in order."""
-    outputs = []
-    for piece in zip(*(part.unbind() for part in pieces), strict=True):
-        state, output = step(state, piece)
-        outputs.append(output)
-    return state, torch.stack(outputs)

@@ -44,7 +44,7 @@ class Predictions(NamedTuple):
 
 
 class TextLosses(NamedTuple):
-    """The cross-entropy of a language model on the K blocks of its dev text; see `evaluation.inference.TextScore`."""
+    """The summed cross-entropy of a language model on each of the K blocks of its dev text (`TextScore` cuts them)."""
 
     nats: list[float]
     """The sum over the tokens of each block (K,)."""

@@ -381,6 +381,11 @@ def test_language_models_are_compared_by_the_perplexity_of_their_dev_text(
     code, out, err = recur("compare", models, "--over", "encoder.hidden_size", "--plot", tmp_path / "x.svg")
     assert (code, "language models" in out, "tokens of the dev text" in out) == (0, True, True), err
     assert f"{sum(stored[order[0]]) / 2:.2f} ±" in out
+    code, _, err = recur("compare", models, "--split", "test")
+    assert (code, err.count("is a language model, which is compared on its dev text; leave out --split test")) == (
+        2,
+        4,
+    ), err
     for line, message in (
         (("--metric", "accuracy"), "--metric accuracy is one of classifiers"),
         (("--report", tmp_path / "x.html"), "--report is for classifiers"),

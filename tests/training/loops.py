@@ -25,7 +25,7 @@ LABELS = [0, 1, 1, 1, 0, 0, 1]
 WINDOW_OF_ONE = {"name": "truncated-rnn", "window": 1}
 """An encoder whose recurrent matrices never have a gradient."""
 STREAMS, WINDOW = 3, 2
-"""Of "streams": three streams of the 25 tokens of TEXTS, in windows of two tokens; one token is left out."""
+"""The batch size, and the window length in tokens, of a loop of the kind "streams". TEXTS have 25 tokens; one is left out."""
 
 
 def tokenizer() -> Tokenizer:
@@ -44,9 +44,9 @@ def training_loop(
     minimize: bool = False,
     **settings: Any,
 ) -> TrainingLoop:
-    """A loop over TEXTS with fresh weights of one seed: plain gradient descent in double precision, if not said otherwise.
+    """Return a training loop over TEXTS with newly initialised float64 weights. By default the optimizer is SGD.
 
-    `kind` is "classification", "masked tokens" or "streams".
+    `kind` is "classification", "masked tokens" or "streams", which is causal training with a carried state.
     """
     words = tokenizer()
     tokens = words.encode([(text, None) for text in TEXTS], 16)

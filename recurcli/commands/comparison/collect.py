@@ -117,6 +117,8 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
             else:
                 if split == "test" and TEST_PREDICTIONS not in read_manifest(path):
                     reason = "has no predictions of test rows, which `recur finetune --test FILE` names"
+                    if pretrained:
+                        reason = "is a language model, which is compared on its dev text; leave out --split test"
                     left_out.append({"path": str(path), "reason": reason})
                     continue
                 read = _read_language_model(run) if pretrained else _read_run(run, part, split)
