@@ -74,6 +74,7 @@ def read_teacher(
     never = {digest for split in held_out for digest in split.hashes.tolist()}
     first_texts = _first_texts_of_drawn(train)
     opinions: dict[tuple[str, str | None], _Opinion] = {}
+    contradicted: list[tuple[int, int]] = []
     without = left_out = 0
     with read_records(path, encoding=config.encoding, delimiter=config.delimiter) as records:
         own = replace(config, label=None, id=None)
@@ -96,8 +97,13 @@ def read_teacher(
                 example = Example(f"teacher-{record.line}", text, pair, task.labels[int(probabilities.argmax())])
                 first = opinions.setdefault((text, pair), _Opinion(record.line, digest, probabilities, example))
                 if not np.allclose(first.probabilities, probabilities, atol=SAME_OPINION, rtol=0):
-                    other = f"has another opinion on the text of line {first.line}; leave out one of the two rows"
-                    raise DataError(f"{path}:{record.line}: {other}")
+                    contradicted.append((record.line, first.line))
+    if contradicted:
+        (line, first_line), *others = contradicted
+        more = f" ({pluralize(len(others), 'row')} more like it)" if others else ""
+        raise DataError(
+            f"{path}:{line}: has another opinion on the text of line {first_line}{more}; keep one row of each text"
+        )
     if not opinions:
         counts = f"{left_out:,} are dev or test rows, and {without:,} have no opinion"
         raise DataError(f"{path}: none of its rows can teach: {counts}")

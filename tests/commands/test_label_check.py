@@ -8,9 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from predicting import Recur
+from scipy.special import softmax
 
 from recurcli.commands.label_check import FOLDS, draw_folds, find_suspects, out_of_fold_logits
+from recurcli.data.config import DataConfig
+from recurcli.data.splits import load_split
+from recurcli.data.tasks import task_named
 from recurcli.errors import DataError
+from recurcli.linear.ensemble import fit_calibration
 from recurcli.preset import preset_folder
 
 REVIEWS = preset_folder() / "examples" / "reviews.csv"
@@ -115,6 +120,27 @@ def test_wrong_labels_are_found_and_all_rows_are_kept_in_order(recur: Recur, tmp
     assert "exists already; replace it with --overwrite" in recur("check", tmp_path / "x.tsv", *files)[2]
     recur("check", tmp_path / "x.tsv", *files, "--overwrite")
     assert (tmp_path / "o.tsv").read_bytes() == before
+
+
+def test_drawn_dev_rows_have_no_part_in_the_calibration(recur: Recur, tmp_path: Path) -> None:
+    texts = [text for text, _ in labelled(200)]
+    labels = [label if n % 5 else "money" for n, (_, label) in enumerate(labelled(200))]  # an uncertain model
+    (tmp_path / "x.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True)))
+    files = ("--out-of-fold", tmp_path / "o.tsv", "--no-header", "--text", "1", "--label", "2", "--no-lengths")
+    assert recur("check", tmp_path / "x.tsv", *files)[0] == 0
+    table = list(csv.DictReader((tmp_path / "o.tsv").read_text().splitlines(), delimiter="\t"))
+    config = DataConfig(files={"train": str(tmp_path / "x.tsv")}, text=1, label=2, header=False)
+    dev = load_split(task_named("custom"), "train", config, labelled=True).dev
+    assert dev is not None
+    drawn = np.isin(texts, [example.text for example in dev.examples])
+    targets = np.array([label == "sport" for label in labels]).astype(int)
+    logits = out_of_fold_logits([(text, None) for text in texts], targets, 2, fitted=~drawn)
+    expected, with_drawn = (
+        softmax(logits * fit_calibration(logits[rows], targets[rows]), axis=1)[:, 1] for rows in (~drawn, drawn | True)
+    )
+    written = np.array([float(row["probability_sport"]) for row in table])
+    np.testing.assert_allclose(written, expected, atol=1e-6)
+    assert abs(with_drawn - expected).max() > 1e-4
 
 
 def test_files_of_every_kind_are_read(recur: Recur, tmp_path: Path) -> None:

@@ -137,6 +137,11 @@ def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
         ("text probability_n probability_y", [("a", -0.5, 1.5)], "f.tsv:2: the probability of 'n' is below 0: -0.5"),
         ("text probability_n probability_y", [("a", "x", 1)], "f.tsv:2: the probability of 'n' is no number: 'x'"),
         ("text prediction", [("a", "y"), ("a", "n")], "f.tsv:3: has another opinion on the text of line 2"),
+        (
+            "text prediction",
+            [("a", "y"), ("b", "n"), ("a", "n"), ("b", "y")],
+            "f.tsv:4: has another opinion on the text of line 2 (1 row more like it); keep one row of each text",
+        ),
         ("text prediction", [("good dev film", "y"), ("a", "")], "none of its rows can teach: 1 are dev or test rows"),
         ("word prediction", [("a", "y")], "column"),
     ],
