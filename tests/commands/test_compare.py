@@ -236,7 +236,7 @@ def test_the_encoder_alone_stands_beside_the_model_and_can_be_compared(recur: Re
     assert "encoder alone" not in recur("compare", runs, "--part", "encoder")[1]
 
 
-OTHER_ROWS = {"path": None, "rows": 24, "sha256": "f" * 64}
+OTHER_ROWS = {"path": "b/dev.json", "rows": 24, "sha256": "f" * 64}
 
 
 def relabelled(line: Line) -> None:
@@ -252,7 +252,11 @@ def relabelled(line: Line) -> None:
         (lambda line: line["probabilities"].update(new=0.0), {}, "their classes are 100, "),
         (lambda line: None, {"task": "afqmc"}, "their tasks are tnews and afqmc; .*: name them, or a folder"),
         (lambda line: None, {"metric": "mcc"}, "their metrics are accuracy and mcc; choose one with --metric"),
-        (lambda line: None, {"data": {"dev": OTHER_ROWS}}, "the sha256 of their dev rows is .* and ffff"),
+        (
+            lambda line: None,
+            {"data": {"dev": OTHER_ROWS}},
+            r"the sha256 of their dev rows is .*/dev.json\) and f{12} \(b/",
+        ),
     ],
 )
 def test_other_rows_and_labels_are_refused_by_name(

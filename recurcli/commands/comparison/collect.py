@@ -271,9 +271,13 @@ def check_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
 def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> str | None:
     """Return in words what keeps two runs from being compared; None: nothing."""
     split = first.split
+    data = [run.result["data"][split] for run in (first, other)]
+    files = [each["sha256"][:12] + (f" ({each['path']})" if each.get("path") else "") for each in data]
+    if data[0]["sha256"] == data[1]["sha256"]:
+        files[1] = files[0]
     pairs = [
         ("their tasks are", first.result["task"], other.result["task"]),
-        (f"the sha256 of their {split} rows is", *(run.result["data"][split]["sha256"][:16] for run in (first, other))),
+        (f"the sha256 of their {split} rows is", *files),
         (f"the numbers of their {split} rows are", f"{len(first.rows.ids):,}", f"{len(other.rows.ids):,}"),
         ("their classes are", *(", ".join(sorted(run.rows.names)) for run in (first, other))),
     ]
