@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,37 +53,18 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if preset.is_linear and request.init is not None:
             raise UsageError(f"--init: preset {request.resolved.name} has no encoder to start from a run; leave it out")
         init = None if request.init is None else read_init(request.init, preset)
-        task, splits = _load_splits(request)
-        train = splits["train"]
-        test, no_test = _load_test(request, task, train)
-        request = _with_recognised_delimiter(request, [*splits.values(), *([] if test is None else [test])])
-        preset = request.resolved.preset
-        yield from notes_on_dev_rows(train, task, preset.data)
-        yield from _note_on_unread_columns(train, task)
-        yield from _notes_on_labels(task, train, splits["dev"])
-        if train.dev is None:
-            yield from _note_on_known_rows("dev", splits["dev"], train, train)
-        if preset.data.train_share < 1:
-            train = splits["train"] = yield from _draw_share(train, preset.data)
-        own = train
-        if preset.data.extra_rows:
-            train = yield from _add_extra_rows(train, splits["dev"], preset.data)
-            splits["train"] = train
-        teacher, train = yield from _with_teacher(request, train, splits["dev"], test, task)
-        splits["train"] = train
-        yield from no_test
-        if test is not None:
-            splits["test"] = test
-            yield from _note_on_known_rows("test", test, train, own)
-            yield from _note_on_dev_rows_in_test(request, test, train, splits["dev"])
-        yield from _note_on_empty_texts(splits)
+        rows = yield from _read_rows(request)
+        request, task, splits, teacher = rows.request, rows.task, rows.splits, rows.teacher
+        preset, train, test = request.resolved.preset, splits["train"], splits.get("test")
         known = KnownRows.of(train.hashes, splits["dev"].hashes)
         if init is not None:
             known = yield from _add_known_rows(known, init, splits)
         given = None if init is None else init.tokenizer
         # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
         texts = [(label, None) for label in task.labels] if preset.is_linear else train.texts
-        tokenizer, max_length = yield from resolve_tokens(preset, lambda: texts, tokenizer=given, measured=own.texts)
+        tokenizer, max_length = yield from resolve_tokens(
+            preset, lambda: texts, tokenizer=given, measured=rows.own.texts
+        )
         tokens, data = yield from encode_splits(splits, tokenizer, max_length, are_read=not preset.is_linear)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
@@ -137,6 +118,46 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
                 init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
             )
         )
+
+
+class _Rows(NamedTuple):
+    """The rows of a training, and what reading them has settled."""
+
+    request: TrainingRequest
+    """The request with the delimiter that was recognised."""
+    task: Task
+    splits: Mapping[str, Split]
+    """The rows of "train" and "dev", and of "test" if there are any to score."""
+    own: Split
+    """The training rows without those that extra columns and a teacher add."""
+    teacher: Teacher | None
+
+
+def _read_rows(request: TrainingRequest) -> Generator[Note, None, _Rows]:
+    """Read the rows of a training, and yield notes on them."""
+    task, splits = _load_splits(request)
+    train, dev = splits["train"], splits["dev"]
+    test, no_test = _load_test(request, task, train)
+    request = _with_recognised_delimiter(request, [train, dev, *([] if test is None else [test])])
+    config = request.resolved.preset.data
+    yield from notes_on_dev_rows(train, task, config)
+    yield from _note_on_unread_columns(train, task)
+    yield from _notes_on_labels(task, train, dev)
+    if train.dev is None:
+        yield from _note_on_known_rows("dev", dev, train, train)
+    if config.train_share < 1:
+        train = yield from _draw_share(train, config)
+    own = train
+    if config.extra_rows:
+        train = yield from _add_extra_rows(train, dev, config)
+    teacher, train = yield from _with_teacher(request, train, dev, test, task)
+    yield from no_test
+    if test is not None:
+        yield from _note_on_known_rows("test", test, train, own)
+        yield from _note_on_dev_rows_in_test(request, test, train, dev)
+    splits = {"train": train, "dev": dev, **({} if test is None else {"test": test})}
+    yield from _note_on_empty_texts(splits)
+    return _Rows(request, task, splits, own, teacher)
 
 
 def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
