@@ -293,7 +293,7 @@ def _with_teacher(
     """Return the opinions of the teacher's file, if there is one, and the training rows with those that it adds.
 
     Test rows that are not scored, by `finetuning.score_test` or since they have no labels, are left out too. Yields warnings on
-    dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it.
+    dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it, else a note that it does not.
     """
     preset, held_out = request.resolved.preset, {"dev": dev}
     if preset.finetuning.teacher is None:
@@ -310,7 +310,11 @@ def _with_teacher(
         before = yield from known_rows_of_init(read_model(Path(run)))
         if before is not None:
             before = before.refitted() if is_refitted(Path(run)) else before
-            yield from _notes_on_earlier_rows(before, run, held_out)
+            way_out = "; train the teacher with the same --dev and --test, and with --set finetuning.refit=false"
+            yield from _notes_on_earlier_rows(before, run, held_out, way_out)
+    elif teacher.facts["column"] != "label":
+        unknown = "nothing tells whether its model was trained on the dev or test rows"
+        yield Note(f"{file}: {unknown}; --set finetuning.teacher_run=RUN names its run")
     return teacher, longer
 
 
@@ -346,13 +350,17 @@ def _add_known_rows(
     return known.joined(before)
 
 
-def _notes_on_earlier_rows(before: KnownRows, run: Path | str, splits: Mapping[str, Split]) -> Iterator[Note]:
-    """Yield notes on the rows `before` of an earlier `run` among the dev and test rows."""
+def _notes_on_earlier_rows(
+    before: KnownRows, run: Path | str, splits: Mapping[str, Split], way_out: str = ""
+) -> Iterator[Note]:
+    """Yield notes on the rows `before` of an earlier `run` among the dev and test rows; a warning ends in `way_out`."""
     for name in ("dev", "test"):
         if name not in splits:
             continue
         counts, note = before.among(splits[name].hashes, name=name, of=f" of {run}")
-        if counts["training_rows"] or (name == "test" and counts["dev_rows"]):
+        if counts["training_rows"]:
+            yield Note(f"{note.text}{way_out}", note.level)
+        elif name == "test" and counts["dev_rows"]:
             yield note
 
 

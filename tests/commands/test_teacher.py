@@ -169,9 +169,13 @@ def test_rows_that_the_teacher_was_trained_on_are_counted_where_its_run_is_named
     files = ("--train", tmp_path / "dev.csv", "--dev", tmp_path / "train.csv", "--output", tmp_path / "big")
     assert recur(*LINEAR, *files)[0] == 0
     file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y"), ("", "n")])
-    code, out, err = recur(*LINEAR, *data, "--teacher", file, "--set", f"finetuning.teacher_run={tmp_path / 'big'}")
-    assert code == 0 and f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'}" in err
+    code, out, err = recur(*[word for word in LINEAR if word != "--quiet"], *data, "--teacher", file)
+    assert code == 0 and "f.tsv: nothing tells whether its model was trained on the dev or test rows" in err
     assert json.loads(out)["teacher"]["without_opinion"] == 1  # the row without a text
+    named = ("--teacher", file, "--set", f"finetuning.teacher_run={tmp_path / 'big'}", "--overwrite")
+    code, _, err = recur(*LINEAR, *data, *named)
+    assert code == 0 and "nothing tells" not in err
+    assert f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'}; train the teacher with the same" in err
 
 
 def test_settings_that_a_teacher_cannot_have(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
