@@ -49,7 +49,14 @@ class PretrainedTokenizer(Tokenizer):
 
     @classmethod
     def of_folder(cls, folder: Path) -> "PretrainedTokenizer":
-        """Return the tokenizer of a model's folder. Raises ModelError if it has none, or a damaged one."""
+        """Return the tokenizer of a model's folder. Raises ModelError if it has none, a damaged one, or one without words."""
+        tokenizer = cls._read(folder)
+        if not tokenizer.word_ids.size:
+            raise ModelError(f"{folder}: its tokenizer has no token beside the special ones")
+        return tokenizer
+
+    @classmethod
+    def _read(cls, folder: Path) -> "PretrainedTokenizer":
         if (folder / "tokenizer.json").is_file():
             return cls.load(folder / "tokenizer.json")
         if not (folder / "vocab.txt").is_file():

@@ -191,6 +191,13 @@ def of_more_tokens(folder: Path) -> None:
     made.save(str(folder / "tokenizer.json"))
 
 
+def without_words(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    document["model"]["vocab"] = {token["content"]: token["id"] for token in document["added_tokens"]}
+    path.write_text(json.dumps(document))
+
+
 REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (
         lambda folder: (folder / "config.json").unlink(),
@@ -246,6 +253,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (edit("config.json", num_hidden_layers=1), "bert.encoder.layer.1.", 4),
     (with_a_nan, f"{NAME} has values that are not finite", 4),
     (of_more_tokens, "bert: its tokenizer has 23 tokens, and its config.json a vocab_size of 22", 4),
+    (without_words, "bert: its tokenizer has no token beside the special ones", 4),
     (
         lambda folder: (folder / "model.safetensors").write_bytes(b"x"),
         "model.safetensors: is not a safetensors file",
