@@ -71,9 +71,13 @@ def _number(asked: str) -> int | None:
 
 def _other_preset(asked: str) -> ResolvedPreset:
     try:
-        return compose(asked)
+        other = compose(asked)
     except UsageError as error:
         raise UsageError(f"--match-parameters {escaped(asked)}: is no number such as 3M or 800k; {error}") from None
+    if other.preset.encoder["name"] == PRETRAINED and other.preset.encoder["path"] is None:
+        names = f"encoder.path, with extends: {other.name}"
+        raise UsageError(f"--match-parameters {other.name}: names no model; name a preset file that has {names}")
+    return other
 
 
 def parameters_of(resolved: ResolvedPreset) -> int:

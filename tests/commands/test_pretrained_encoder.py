@@ -335,6 +335,8 @@ def test_its_size_is_a_target_for_others_and_is_not_changed(place: Path, tmp_pat
     _, facts = match_parameters(compose("transformer-custom", settings=["encoder.num_heads=2"]), str(preset))
     encoder = read_sizes(place / "bert")
     assert facts["target"] == encoder
+    with pytest.raises(RecurError, match="--match-parameters pretrained-custom: names no model; name a preset file"):
+        match_parameters(compose("transformer-custom"), "pretrained-custom")
     with pytest.raises(RecurError, match="the size of mine is that of its folder"):
         match_parameters(compose(str(preset)), "3M")
 
