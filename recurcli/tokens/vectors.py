@@ -18,6 +18,8 @@ from recurcli.tokens.tokenizer import token_ids
 
 _DIGITS = re.compile(rb"[0-9]{1,12}")
 _NUMBER = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_BINARY = re.compile(rb"[\0-\x08\x0e-\x1f]")
+"""Bytes that no line of text has."""
 
 MODEL, TOKENIZER = "model.safetensors", "tokenizer.json"
 _FLOATS = ("F16", "F32", "F64")
@@ -76,7 +78,11 @@ def _parts(content: bytes, size: int, *, where: str) -> tuple[bytes, list[bytes]
     token, *numbers = content.rsplit(b" ", size)
     beyond = token.rpartition(b" ")[2] if b" " in token else b""
     if size == 0 or len(numbers) != size or _NUMBER.fullmatch(beyond):
-        hint = "; its fields are separated by TABs, and recur reads spaces" if b"\t" in content else ""
+        hint = ""
+        if _BINARY.search(content):
+            hint = "; the file is binary, and recur reads text files, or a folder of Model2Vec by the folder's name"
+        elif b"\t" in content:
+            hint = "; its fields are separated by TABs, and recur reads spaces"
         raise DataError(f"{where}: does not have {max(size, 1)} numbers after its token{hint}")
     return token, numbers
 

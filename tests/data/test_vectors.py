@@ -60,6 +60,7 @@ def test_a_gzipped_file_is_read(tmp_path: Path) -> None:
         (b"a 1 2\nb 1 2 3\n", ":2: does not have 2 numbers after its token"),
         (b"a 1 2\n\nb 1 2\n", ":2: does not have 2 numbers"),
         (b"a\n", ":1: does not have 1 numbers"),
+        (b"2 2\na \x00\x00\x80?\t\x01\n", ":2: does not have 2 numbers after its token; the file is binary"),
         (b"a 1 x\n", ":1: 'x' is not a number"),
         (b"a 1 nan\n", ":1: 'nan' is not a number"),
         (b"a 1 1e39\n", ":1: holds a number too large for float32"),
