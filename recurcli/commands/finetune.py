@@ -306,6 +306,8 @@ def _with_teacher(
     file = Path(preset.finetuning.teacher)
     teacher, longer, notes = read_teacher(file, train, [*held_out.values()], task, preset.data)
     yield from notes
+    if preset.is_linear and not teacher.facts["added"]:
+        yield Note(f"{file}: has no effect; the linear model reads the opinions on rows without a label", "warning")
     if (run := preset.finetuning.teacher_run) is not None:
         before = yield from known_rows_of_init(read_model(Path(run)))
         if before is not None:

@@ -174,8 +174,16 @@ def test_rows_that_the_teacher_was_trained_on_are_counted_where_its_run_is_named
     assert json.loads(out)["teacher"]["without_opinion"] == 1  # the row without a text
     named = ("--teacher", file, "--set", f"finetuning.teacher_run={tmp_path / 'big'}", "--overwrite")
     code, _, err = recur(*LINEAR, *data, *named)
-    assert code == 0 and "nothing tells" not in err
+    assert code == 0 and "nothing tells" not in err and "has no effect" not in err
     assert f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'}; train the teacher with the same" in err
+
+
+def test_opinions_that_a_linear_model_does_not_read_are_told(
+    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    file = write_tsv(tmp_path / "f.tsv", "text prediction", [(GOLD[0][0], "y")])
+    code, _, err = recur(*LINEAR, *data, "--teacher", file)
+    assert code == 0 and "f.tsv: has no effect; the linear model reads the opinions on rows without a label" in err
 
 
 def test_settings_that_a_teacher_cannot_have(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
