@@ -153,18 +153,16 @@ def _units(run: ComparedRun) -> int:
 
 
 class _Member(NamedTuple):
-    """A group or a baseline on resampled rows; R runs, N rows."""
+    """A group or a baseline on resampled rows."""
 
     runs: Runs
-    predictions: "np.ndarray"
-    """(R, N) class indices. Language models have none, (R, 0)."""
+    is_right: "np.ndarray | None" = None
+    """Whether each row (N,) is predicted rightly, of a single run that is compared by its accuracy; None: it is another."""
 
 
 class _Resampled(NamedTuple):
     rows: int
     """The number of rows, or of the blocks of a text."""
-    labels: "np.ndarray"
-    """(N,) class indices; (0,) of language models."""
     members: list[_Member | None]
     """The groups, then the baselines; None: its predictions are not known."""
 
@@ -190,8 +188,9 @@ def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], of_counts: Cou
         place = slice(start, start + len(runs))
         start += len(runs)
         drawn = Runs(np.array(own), resampled[place], seeded=number < len(groups))
-        members.append(_Member(drawn, predictions[place]) if runs else None)
-    return _Resampled(len(labels), labels, members)
+        is_right = predictions[place][0] == labels if len(runs) == 1 and name == "accuracy" else None
+        members.append(_Member(drawn, is_right) if runs else None)
+    return _Resampled(len(labels), members)
 
 
 def _resample_texts(groups: Sequence[Group]) -> _Resampled:
@@ -201,18 +200,15 @@ def _resample_texts(groups: Sequence[Group]) -> _Resampled:
     members: list[_Member | None] = []
     for group in groups:
         nats = np.array([run.text.nats for run in group.runs if run.text is not None])
-        scores = np.array(group.scores(PERPLEXITY))
-        drawn = resampled_perplexities(nats, tokens)
-        members.append(_Member(Runs(scores, drawn), np.zeros((len(scores), 0), np.int64)))
-    return _Resampled(len(tokens), np.zeros(0, np.int64), members)
+        members.append(_Member(Runs(np.array(group.scores(PERPLEXITY)), resampled_perplexities(nats, tokens))))
+    return _Resampled(len(tokens), members)
 
 
 def _interval(member: _Member, drawn: _Resampled, name: str) -> list[float] | None:
     """Return the 95 % interval of a mean score. Of the accuracy of one run it is the one of `recur eval`."""
-    rows = drawn.rows
-    if len(member.predictions) == 1 and name == "accuracy":
-        return list(share_interval(int((member.predictions[0] == drawn.labels).sum()), rows))
-    found = score_interval(member.runs, rows, BOUNDS[name], drawn.others(member))
+    if member.is_right is not None:
+        return list(share_interval(int(member.is_right.sum()), drawn.rows))
+    found = score_interval(member.runs, drawn.rows, BOUNDS[name], drawn.others(member))
     return None if found is None else list(found)
 
 
@@ -231,11 +227,10 @@ def _tests(groups: Sequence[Group], fixed: Sequence[Baseline], drawn: _Resampled
         if a is None or b is None:
             continue
         kind: dict[str, Any] = {"test": "bootstrap"}
-        if len(a.predictions) == len(b.predictions) == 1 and name == "accuracy":
-            right_a, right_b = (each.predictions[0] == drawn.labels for each in (a, b))
-            only = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
+        if a.is_right is not None and b.is_right is not None:
+            only = int((a.is_right & ~b.is_right).sum()), int((b.is_right & ~a.is_right).sum())
             kind = {"test": "mcnemar", "only_a_right": only[0], "only_b_right": only[1]}
-            found = mcnemar(*only, len(drawn.labels))
+            found = mcnemar(*only, drawn.rows)
         else:
             others = drawn.others(a, b)
             found = bootstrap_difference(a.runs, b.runs, drawn.rows, half_range=high - low, others=others)

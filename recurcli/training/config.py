@@ -178,8 +178,9 @@ class FinetuningConfig(OptimizationConfig):
     teacher_weight: float = 0.5
     """Weight w of the teacher's loss where a row has a label too; that of the label is 1 - w. The linear model has rows without
     a label of their own with the teacher's label and the weight w."""
-    teacher_temperature: float = 2.0
-    """Temperature T of the teacher's loss, T² KL(teacher || student) (Hinton et al., 2015)."""
+    teacher_temperature: float = 1.0
+    """Temperature T of the teacher's loss, T² KL(teacher || student) (Hinton et al., 2015). 1 is ours; presets/README.md has
+    1, 2 and 4 beside each other."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
