@@ -15,7 +15,7 @@ from recurcli.commands.training.resolve import resolve_tokens, resolve_word_drop
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
 from recurcli.data.columns import check_same_kind, unread_in_words
 from recurcli.data.config import DataConfig
-from recurcli.data.splits import Split, draw_share, load_split, notes_on_dev_rows, with_labels_of
+from recurcli.data.splits import Split, canonical_texts, draw_share, load_split, notes_on_dev_rows, with_labels_of
 from recurcli.data.tasks import Task, has_split, is_local, is_one_file, task_named
 from recurcli.data.teacher import Teacher, read_teacher
 from recurcli.data.values import label_doubts
@@ -284,7 +284,8 @@ def _note_on_dev_rows_in_test(request: TrainingRequest, test: Split, train: Spli
     if found := counts["training_rows"]:
         refit = ", and a linear model that is kept is fitted again on them" if _refits(request, train) else ""
         rows = pluralize(found, "row", "are", of=len(test.hashes))
-        yield Note(f"test: {rows} in the dev rows, which select the model{refit}", "warning")
+        what = f"in the dev rows, which select the model{refit} (equal or nearly equal texts)"
+        yield Note(f"test: {rows} {what}, {_equal_rows(test, dev)}", "warning")
 
 
 def _with_teacher(
@@ -333,7 +334,14 @@ def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Ite
         in_file = KnownRows.of(own.hashes).among(rows.hashes)[0]["training_rows"] or 0
         where = f"; `recur check {escaped(files, 1000)}` shows where" if in_file and train.path and rows.path else ""
         extra = f"; {known - in_file:,} of them only that of an extra row (data.extra_rows)" if in_file < known else ""
-        yield Note(f"{note.text}, {same:,} with the same label{extra}{where}", note.level)
+        equal = _equal_rows(rows, train)
+        yield Note(f"{note.text}, {equal}, {same:,} with the same label{extra}{where}", note.level)
+
+
+def _equal_rows(rows: Split, others: Split) -> str:
+    """Return in words how many of `rows` have the same texts as a row of `others`, and not only nearly equal ones."""
+    known = {canonical_texts(*texts) for texts in others.texts} - {("", "")}
+    return f"{sum(canonical_texts(*texts) in known for texts in rows.texts):,} of them equal"
 
 
 def _labelled_hashes(rows: Split) -> Iterator[tuple[int, str | None]]:

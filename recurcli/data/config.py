@@ -60,8 +60,7 @@ class DataConfig:
     dev_seed: int = 0
     """Seed of the draw of dev rows from training rows (see dev_fraction); `runtime.seed` does not change them."""
     dev_fraction: float | None = None
-    """Fraction of the training rows of each class that become dev rows if the data has none: one row in every
-    round(1 / dev_fraction). null: 0.1."""
+    """Share of the training rows of each class that become dev rows if the data has none, at most 0.5. null: 0.1."""
     train_share: float = 1.0
     """Share of the training rows of each class that a classifier is trained on, drawn by dev_seed after the dev rows. The rows
     of a smaller share are rows of a larger one."""

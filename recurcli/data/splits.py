@@ -44,46 +44,48 @@ Line = TypeVar("Line")
 
 
 class DevSplitter:
-    """Draws a `fraction` of the rows of each class as dev rows, in one pass over the rows (ours).
+    """Draws a `fraction` of the rows of each class as dev rows, at most a half, in one pass over the rows (ours).
 
-    The rows of a class form blocks of round(1 / fraction) rows in their order. One row of each block is drawn, by the seed, the
-    label and the block's number. The first row of a class is always a training row, so that training knows every label. Rows
-    of one side (see `RowHashes`) stay together. The one exception is a class's first row: it stays a training row even if
-    another label's row draws its side.
+    The rows of a class form blocks of 1 / fraction rows in their order; where that is no whole number, the blocks' lengths
+    differ by one. One row of each block is drawn, by the seed, the label and the block's number. So a class of n different
+    texts has fraction * n dev rows, give or take less than one. The first row of a class is always a training row, so that
+    training knows every label. Rows of one side (see `RowHashes`) stay together. The one exception is a class's first row: it
+    stays a training row even if another label's row draws its side.
 
     With `carries` a class keeps its fraction where many rows stay together. A drawn row that must stay a training row passes
     its place to the next free row of its class. A row that follows its side to the dev rows uses up one place.
     """
 
     def __init__(self, fraction: float, seed: int, *, carries: bool = False) -> None:
-        self.every = rows_per_dev_row(fraction)
+        self.fraction = fraction
         self.seed = seed
         self.carries = carries
-        self._counts: Counter[str | None] = Counter()
+        self._rows: Counter[str | None] = Counter()
+        self._blocks: Counter[str | None] = Counter()
         self._owed: Counter[str | None] = Counter()
         self._train: set[int] = set()
         self._dev: set[int] = set()
 
     def is_dev(self, side: int, label: str | None) -> bool:
         """Return whether the next row, of this `side`, is a dev row; call it for each row in the file's order."""
-        block, index = divmod(self._counts[label], self.every)
-        is_first = block == index == 0
-        self._counts[label] += 1
-        first = 1 if block == 0 else 0  # a class's first row is never drawn
-        drawn = first + hash_of(self.seed, label, block) % (self.every - first)
-        owed = (index == drawn) + self._owed[label]
+        row = self._rows[label]
+        self._rows[label] += 1
+        self._blocks[label] += row == self._start(self._blocks[label] + 1)
+        block = self._blocks[label]
+        first = max(1, self._start(block))  # a class's first row is never drawn
+        drawn = first + hash_of(self.seed, label, block) % (self._start(block + 1) - first)
+        owed = (row == drawn) + self._owed[label]
         # every second free row, so that no order of the rows keeps one sort of them from the draw
-        is_due = owed > 0 and (index == drawn or hash_of(self.seed, side) % 2 == 0)
-        is_dev = not is_first and side not in self._train and (side in self._dev or is_due)
+        is_due = owed > 0 and (row == drawn or hash_of(self.seed, side) % 2 == 0)
+        is_dev = row > 0 and side not in self._train and (side in self._dev or is_due)
         if self.carries:
             self._owed[label] = owed - is_dev
         (self._dev if is_dev else self._train).add(side)
         return is_dev
 
-
-def rows_per_dev_row(fraction: float) -> int:
-    """Return the number of rows of a class of which one becomes a dev row, if `fraction` of them do."""
-    return round(1 / fraction)
+    def _start(self, block: int) -> int:
+        """Return the number of rows of a class before its `block`."""
+        return math.floor(block / self.fraction + 0.5)
 
 
 def divide_lines(lines: Sequence[Line], fraction: float, name: str) -> tuple[Sequence[Line], Sequence[Line]]:
@@ -92,40 +94,41 @@ def divide_lines(lines: Sequence[Line], fraction: float, name: str) -> tuple[Seq
     """
     if len(lines) < 2:
         raise DataError(f"{name}: has one line; a dev text takes a second one, or a file of its own")
-    last = max(1, len(lines) // rows_per_dev_row(fraction))
+    last = max(1, int(len(lines) * fraction))
     return lines[:-last], lines[-last:]
 
 
-class _Folds(dict[int, str | None]):
-    """Maps a code point to what `text_key` makes of it; None: nothing. Each is worked out once."""
+class _Shown(dict[int, str | None]):
+    """Maps a code point to its character, or to None if it is not shown. Each is worked out once."""
 
     def __missing__(self, code: int) -> str | None:
-        surrogate = 0xD800 <= code < 0xE000  # `encodable` writes a lone one as a question mark
-        self[code] = "?" if surrogate else _visible(_visible(chr(code)).casefold()) or None
+        character = chr(code)
+        category = unicodedata.category(character)
+        is_hidden = category in ("Cc", "Cf") and not character.isspace()
+        # the tokenizers read a lone surrogate as a question mark (see `encodable`)
+        self[code] = None if is_hidden else "?" if category == "Cs" else character
         return self[code]
 
 
-def _visible(text: str) -> str:
-    """Return `text` as NFKD without accents, white space, U+FFFD and characters that are not shown or not assigned."""
-    return "".join(
-        character
-        for character in unicodedata.normalize("NFKD", text)
-        if not (character.isspace() or character == "\ufffd" or unicodedata.combining(character))
-        and unicodedata.category(character) not in _INVISIBLE
-    )
-
-
-_INVISIBLE = ("Mn", "Cc", "Cf", "Cn", "Co")
-_FOLDS = _Folds()
+_SHOWN = _Shown()
 
 
 def text_key(text: str) -> str:
-    """Return `text` in the form in which texts are compared: NFKD and case-folded, without accents and white space.
+    """Return the form in which equal and nearly equal texts are one: it decides leaks, and which rows the draw keeps together.
 
-    Control, format, private and unassigned characters are left out too, since the wordpiece tokenizer does not see them. Texts
-    whose tokens are equal, whatever the tokenizer, have equal keys; texts with equal keys may have different tokens.
+    The form is NFKC and case-folded, with one space for each run of white space and none at the ends, and without control
+    and format characters, which are not shown. All marks stay, since another mark makes another word in most scripts. The
+    two joiners U+200C and U+200D are left out, though a few Persian words differ by one alone: a text is often written both
+    with and without it, and a leak that is missed costs more than two sentences that are kept together. Soft labels never
+    pass from one to the other (see `canonical_texts`).
     """
-    return text.translate(_FOLDS)
+    folded = unicodedata.normalize("NFKC", text.translate(_SHOWN)).casefold()
+    return " ".join(unicodedata.normalize("NFKC", folded).split())
+
+
+def canonical_texts(text: str, pair: str | None) -> tuple[str, str]:
+    """Return the texts of a row in the form in which they are the same: NFC, without white space at the ends."""
+    return unicodedata.normalize("NFC", text).strip(), unicodedata.normalize("NFC", pair or "").strip()
 
 
 def row_hash(text: str, pair: str | None) -> int:
@@ -349,10 +352,10 @@ def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split,
 def check_dev_rows(dev: Split, everything: Split, name: str, fraction: float) -> Split:
     """Return the rows `dev` that were drawn from `everything`, called `name`. Raises DataError if there are none."""
     if not dev.examples:
-        every = rows_per_dev_row(fraction)
         raise DataError(
-            f"{name}: none of its {len(everything.examples):,} rows becomes a dev row; one in {every} rows of a class does "
-            "(data.dev_fraction), never the first, and equal texts stay together; add rows, or a file of dev rows"
+            f"{name}: none of its {len(everything.examples):,} rows becomes a dev row; the share {fraction:g} of a class does "
+            "(data.dev_fraction), never its first row, and equal or nearly equal texts stay together; add rows, or a file of "
+            "dev rows"
         )
     return dev
 
@@ -400,11 +403,10 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
     """Yield how the dev rows were drawn if the training file holds them, and which labels have a single row."""
     if train.dev is None:
         return
-    every = rows_per_dev_row(task_with_columns(task, config).dev_fraction)
-    drawn = (
-        f"about one in {every} rows of each class, drawn by data.dev_seed {config.dev_seed}; equal texts stay together"
-    )
-    remote = task_with_columns(task, config).hub is not None
+    task = task_with_columns(task, config)
+    share = f"the share {task.dev_fraction:g} of each class (data.dev_fraction)"
+    drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
+    remote = task.hub is not None
     name = train.path.name if train.path is not None else "the Hub" if remote else "the data"
     yield Note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
     counts = Counter(example.label for example in (*train.examples, *train.dev.examples))

@@ -15,7 +15,7 @@ from recurcli.data.columns import find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import read_records
 from recurcli.data.rows import Record, Records
-from recurcli.data.splits import Example, RowHashes, Split, hash_of, row_hash, text_key
+from recurcli.data.splits import Example, RowHashes, Split, canonical_texts, hash_of, hashes_of, row_hash, text_key
 from recurcli.data.tasks import Task
 from recurcli.data.values import BadRow, Unlabelled, label_of
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize
@@ -26,7 +26,7 @@ PREFIX = "probability_"
 SUM_TOLERANCE = 0.01
 """How far from 1 the probabilities of a row may sum. Ours: `recur predict` writes six digits of each."""
 SAME_OPINION = 0.01
-"""How far apart the probabilities of equal texts may be. Ours: bf16 and the rows beside a row change its last digits."""
+"""How far apart the probabilities of the same text may be. Ours: bf16 and the rows beside a row change its last digits."""
 Row = NDArray[np.float32]
 """The opinion on a row: the probability of each class (C,)."""
 
@@ -51,8 +51,6 @@ class _Opinion(NamedTuple):
     """An opinion, and the row that it is on."""
 
     line: int
-    digest: int
-    """The `row_hash` of the row."""
     probabilities: Row
     example: Example
 
@@ -62,18 +60,19 @@ def read_teacher(
 ) -> tuple[Teacher, Split, list[Note]]:
     """Read the opinions at `path`. Return them, the training rows with those of the file after them, and notes.
 
-    The texts are in the columns of `train`. The opinion is in `probability_LABEL` (TSV, CSV) or `probabilities` (JSON lines),
-    as `recur predict --probabilities` writes them, else in `prediction`, else in `label`. A row without a prediction, or
-    without a text, has no opinion. Rows whose texts are those of a training row are opinions on it; the others become training
-    rows. An opinion on the very text goes before one on a text of the same `row_hash`. Rows of `held_out`, the dev and test
-    rows, are left out. So are pairs with the first text of drawn dev rows, where these were kept together (see `RowHashes`).
+    The texts are in the columns of `train`. The opinion is in `probability_LABEL` (TSV, CSV) or `probabilities` (JSON
+    lines), as `recur predict --probabilities` writes them, else in `prediction`, else in `label`. A row without a
+    prediction, or without a text, has no opinion. Rows whose texts are those of a training row (see `canonical_texts`) are
+    opinions on it; the others become training rows. Rows that are equal or nearly equal (by `row_hash`) to one of
+    `held_out`, the dev and test rows, are left out. So are pairs with the first text of drawn dev rows, where these were
+    kept together (see `RowHashes`).
 
     Raises DataError with file and line for a text that cannot be read, an unknown label, probabilities that are no
     distribution, and two opinions on one text. Raises DataError for a file without these columns, or without a usable opinion.
     """
     never = {digest for split in held_out for digest in split.hashes.tolist()}
     first_texts = _first_texts_of_drawn(train)
-    opinions: dict[tuple[str, str | None], _Opinion] = {}
+    opinions: dict[tuple[str, str], _Opinion] = {}
     contradicted: list[tuple[int, int]] = []
     without = left_out = 0
     with read_records(path, encoding=config.encoding, delimiter=config.delimiter) as records:
@@ -88,14 +87,14 @@ def read_teacher(
                 probabilities = read(record)
             except ValueError as reason:
                 raise DataError(f"{path}:{record.line}: {reason}") from None
-            digest = row_hash(text, pair)
             if probabilities is None or not (text.strip() or pair):  # such as a row that `recur predict` could not read
                 without += 1
-            elif digest in never or (first_texts and hash_of(text_key(text)) in first_texts):
+            elif row_hash(text, pair) in never or (first_texts and hash_of(text_key(text)) in first_texts):
                 left_out += 1
             else:
                 example = Example(f"teacher-{record.line}", text, pair, task.labels[int(probabilities.argmax())])
-                first = opinions.setdefault((text, pair), _Opinion(record.line, digest, probabilities, example))
+                opinion = _Opinion(record.line, probabilities, example)
+                first = opinions.setdefault(canonical_texts(text, pair), opinion)
                 if not np.allclose(first.probabilities, probabilities, atol=SAME_OPINION, rtol=0):
                     contradicted.append((record.line, first.line))
     if contradicted:
@@ -107,22 +106,22 @@ def read_teacher(
     if not opinions:
         counts = f"{left_out:,} are dev or test rows, and {without:,} have no opinion"
         raise DataError(f"{path}: none of its rows can teach: {counts}")
-    known = set(train.hashes.tolist())
-    new = [opinion for opinion in opinions.values() if opinion.digest not in known]
-    hashes = np.concatenate([train.hashes, np.array([opinion.digest for opinion in new], np.uint64)])
-    longer = train.with_examples([*train.examples, *(opinion.example for opinion in new)], hashes)
-    alike = {opinion.digest: opinion for opinion in reversed(opinions.values())}
+    known = [canonical_texts(*row) for row in train.texts]
+    new = opinions.keys() - set(known)
+    added = {key: opinion.example for key, opinion in opinions.items() if key in new}
+    hashes = np.concatenate([train.hashes, hashes_of((row.text, row.pair) for row in added.values())])
+    longer = train.with_examples([*train.examples, *added.values()], hashes)
     probabilities = np.zeros((len(hashes), len(task.labels)), np.float32)
-    for number, (texts_of_row, digest) in enumerate(zip(longer.texts, hashes.tolist(), strict=True)):
-        if (opinion := opinions.get(texts_of_row) or alike.get(digest)) is not None:
-            probabilities[number] = opinion.probabilities
+    for number, key in enumerate([*known, *added]):
+        if key in opinions:
+            probabilities[number] = opinions[key].probabilities
     gold = np.arange(len(hashes)) < len(train.examples)
     facts = {
         "path": str(path),
         "sha256": sha256_of(path),
         "column": column,
         "training_rows": int(probabilities[gold].any(axis=1).sum()),
-        "added": len(new),
+        "added": len(added),
         "left_out": left_out,
         "without_opinion": without,
     }

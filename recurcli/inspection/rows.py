@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from recurcli.data.columns import Columns, TrainingRows, find_columns, is_usual
 from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.rows import Record
-from recurcli.data.splits import DevSplitter, Example, RowHashes, examples_of, hash_of, open_source, row_hash
+from recurcli.data.splits import (
+    DevSplitter,
+    Example,
+    RowHashes,
+    canonical_texts,
+    examples_of,
+    hash_of,
+    open_source,
+    row_hash,
+)
 from recurcli.data.tasks import Source, Task, find_source, is_one_file, split_named, splits_of, task_with_columns
 from recurcli.data.values import BadRow, TextColumns, Unlabelled
 from recurcli.errors import DataError
@@ -126,7 +135,9 @@ class SplitRows:
         self.first_bad: list[str] = []
         """`file:line: reason` of the first BAD_ROWS_KEPT bad rows."""
         self.texts = array("Q")
-        """The hash of each row's text or pair."""
+        """The `row_hash` of each row."""
+        self.same = array("Q")
+        """The hash of the `canonical_texts` of each row."""
         self.ids = array("Q")
         """The hash of each row's id; empty without a column of ids."""
         self.lines = array("q")
@@ -156,6 +167,7 @@ class SplitRows:
         text, pair, label = example.text, example.pair, example.label
         self.lines.append(line)
         self.texts.append(digest)
+        self.same.append(hash_of(*canonical_texts(text, pair)))
         if self.columns.id is not None:
             self.ids.append(hash_of(example.id))
             if not example.id:
@@ -362,7 +374,7 @@ def summarize_lengths(lengths: Sequence[int], max_length: int) -> dict[str, Any]
 
 
 def text_numbers(splits: Sequence[SplitRows]) -> list[Numbers]:
-    """Return an array (N,) for each split. Rows with equal texts, or equal pairs, have equal numbers in all splits."""
+    """Return an array (N,) for each split. Rows of equal or nearly equal texts have equal numbers in all splits."""
     hashes = [np.frombuffer(split.texts, dtype=np.uint64) for split in splits]
     numbers = np.unique(np.concatenate(hashes), return_inverse=True)[1]
     return np.split(numbers, np.cumsum([len(part) for part in hashes])[:-1])
@@ -387,6 +399,7 @@ def repeated_texts(split: SplitRows, numbers: Numbers) -> dict[str, Any]:
     return {
         "texts": len(repeated),
         "rows": int((counts[repeated] - 1).sum()),  # beyond each text's first
+        "equal_rows": len(split.same) - len(set(split.same)),  # beyond the first of the same text
         "first_lines": [lines[rows][:LISTED].tolist() for rows in _rows_of_first(numbers, repeated)],
         "conflicting_texts": len(several_labels),
         "conflicting_rows": int(counts[several_labels].sum()),
@@ -414,6 +427,7 @@ def shared_texts(splits: Sequence[SplitRows], numbers: Sequence[Numbers]) -> lis
             "texts": len(shared),
             "first_rows": int(in_first.sum()),
             "second_rows": int(in_second.sum()),
+            "equal_rows": int(np.isin(two.same, one.same).sum()),  # of `second`, with the same text in `first`
             "other_labels": other_labels,  # texts whose labels differ between the splits
             "first_lines": [[one.lines[int(np.argmax(first == second[row]))], two.lines[int(row)]] for row in rows],
         }

@@ -21,6 +21,7 @@ _ISSUES = {
     "repeated id": "with an id that an earlier row has; row numbers are used instead",
 }
 
+_TEXT = "equal or nearly equal text"
 _DEV_RULE = (
     "the fraction data.dev_fraction of each label's rows become dev rows, never the first one; add rows or a dev file"
 )
@@ -82,13 +83,16 @@ def _repeats(repeated: Mapping[str, Any]) -> Iterator[tuple[Level, str]]:
     if repeated["conflicting_texts"]:
         first = repeated["first_conflicts"][0]
         labels = ", ".join(escaped(label, 40) for label in first["labels"])
-        texts, rows = pluralize(repeated["conflicting_texts"], "text"), pluralize(repeated["conflicting_rows"], "row")
+        texts, rows = pluralize(repeated["conflicting_texts"], _TEXT), pluralize(repeated["conflicting_rows"], "row")
         where = f"{_lines(first['lines'])} with the labels {labels}"
         yield "warning", f"{texts} with more than one label, in {rows}; the first: {where}"
     if repeated["texts"]:
-        texts, rows = pluralize(repeated["texts"], "text"), pluralize(repeated["rows"], "row")
+        texts, rows = pluralize(repeated["texts"], _TEXT), pluralize(repeated["rows"], "row")
         where = _lines(repeated["first_lines"][0])
-        yield "warning", f"{texts} in several rows ({rows} beyond the first); the first: {where}"
+        yield (
+            "warning",
+            f"{texts} in several rows ({rows} beyond the first, {repeated['equal_rows']:,} of them equal); the first: {where}",
+        )
 
 
 def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
@@ -195,8 +199,9 @@ def find_task_issues(
             rows_of = f"{pluralize(overlap['first_rows'], 'row')} of {one}, {pluralize(overlap['second_rows'], 'row')} of {two}"
             others = f"; {overlap['other_labels']:,} with other labels" if overlap["other_labels"] else ""
             where = "lines {} and {}".format(*overlap["first_lines"][0])
-            what = f"{one} and {two} share {pluralize(overlap['texts'], 'text')}"
-            yield Finding("warning", f"{what} ({rows_of}{others}); the first: {where}")
+            what = f"{one} and {two} share {pluralize(overlap['texts'], _TEXT)}"
+            equal = f", {overlap['equal_rows']:,} of them equal"
+            yield Finding("warning", f"{what} ({rows_of}{equal}{others}); the first: {where}")
 
 
 def _wrong_count(rows: int, task: Task, official: int) -> str:

@@ -14,7 +14,7 @@ PairPooling = Literal["joint", "sides"]
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Format version of preset.yaml, config.json and checkpoints."""
 OLDEST_READ = 2
 """The oldest format version of a finished run that is read. Its keys have other names (see recurcli/facts.py)."""

@@ -83,14 +83,16 @@ class KnownRows:
     def among(
         self, rows: Hashes, *, name: str = "", of: str = "", lines: bool = False
     ) -> tuple[dict[str, int | None], Note]:
-        """Return how many of `rows` (hashes) were trained on and how many selected the model, and a note on them.
+        """Return how many of `rows` (hashes) were trained on and how many selected the model, and a note on them. Equal texts
+        and nearly equal ones count alike (see `text_key`).
 
         The note calls the rows `name` and the run `of`. It is a warning if there are training rows among them; for
         `lines` of plain text, if they are more than LINES_REPEAT of them.
         """
         trained, selected = (int(np.isin(rows, known).sum()) for known in (self.trained, self.selected))
         unit = "line" if lines else "row"
-        text = f"{name and f'{name}: '}{pluralize(trained, unit, 'are', of=len(rows))} in the training {unit}s{of}"
+        found = f"{name and f'{name}: '}{pluralize(trained, unit, 'are', of=len(rows))}"
+        text = f"{found} in the training {unit}s{of} (equal or nearly equal texts)"
         if selected:
             text += f", {selected:,} in the dev {unit}s, on which the model was selected"
         warned = trained > (LINES_REPEAT * len(rows) if lines else 0)

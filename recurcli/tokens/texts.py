@@ -252,8 +252,8 @@ def load_texts(task: Task, split: str, config: DataConfig, *, use_dev_split: boo
     """Read the texts of a `split`: those of its file, or of the task's rows without their labels.
 
     In a folder without a train file, the text files that are no dev or test text by their names are the training text. With
-    `use_dev_split`, text without a dev file holds train and dev text. The last lines are then the dev text, one in
-    `data.dev_fraction` (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
+    `use_dev_split`, text without a dev file holds train and dev text. The last lines, the share `data.dev_fraction`, are
+    then the dev text (ours); dev rows are drawn as in `load_split`. Raises DataError if there is no text that can be read.
     """
     named = config.named_file(split)
     if named is not None and (task.plain_text or (is_text_file(named) and not is_fasttext(named))):

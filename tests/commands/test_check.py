@@ -100,13 +100,18 @@ def test_dev_labels_that_train_lacks_are_an_error(report: Callable[..., dict[str
 
 
 def test_leaks_between_splits_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    written(tmp_path / "train.tsv", "a b\tx", "b c\ty", "a b\ty", "e f\tx")
-    written(tmp_path / "dev.tsv", "a b\tx", "g h\ty")
+    written(tmp_path / "train.tsv", "a b\tx", "b c\ty", "a b\ty", "e f\tx", "A  b\tx")
+    written(tmp_path / "dev.tsv", "a b\tx", "a B\tx", "g h\ty")
     found = report(tmp_path)
     assert messages(found, "warning") == [
-        "train.tsv: 1 text with more than one label, in 2 rows; the first: lines 2, 4 with the labels x, y",
-        "train.tsv: 1 text in several rows (1 row beyond the first); the first: lines 2, 4",
-        "train and dev share 1 text (2 rows of train, 1 row of dev; 1 with other labels); the first: lines 2 and 2",
+        "train.tsv: 1 equal or nearly equal text with more than one label, in 3 rows; the first: lines 2, 4, 6 with the labels "
+        "x, y",
+        "train.tsv: 1 equal or nearly equal text in several rows (2 rows beyond the first, 1 of them equal); the first: lines "
+        "2, 4, 6",
+        "dev.tsv: 1 equal or nearly equal text in several rows (1 row beyond the first, 0 of them equal); the first: lines "
+        "2, 3",
+        "train and dev share 1 equal or nearly equal text (3 rows of train, 2 rows of dev, 1 of them equal; 1 with other "
+        "labels); the first: lines 2 and 2",
     ]
     assert "there are no test rows" not in str(found["findings"])
 

@@ -315,7 +315,10 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "dev.json", [{"sentence": "鼠" * 99, "label": "100"}, {"sentence": "鼠", "label": "100"}])
     _, out, err = recur("eval", trained, "--data", tmp_path, "--json")
     assert json.loads(out)["truncated"] == 1
-    assert err == "recur: 0 of 2 rows are in the training rows\nrecur: 1 row was cut to the encoder's 16 tokens\n"
+    assert err == (
+        "recur: 0 of 2 rows are in the training rows (equal or nearly equal texts)\n"
+        "recur: 1 row was cut to the encoder's 16 tokens\n"
+    )
     assert recur("eval", trained, "--data", tmp_path, "--quiet")[2] == ""
 
 

@@ -299,10 +299,14 @@ def test_training_lines_that_are_scored_are_told(recur: Recur, tmp_path: Path) -
     (data / "valid.txt").write_text("\n".join([*lines, " "]))
     line = options(data, tmp_path / "x", "encoder.num_heads=2", "pretraining.max_steps=2", preset="transformer-custom")
     code, _, err = recur("pretrain", *line, "--quiet")
-    assert (code, err) == (0, "recur: warning: dev: 30 of 30 lines are in the training lines\n")
+    assert (code, err) == (
+        0,
+        "recur: warning: dev: 30 of 30 lines are in the training lines (equal or nearly equal texts)\n",
+    )
     code, out, err = recur("eval", tmp_path / "x", "--data", data / "train.txt", "--json", "--quiet")
     assert err == (
-        "recur: warning: 30 of 30 lines are in the training lines, 30 in the dev lines, on which the model was selected\n"
+        "recur: warning: 30 of 30 lines are in the training lines (equal or nearly equal texts), 30 in the dev lines, on "
+        "which the model was selected\n"
     )
     assert (code, json.loads(out)["training_rows"]) == (0, 30)
     (data / "test.txt").write_text("\n".join([*lines[:2], *(f"w1 {line}" for line in lines)]))

@@ -92,7 +92,10 @@ def test_training_rows_in_the_test_file_are_told(recur: Recur, files: Path) -> N
         "--dry-run",
     )
     known, command = result["err"].partition("warning: test: ")[2].split("`")[:2]
-    assert known == "4 of 5 rows are in the training rows, 4 with the same label; "
+    assert (
+        known
+        == "4 of 5 rows are in the training rows (equal or nearly equal texts), 4 of them equal, 4 with the same label; "
+    )
     assert command == f"recur check --train {files / 'a.csv'} --test {files / 'b.csv'}"
     out = recur(*command.split()[1:], "--json", "--no-lengths")[1]
     (report,) = json.loads(out)["reports"]
@@ -107,10 +110,14 @@ def test_training_rows_in_the_dev_file_are_told(recur: Recur, files: Path) -> No
     (files / "b.csv").write_text("".join(lines[:5]) + "鼠牛虎,100\n" + lines[1].partition(",")[0] + ",another\n")
     (files / "a.csv").write_text("".join([*lines, "龙龙龙龙,another\n"]))
     named = ["--train", files / "a.csv", "--dev", files / "b.csv", "--dry-run"]
-    assert "warning: dev: 5 of 6 rows are in the training rows, 4 with" in finetune(recur, files / "r", *named)["err"]
-    assert "train and dev share 4 texts (4 rows of train, 5 rows of dev; 1 with other labels)" in " ".join(
-        recur("check", *named[:-1])[1].split()
+    assert (
+        "warning: dev: 5 of 6 rows are in the training rows (equal or nearly equal texts), 5 of them equal, 4 with"
+        in finetune(recur, files / "r", *named)["err"]
     )
+    shared = (
+        "share 4 equal or nearly equal texts (4 rows of train, 5 rows of dev, 5 of them equal; 1 with other labels)"
+    )
+    assert f"train and dev {shared}" in " ".join(recur("check", *named[:-1])[1].split())
     alone = finetune(recur, files / "r", "--train", files / "a.csv", "--dry-run")
     assert "in the training rows" not in alone["err"]
 
@@ -291,5 +298,8 @@ def test_test_rows_that_are_only_extra_rows_are_told_without_a_command_that_show
     named = ["--train", files / "a.csv", "--dev", files / "c.csv", "--test", files / "b.csv", "--dry-run"]
     extra = [*SETTINGS, "--set", "data.extra_rows=[keywords]"]
     err = finetune(recur, files / "r", *named, settings=extra)["err"]
-    note = "test: 1 of 2 rows is in the training rows, 1 with the same label; 1 of them only that of an extra row"
+    note = (
+        "test: 1 of 2 rows is in the training rows (equal or nearly equal texts), 1 of them equal, 1 with the same label; "
+        "1 of them only that of an extra row"
+    )
     assert f"recur: warning: {note} (data.extra_rows)\n" in err

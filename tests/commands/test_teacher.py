@@ -11,7 +11,7 @@ from predicting import Recur
 from tiny_task import tiny
 
 from recurcli.data.config import DataConfig
-from recurcli.data.splits import split_in_memory
+from recurcli.data.splits import hashes_of, split_in_memory
 from recurcli.data.tasks import task_named
 from recurcli.data.teacher import read_teacher
 from recurcli.errors import DataError
@@ -41,7 +41,7 @@ def write_tsv(path: Path, header: str, rows: Sequence[Sequence[object]]) -> Path
 OPINIONS = [
     ("good film 1", "y", 0.1, 0.9),  # a training row
     ("good film 1", "y", 0.1004, 0.8996),  # the same text, and the same opinion but for rounding
-    ("Good  FILM 1", "n", 0.6, 0.4),  # a text that counts as the same one, and that its teacher read otherwise
+    ("Good  FILM 1", "n", 0.6, 0.4),  # a nearly equal text, which is a row of its own
     ("unscored test film", "y", 0.1, 0.9),  # a test row
     ("Bad dev film", "n", 0.8, 0.2),  # a dev row
     ("superb play", "y", 0.2, 0.8),  # a row of its own
@@ -61,7 +61,7 @@ def test_opinions_are_on_training_rows_or_add_rows(recur: Recur, data: tuple[str
     (tmp_path / "soft.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "test.csv").write_text("text,label\nunscored test film,y\n")
     unscored = ("--test", tmp_path / "test.csv", "--set", "finetuning.score_test=false")
-    expected = {"training_rows": 1, "added": 2, "left_out": 2, "without_opinion": 1}
+    expected = {"training_rows": 1, "added": 3, "left_out": 2, "without_opinion": 1}
     for file, column in (
         (soft, "probability_LABEL"),
         (hard, "prediction"),
@@ -72,7 +72,7 @@ def test_opinions_are_on_training_rows_or_add_rows(recur: Recur, data: tuple[str
         assert code == 0, err
         facts = json.loads(out)["teacher"]
         assert facts["column"] == column and {key: facts[key] for key in expected} == expected
-        assert json.loads(out)["linear_baseline"]["rows"] == 62
+        assert json.loads(out)["linear_baseline"]["rows"] == 63
     assert "the column label is not read" in recur(*LINEAR[:-2], *data, "--teacher", file, "--overwrite")[2]
 
 
@@ -175,7 +175,8 @@ def test_rows_that_the_teacher_was_trained_on_are_counted_where_its_run_is_named
     named = ("--teacher", file, "--set", f"finetuning.teacher_run={tmp_path / 'big'}", "--overwrite")
     code, _, err = recur(*LINEAR, *data, *named)
     assert code == 0 and "nothing tells" not in err and "has no effect" not in err
-    assert f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'}; train the teacher with the same" in err
+    found = f"dev: 2 of 2 rows are in the training rows of {tmp_path / 'big'} (equal or nearly equal texts)"
+    assert f"{found}; train the teacher with the same" in err
 
 
 def test_opinions_that_a_linear_model_does_not_read_are_told(
@@ -233,7 +234,7 @@ def test_weights_stay_with_their_rows() -> None:
     [
         ([("a", 0.4, 0.592), ("b", 0.2, 0.8), ("b", 0.208, 0.792)], None),
         ([("a", 0.4, 0.58)], ":2: the probabilities must have the sum 1, but the sum is 0.98"),
-        ([("b", 0.2, 0.8), ("b", 0.22, 0.78)], ":3: has another opinion on the text of line 2"),
+        ([("e\u0301", 0.2, 0.8), ("\xe9 ", 0.22, 0.78)], ":3: has another opinion on the text of line 2"),
     ],
 )
 def test_rounded_probabilities_are_an_opinion_and_others_are_not(
@@ -251,20 +252,23 @@ def test_rounded_probabilities_are_an_opinion_and_others_are_not(
     assert said in str(error.value)
 
 
-def test_an_opinion_on_the_very_text_goes_before_one_on_a_text_like_it(tmp_path: Path) -> None:
+def test_an_opinion_is_on_the_row_of_the_same_text_and_every_other_is_a_row_of_its_own(tmp_path: Path) -> None:
+    others = ["ハス", "कुल", "not able", "A FILM", "a  film", "ｆilm", "a film\u200c"]
     path = write_tsv(
         tmp_path / "t.tsv",
         "text probability_n probability_y",
-        [("A FILM", 0.9, 0.1), ("a film", 0.2, 0.8), ("new one", 0.6, 0.4)],
+        [(" Cafe\u0301 ", 0.2, 0.8), *((text, 0.9, 0.1) for text in others)],
     )
-    train = split_in_memory([("a film", None, "y"), ("a  film", None, "y"), ("other", None, "n")])
+    texts = ["Caf\xe9", "バス", "कल", "notable", "a film", "film", "Caf\xe9 "]
+    train = split_in_memory([(text, None, "y") for text in texts])
     task = replace(task_named("custom"), labels=("n", "y"))
     teacher, rows, _ = read_teacher(path, train, [], task, DataConfig())
-    assert teacher.probabilities.tolist() == pytest.approx(
-        np.array([[0.2, 0.8], [0.9, 0.1], [0, 0], [0.6, 0.4]]), abs=1e-6
-    )
-    assert [example.label for example in rows.examples] == ["y", "y", "n", "n"]
-    assert teacher.row_weights(0.3).tolist() == [1, 1, 1, 0.3]
+    opinions = [[0.2, 0.8], *[[0, 0]] * 5, [0.2, 0.8], *[[0.9, 0.1]] * len(others)]
+    assert teacher.probabilities.tolist() == pytest.approx(np.array(opinions), abs=1e-6)
+    assert [example.text for example in rows.examples] == [*texts, *others]
+    assert [example.label for example in rows.examples] == ["y"] * 7 + ["n"] * len(others)
+    assert rows.hashes.tolist() == hashes_of(rows.texts).tolist()
+    assert teacher.row_weights(0.3).tolist() == [1] * 7 + [0.3] * len(others)
 
 
 def test_pairs_with_the_first_texts_of_drawn_dev_rows_are_left_out(recur: Recur, tmp_path: Path) -> None:

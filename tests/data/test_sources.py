@@ -96,8 +96,8 @@ def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> 
     assert "d" not in train.dev.labels
     notes = [note.text for note in notes_on_dev_rows(train, TASKS["custom"], DataConfig())]
     assert notes == [
-        f"x.tsv holds train and dev rows: {len(train.dev.examples)} dev rows, about one in 10 rows of each "
-        "class, drawn by data.dev_seed 0; equal texts stay together",
+        f"x.tsv holds train and dev rows: {len(train.dev.examples)} dev rows, the share 0.1 of each class "
+        "(data.dev_fraction), drawn by data.dev_seed 0; equal or nearly equal texts stay together",
         "labels with one row, which is a training row: 'd'",
     ]
 
@@ -126,7 +126,7 @@ def test_a_file_of_train_and_dev_rows_is_read_once(tmp_path: Path, monkeypatch: 
 
 
 def test_too_few_rows_to_divide_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="none of its 1 rows becomes a dev row; one in 10 rows of a class"):
+    with pytest.raises(DataError, match=r"none of its 1 rows becomes a dev row; the share 0\.1 of a class"):
         load(put(tmp_path / "x.tsv", "x"), "dev")
 
 

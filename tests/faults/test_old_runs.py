@@ -25,7 +25,7 @@ def old(run: Path, target: Path) -> Path:
     shutil.copytree(run, target)
     preset = target / "preset.yaml"
     text = preset.read_text()
-    assert text.startswith("# format_version: 3\n")
+    assert text.startswith("# format_version: 4\n")
     preset.write_text(text.partition("\n")[2].replace("gradient_accumulation_steps", "accumulation"))
     set_version(target / "config.json", MODEL_FILES)
     return target
@@ -51,7 +51,7 @@ def test_a_model_of_an_older_format_is_refused_by_name(
     }
     code, out, err = recur(*arguments[command])
     assert (code, out, err.count("\n")) == (4, "", 1), err
-    assert f"{old_run / 'config.json'}: has format version 1; this recur reads 3: {ANEW}" in err
+    assert f"{old_run / 'config.json'}: has format version 1; this recur reads 4: {ANEW}" in err
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -61,7 +61,7 @@ def test_an_older_run_is_not_resumed(finished: bool, recur: Recur, trained: Path
     again = ["finetune", "--preset", trained / "preset.yaml", "--output", old_run]
     code, out, err = recur(*again, "--resume")
     assert (code, out, err.count("\n")) == (4, "", 1), err
-    assert f"{old_run / 'preset.yaml'}: has format version 1; this recur reads 3: {ANEW}" in err
+    assert f"{old_run / 'preset.yaml'}: has format version 1; this recur reads 4: {ANEW}" in err
     code, _, err = recur(*again)
     assert (code, "choose another --output, or replace it with --overwrite" in err, "--resume" in err) == (
         2,
@@ -77,7 +77,7 @@ def test_checkpoints_of_an_older_format_are_refused_by_name(recur: Recur, traine
         names = tuple(path.name for path in state.parent.iterdir() if path.name != "manifest.json")
         set_version(state, names)
     code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume")
-    assert (code, err.splitlines()[-1].count(f"format version 1; this recur reads 3: {ANEW}")) == (4, 1), err
+    assert (code, err.splitlines()[-1].count(f"format version 1; this recur reads 4: {ANEW}")) == (4, 1), err
 
 
 def test_a_run_says_whether_it_is_finished(trained: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def as_version_2(run: Path, target: Path) -> Path:
     """A copy of a run with the names and the format version of the keys before version 3."""
     shutil.copytree(run, target)
     preset = target / "preset.yaml"
-    text = preset.read_text().replace("# format_version: 3\n", "# format_version: 2\n")
+    text = preset.read_text().replace("# format_version: 4\n", "# format_version: 2\n")
     for new, old in (
         ("ensemble: linear\n", "prior:\n  kind: linear\n"),
         ("  linear_baseline:", "  linear_floor:"),
@@ -127,4 +127,4 @@ def test_an_unfinished_run_of_version_2_is_refused(recur: Recur, trained: Path, 
     (run / "result.json").unlink()
     code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume")
     assert (code, err.count("\n")) == (4, 1), err
-    assert f"{run / 'preset.yaml'}: has format version 2; this recur reads 3: {ANEW}" in err
+    assert f"{run / 'preset.yaml'}: has format version 2; this recur reads 4: {ANEW}" in err

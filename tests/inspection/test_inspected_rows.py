@@ -89,6 +89,7 @@ def test_repeats_and_conflicts_are_told_with_lines(tmp_path: Path) -> None:
     assert repeated_texts(rows, text_numbers([rows])[0]) == {
         "texts": 2,
         "rows": 3,
+        "equal_rows": 3,
         "first_lines": [[2, 4, 7], [3, 5]],
         "conflicting_texts": 1,
         "conflicting_rows": 3,
@@ -105,7 +106,7 @@ def test_pairs_are_the_same_only_when_both_texts_are(tmp_path: Path) -> None:
 def test_overlap_counts_texts_rows_and_other_labels(tmp_path: Path) -> None:
     labels: dict[str, int] = {}
     train = rows_of(tsv(tmp_path / "train.tsv", "a\tx", "b\tx", "a\tx", "c\ty"), labels)
-    dev = rows_of(tsv(tmp_path / "dev.tsv", "d\tx", "c\ty", "a\ty", "a\ty", "a\tz"), labels)
+    dev = rows_of(tsv(tmp_path / "dev.tsv", "d\tx", "c\ty", "a\ty", "A\ty", "a\tz"), labels)
     assert shared_texts([train, dev], text_numbers([train, dev])) == [
         {
             "first": "train",
@@ -113,6 +114,7 @@ def test_overlap_counts_texts_rows_and_other_labels(tmp_path: Path) -> None:
             "texts": 2,
             "first_rows": 3,
             "second_rows": 4,
+            "equal_rows": 3,
             "other_labels": 1,
             "first_lines": [[5, 3], [2, 4]],
         }
