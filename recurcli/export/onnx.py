@@ -26,7 +26,7 @@ from recurcli.export.quantize import Agreement, as_half, in_half, iter_onnx_logi
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.interruptible import interruptible
 from recurcli.linear.model import LinearModel
-from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, NgramConfig, word_pattern
+from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, SECOND_TEXT, NgramConfig, word_pattern
 from recurcli.model.models import Classifier
 from recurcli.model.saved import config_to_dict
 from recurcli.runs.model_files import read_linear_model
@@ -106,10 +106,9 @@ def export_onnx(
 
 def _dev_rows(run: TrainedRun) -> list[RowText]:
     """Return the dev rows that the run keeps. Raises ModelError if it keeps none."""
-    rows = read_texts(run.path) if (run.path / PREDICTIONS).is_file() else []
-    if not rows:
+    if not (run.path / PREDICTIONS).is_file():
         raise ModelError(f"{run.path}: keeps no dev rows, on which int8 is compared with fp32; leave --quantize out")
-    return rows
+    return read_texts(run.path)
 
 
 def _compare(
@@ -166,8 +165,8 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
 
 def ngrams_to_dict(config: NgramConfig) -> dict[str, Any]:
     """Return what linear_model.py needs in order to hash the n-grams of `config`."""
-    pattern = word_pattern(config.hash_version).pattern
-    return {**asdict(config), "word_pattern": pattern, "first_text": FIRST_TEXT, "both_texts": BOTH_TEXTS}
+    added = {"first_text": FIRST_TEXT, "second_text": SECOND_TEXT, "both_texts": BOTH_TEXTS}
+    return {**asdict(config), "word_pattern": word_pattern().pattern, **added}
 
 
 def _about(run: Path) -> str:

@@ -56,7 +56,7 @@ def occurrences(row: Row, config: NgramConfig) -> list[Occurrence]:
         characters = [(place, place + 1) for place in range(len(lower))]
         if not config.across_words:
             characters = _with_spaces(lower)
-        words = [word.span() for word in word_pattern(config.hash_version).finditer(lower)]
+        words = [word.span() for word in word_pattern().finditer(lower)]
         kinds = ((characters, config.characters, 1 if config.across_words else 2), (words, config.words, 1))
         for units, (shortest, longest), least in kinds:
             for length in range(max(shortest, least), longest + 1):
@@ -99,7 +99,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     times = Counter(found)
     lower = [(text or "")[:MAX_TEXT].lower() for text in row]
     config = model.ngrams.config
-    unit = word_pattern(config.hash_version) if config.words[1] else CHARACTER
+    unit = word_pattern() if config.words[1] else CHARACTER
     units = [[match.span() for match in unit.finditer(text)] for text in lower]
     starts, ends = ([[span[edge] for span in own] for own in units] for edge in (0, 1))
     unit_shares = [np.zeros(len(own)) for own in units]
@@ -160,7 +160,7 @@ def class_ngrams(model: LinearModel, rows: Texts) -> list[list[str]]:
     words = bool(config.words[1])
     shortest = (config.words if words else config.characters)[0]
     own_config = replace(config, characters=(0, 0)) if words else replace(config, across_words=True)
-    pattern = word_pattern(config.hash_version)
+    pattern = word_pattern()
     frequency: Counter[Ngram] = Counter()
     read = 0
     for row, characters in zip(rows, accumulate(map(characters_read, rows)), strict=True):

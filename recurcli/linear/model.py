@@ -16,23 +16,10 @@ from numpy.typing import NDArray
 
 from recurcli.errors import ModelError, escaped, pluralize
 from recurcli.linear.config import MAX_NGRAM
-from recurcli.linear.ngrams import (
-    CHARACTERS_AT_ONCE,
-    HASH_VERSION,
-    OLDER_HASH_VERSION,
-    OLDER_SECOND_TEXT,
-    NgramConfig,
-    Ngrams,
-    Texts,
-    row_blocks,
-)
+from recurcli.linear.ngrams import CHARACTERS_AT_ONCE, NgramConfig, Ngrams, Texts, row_blocks
 
 MAX_WEIGHT = 1e6
 """Largest weight that is read, far above any that is fitted; sums of such weights are finite."""
-NOT_IN_OLDER = ("second_text", "scheme", "found", "c", "cross_validation")
-"""Tensors that the file of an older recur lacks."""
-OLDER_C = 0.5
-"""The C of an older recur."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +47,9 @@ class LinearModel:
     """b (C,)."""
     rows: int
     """Number of training rows that were used."""
-
-    distinct_ngrams: int = 0
+    distinct_ngrams: int
     """Number of distinct n-grams of the training rows. The most frequent ones were kept."""
-    hyperparameters: Hyperparameters = Hyperparameters(NgramConfig(), OLDER_C, "LinearSVC")
+    hyperparameters: Hyperparameters
     """The n-grams, the solver and C with which the model was fitted."""
 
     def facts(self) -> dict[str, Any]:
@@ -110,10 +96,7 @@ class LinearModel:
         return np.concatenate(logits)
 
     def to_bytes(self) -> bytes:
-        """Return the content of a safetensors file.
-
-        The file calls the hash version `scheme`, and the number of distinct n-grams `found`, so that every recur reads it.
-        """
+        """Return the content of a safetensors file."""
         from safetensors.numpy import save
 
         config, found = self.ngrams.config, self.hyperparameters
@@ -124,9 +107,8 @@ class LinearModel:
             "bias": self.bias,
             "ranges": np.array([config.characters, config.words], np.int64),
             "rows": np.array([self.rows], np.int64),
-            "second_text": np.array([config.second_text], np.uint64),
-            "scheme": np.array([config.hash_version, config.across_words], np.int64),
-            "found": np.array([self.distinct_ngrams], np.int64),
+            "across_words": np.array([config.across_words], np.int64),
+            "distinct_ngrams": np.array([self.distinct_ngrams], np.int64),
             "c": np.array([0.0 if found.solver == "SGD" else found.c], np.float64),  # 0 stands for SGD
             "cross_validation": np.array([found.accuracy or 0.0, found.rows], np.float64),
         }
@@ -144,21 +126,13 @@ class LinearModel:
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
             raise ModelError(f"{path}: is not a linear model of recur: {escaped(error)}") from None
         characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
-        second_text = int(tensors["second_text"][0]) if "second_text" in tensors else OLDER_SECOND_TEXT
-        hash_version, across_words = tensors.get("scheme", np.array([OLDER_HASH_VERSION, 1])).tolist()
-        config = NgramConfig(
-            characters=characters,
-            words=words,
-            across_words=bool(across_words),
-            hash_version=hash_version,
-            second_text=second_text,
-        )
-        accuracy, rows = tensors.get("cross_validation", np.zeros(2)).tolist()
-        c = float(tensors.get("c", [OLDER_C])[0])
+        config = NgramConfig(characters=characters, words=words, across_words=bool(tensors["across_words"][0]))
+        accuracy, rows = tensors["cross_validation"].tolist()
+        c = float(tensors["c"][0])
         hyperparameters = Hyperparameters(config, c, "LinearSVC" if c else "SGD", accuracy if rows else None, int(rows))
         ngrams = Ngrams(config, tensors["keys"], tensors["idf"])
-        distinct = int(tensors.get("found", [len(ngrams.keys)])[0])
-        return cls(ngrams, tensors["weights"], tensors["bias"], int(tensors["rows"][0]), distinct, hyperparameters)
+        rows_used, distinct = (int(tensors[name][0]) for name in ("rows", "distinct_ngrams"))
+        return cls(ngrams, tensors["weights"], tensors["bias"], rows_used, distinct, hyperparameters)
 
 
 def _check_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -174,15 +148,12 @@ def _check_tensors(tensors: Mapping[str, NDArray[Any]]) -> None:
         "bias": (np.float32, (classes,), -MAX_WEIGHT, MAX_WEIGHT),
         "ranges": (np.int64, (2, 2), 0, MAX_NGRAM),
         "rows": (np.int64, (1,), 0, 2.0**63),
-        "second_text": (np.uint64, (1,), 0, 2.0**64),
-        "scheme": (np.int64, (2,), 0, HASH_VERSION),
-        "found": (np.int64, (1,), 0, 2.0**63),
+        "across_words": (np.int64, (1,), 0, 1),
+        "distinct_ngrams": (np.int64, (1,), 0, 2.0**63),
         "c": (np.float64, (1,), 0, MAX_WEIGHT),
         "cross_validation": (np.float64, (2,), 0, 2.0**63),
     }
     for name, (kind, shape, least, most) in expected.items():
-        if name in NOT_IN_OLDER and name not in tensors:
-            continue
         tensor = tensors[name]
         if tensor.dtype != kind or tensor.shape != shape:
             raise ValueError(f"{name} is {tensor.dtype} {tensor.shape}, not {np.dtype(kind)} {shape}")

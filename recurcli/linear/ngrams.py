@@ -40,19 +40,11 @@ KEPT_WEIGHTS = 1 << 24
 single row TNEWS lost 0.5 points."""
 IDF_POWER = 1.3
 """Exponent of the inverse document frequency; ours: 1.0 lost 0.2 points on TNEWS and 0.3 to 0.5 on two English sets."""
-HASH_VERSION = 3
-"""Version of the hashes of n-grams and of the norms of vectors. A model's file holds it. Up to version 2 combining marks are no
-part of words."""
-OLDER_HASH_VERSION = 1
-"""The version of an older recur: the two texts of a pair have n-grams of their own, and a row has norm 1."""
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
-SECOND_TEXT = 0xBB67AE8584CAA73B
-"""Added to the hash of an n-gram of the second text: the fraction of the square root of 3, in 64 bits. With a small number, a
-character of one text would have the hash of another character of the other text."""
-FIRST_TEXT, BOTH_TEXTS = 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1
-"""Added to the hash of an n-gram of the first text only, and of both texts: the fractions of the square roots of 5 and 7."""
-OLDER_SECOND_TEXT = 512
-"""The number of models of an older recur, whose files have none."""
+FIRST_TEXT, SECOND_TEXT, BOTH_TEXTS = 0x3C6EF372FE94F82B, 0xBB67AE8584CAA73B, 0xA54FF53A5F1D36F1
+"""Added to the hash of an n-gram of a pair that is in the first text only, in the second only, in both: the fractions of the
+square roots of 5, 3 and 7, in 64 bits. With small numbers, a character of one text would have the hash of another one of the
+other text."""
 MARKS = range(0x300, 0x10000)
 """The code points among which combining marks are looked for. Ours: with those above, a search takes twice the time."""
 JOINERS = (0x200C, 0x200D)
@@ -69,19 +61,14 @@ class NgramConfig:
     across_words: bool = True
     """Whether n-grams of characters go across words. False: they lie in one word and a space before and after it, and have two
     characters or more, as those of scikit-learn's `char_wb`."""
-    hash_version: int = HASH_VERSION
-    second_text: int = SECOND_TEXT
-    """The number that is added to the hash of an n-gram of the second text."""
 
 
 @cache
-def word_pattern(hash_version: int = HASH_VERSION) -> re.Pattern[str]:
+def word_pattern() -> re.Pattern[str]:
     r"""Return the pattern of a word or a punctuation mark, with its combining marks: vowel signs of Indic scripts, accents.
 
-    `\w` does not match them. Texts without them have the same words in all versions.
+    `\w` does not match them.
     """
-    if hash_version < HASH_VERSION:
-        return re.compile(r"\w+|[^\w\s]")
     marks = sorted((*JOINERS, *(code for code in MARKS if unicodedata.category(chr(code)).startswith("M"))))
     firsts = [code for before, code in pairwise((0, *marks)) if code != before + 1]
     lasts = [code for code, after in pairwise((*marks, 0)) if after != code + 1]
@@ -192,9 +179,8 @@ class Ngrams:
     def weigh(self, counts: Vectors) -> Vectors:
         """Return the TF-IDF vectors (N, V) of the `counts` of N rows."""
         values = counts.values * self.weights[counts.columns]
-        parts = np.repeat(np.arange(len(counts.offsets) - 1), np.diff(counts.offsets))
-        if self.config.hash_version != OLDER_HASH_VERSION:
-            parts = parts * 2 + (self.keys[counts.columns] & np.uint64(1)).astype(np.int64)
+        rows = np.repeat(np.arange(len(counts.offsets) - 1), np.diff(counts.offsets))
+        parts = rows * 2 + (self.keys[counts.columns] & np.uint64(1)).astype(np.int64)
         norms = np.sqrt(np.bincount(parts, values.astype(np.float64) ** 2))
         return counts._replace(values=(values / norms[parts]).astype(np.float32))
 
@@ -252,43 +238,36 @@ def row_blocks(texts: Texts, most: int) -> Iterator[Texts]:
 
 def hash_ngrams(texts: Texts, config: NgramConfig) -> tuple[Keys, NDArray[np.int64]]:
     """Return the hash of every n-gram of every text (M,), and its row (M,)."""
-    older = config.hash_version == OLDER_HASH_VERSION
     firsts = _hash_texts([row[0] for row in texts], config)
     pairs = np.array([row[1] is not None for row in texts], bool)
     if not pairs.any():
         return firsts
-    seconds = _hash_texts([row[1] or "" for row in texts], config, config.second_text if older else 0)
-    rows = np.concatenate([firsts[1], seconds[1]])
-    if older:
-        return np.concatenate([firsts[0], seconds[0]]), rows
+    seconds = _hash_texts([row[1] or "" for row in texts], config)
     in_row = [_mix(keys + row.astype(np.uint64) * _PRIME) for keys, row in (firsts, seconds)]
     marked = []
     for side, (keys, row) in enumerate((firsts, seconds)):
-        mark = np.where(np.isin(in_row[side], in_row[1 - side]), BOTH_TEXTS, (FIRST_TEXT, config.second_text)[side])
+        mark = np.where(np.isin(in_row[side], in_row[1 - side]), BOTH_TEXTS, (FIRST_TEXT, SECOND_TEXT)[side])
         kind = keys & np.uint64(1)
         marked.append(np.where(pairs[row], _mix(keys + mark.astype(np.uint64)) & ~np.uint64(1) | kind, keys))
-    return np.concatenate(marked), rows
+    return np.concatenate(marked), np.concatenate([firsts[1], seconds[1]])
 
 
-def _hash_texts(texts: Sequence[str], config: NgramConfig, added: int = 0) -> tuple[Keys, NDArray[np.int64]]:
-    """Return the hash of every n-gram of every text (M,), and its row (M,). `added` changes all hashes."""
+def _hash_texts(texts: Sequence[str], config: NgramConfig) -> tuple[Keys, NDArray[np.int64]]:
+    """Return the hash of every n-gram of every text (M,), and its row (M,)."""
     texts = [text[:MAX_TEXT].lower() for text in texts]
     keys, rows = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for is_word, (shortest, longest) in enumerate((config.characters, config.words)):
         if not longest or not any(texts):
             continue
         if is_word:
-            kind, within, units = 1, None, _words(texts, config.hash_version)
+            kind, within, units = 1, None, _words(texts)
         elif config.across_words:
             kind, within, units = 0, None, _characters(texts)
         else:
             kind, within, units = 2, _SPACE, _characters([_spaced(text) for text in texts])
         for length, found, row in _windows(*units, longest, within):
             if length >= max(shortest, kind):
-                key = _mix(found + np.uint64((added + (kind << 8) + length) % 2**64))
-                keys.append(
-                    key if config.hash_version == OLDER_HASH_VERSION else key & ~np.uint64(1) | np.uint64(is_word)
-                )
+                keys.append(_mix(found + np.uint64((kind << 8) + length)) & ~np.uint64(1) | np.uint64(is_word))
                 rows.append(row)
     return np.concatenate(keys), np.concatenate(rows)
 
@@ -304,9 +283,9 @@ def _characters(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
     return np.frombuffer(joined, np.uint32).astype(np.uint64), np.array([len(text) for text in texts])
 
 
-def _words(texts: Sequence[str], hash_version: int) -> tuple[Keys, NDArray[np.int64]]:
+def _words(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
     """Return hashes of the words and punctuation marks of all texts, concatenated, and their number in each text."""
-    words = [word_pattern(hash_version).findall(text) for text in texts]
+    words = [word_pattern().findall(text) for text in texts]
     numbers: dict[str, int] = {}
     place = np.array([numbers.setdefault(word, len(numbers)) for found in words for word in found], np.int64)
     hashes = np.array([_hash_word(word) for word in numbers], np.uint64)

@@ -162,7 +162,7 @@ def test_the_linear_model_alone_is_in_half_precision_without_packages(
     assert [float(row[1]) for row in tsv(half)] == pytest.approx([float(row[1]) for row in tsv(full)], abs=1e-3)
     sizes = [(tmp_path / name / "linear.npz").stat().st_size for name in ("int8", "fp32")]
     assert sizes[0] < 0.8 * sizes[1]
-    (source / PREDICTIONS).unlink()  # as a run of an older recur
+    (source / PREDICTIONS).unlink()  # which an unfinished run has not written
     write_manifest(source, [name for name in read_manifest(source) if name != PREDICTIONS])
     code, _, err = recur("export", source, *LINE, tmp_path / "other")
     assert (code, f"{source}: keeps no dev rows" in err, (tmp_path / "other").exists()) == (4, True, False), err

@@ -8,7 +8,7 @@ import pytest
 from recurcli.linear.explain import class_ngrams, explain, occurrences
 from recurcli.linear.fitting import fit_model
 from recurcli.linear.model import Hyperparameters
-from recurcli.linear.ngrams import OLDER_HASH_VERSION, NgramConfig, hash_ngrams
+from recurcli.linear.ngrams import NgramConfig, hash_ngrams
 
 ROWS = [
     ("股市今日 大涨", None),
@@ -20,7 +20,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("hash_version", [OLDER_HASH_VERSION, 2, 3])
 @pytest.mark.parametrize(
     "config",
     [
@@ -31,12 +30,7 @@ ROWS = [
     ],
 )
 @pytest.mark.parametrize("row", ROWS)
-def test_occurrences_stand_in_the_order_of_their_hashes(
-    row: tuple[str, str | None], config: NgramConfig, hash_version: int
-) -> None:
-    config = NgramConfig(
-        characters=config.characters, words=config.words, across_words=config.across_words, hash_version=hash_version
-    )
+def test_occurrences_stand_in_the_order_of_their_hashes(row: tuple[str, str | None], config: NgramConfig) -> None:
     keys, found = hash_ngrams([row], config)[0], occurrences(row, config)
     assert len(keys) == len(found)
     lower = [(text or "").lower() for text in row]

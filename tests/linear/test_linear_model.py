@@ -15,14 +15,13 @@ from scipy import sparse
 from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
 from recurcli.export.onnx import ngrams_to_dict
-from recurcli.linear import fitting, model, ngrams
+from recurcli.linear import fitting, ngrams
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import (
     IDF_POWER,
     MAX_TEXT,
-    OLDER_HASH_VERSION,
     NgramConfig,
     Ngrams,
     ngram_sets,
@@ -44,7 +43,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         parts = [lower] if config.across_words else [f" {word} " for word in lower.split()]
         for n in range(shortest, longest + 1) if longest else ():
             found.update(("c", part[i : i + n]) for part in parts for i in range(len(part) - n + 1))
-        words, (shortest, longest) = ngrams.word_pattern(config.hash_version).findall(lower), config.words
+        words, (shortest, longest) = ngrams.word_pattern().findall(lower), config.words
         for n in range(shortest, longest + 1) if longest else ():
             found.update(("w", *words[i : i + n]) for i in range(len(words) - n + 1))
         return found
@@ -56,9 +55,7 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         found: Counter[Any] = Counter()
         for number, (side, other) in enumerate((sides, sides[::-1])):
             for gram, count in side.items():
-                shared = config.hash_version != OLDER_HASH_VERSION and gram in other
-                first_of_older = config.hash_version == OLDER_HASH_VERSION and not number
-                found[gram if first_of_older else (*gram, "both" if shared else number)] += count
+                found[(*gram, "both" if gram in other else number)] += count
         return found
 
     tf = [counts(row) for row in texts]
@@ -69,9 +66,9 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
             gram: (1 + math.log(n)) * (1 + math.log((1 + len(texts)) / (1 + df[gram]))) ** IDF_POWER
             for gram, n in row.items()
         }
-        for kinds in ("c", "w") if config.hash_version != OLDER_HASH_VERSION else ("cw",):
-            norm = math.sqrt(sum(value**2 for gram, value in vector.items() if gram[0] in kinds))
-            vector = {gram: value / (norm if gram[0] in kinds else 1) for gram, value in vector.items()}
+        for kind in ("c", "w"):
+            norm = math.sqrt(sum(value**2 for gram, value in vector.items() if gram[0] == kind))
+            vector = {gram: value / (norm if gram[0] == kind else 1) for gram, value in vector.items()}
         vectors.append(vector)
     return vectors
 
@@ -84,8 +81,6 @@ def plain_vectors(texts: list[tuple[str, str | None]], config: NgramConfig) -> l
         NgramConfig(characters=(2, 4), words=(1, 2)),
         NgramConfig(words=(2, 2)),
         NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
-        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION),
-        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=2),
     ],
 )
 def test_vectors_are_those_of_a_plain_loop(
@@ -117,27 +112,11 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
     assert not np.intersect1d(sides[0], sides[1]).size
 
 
-def test_a_file_of_an_older_recur_keeps_its_hashes(tmp_path: Path) -> None:
-    texts = [("good film", f"{'good' if n % 3 else 'bad'} {n}") for n in range(30)]
-    config = NgramConfig(
-        characters=(1, 2), hash_version=OLDER_HASH_VERSION, second_text=512
-    )  # of a character 512 places further on
-    vocabulary = Ngrams.fit(texts, config)[0]
-    weights = np.random.default_rng(0).standard_normal((len(vocabulary.keys), 2)).astype(np.float32)
-    older = LinearModel(vocabulary, weights, np.zeros(2, np.float32), len(texts))
-    tensors = {name: tensor for name, tensor in load(older.to_bytes()).items() if name not in model.NOT_IN_OLDER}
-    (tmp_path / "linear.safetensors").write_bytes(save(tensors))
-    assert (LinearModel.load(tmp_path / "linear.safetensors").logits(texts) == older.logits(texts)).all()
-
-
 @pytest.mark.parametrize(
     "config",
     [
         NgramConfig(characters=(2, 4), words=(1, 2)),
         NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
-        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION),
-        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=OLDER_HASH_VERSION, second_text=512),
-        NgramConfig(characters=(2, 4), words=(1, 2), hash_version=2),
     ],
 )
 @pytest.mark.parametrize("pairs", [False, True])
@@ -159,7 +138,6 @@ def test_combining_marks_are_parts_of_words() -> None:
     text = "हिन्दी में लिखा। cafe\u0301, می\u200cخواهم ❤\ufe0f don't"
     words = ["हिन्दी", "में", "लिखा", "।", "cafe\u0301", ",", "می\u200cخواهم", "❤\ufe0f", "don", "'", "t"]
     assert ngrams.word_pattern().findall(text) == words
-    assert ngrams.word_pattern(2).findall("cafe\u0301") == ["cafe", "\u0301"]  # a file of an older recur
 
 
 def test_ngrams_follow_the_script() -> None:
@@ -415,7 +393,7 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
         ("weights", np.float32(np.nan), "weights has values that are not"),
         ("weights", np.float64(1), "weights is float64"),
         ("idf", np.float32(0), "idf has values that are not between 0.001 and 1e+06"),
-        ("second_text", np.zeros(2, np.uint64), "second_text is uint64 (2,), not uint64 (1,)"),
+        ("distinct_ngrams", np.zeros(2, np.int64), "distinct_ngrams is int64 (2,), not int64 (1,)"),
     ],
 )
 def test_tensors_that_no_fit_gives_are_refused(name: str, tensor: Any, reason: str, tmp_path: Path) -> None:

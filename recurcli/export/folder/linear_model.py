@@ -25,9 +25,8 @@ class Linear:
         cells, counts = np.unique(place[known] * len(self.keys) + columns[known], return_counts=True)
         place, columns = np.divmod(cells, len(self.keys))
         values = (1 + np.log(counts)) * self.idf[columns]
-        part = place  # the n-grams of characters of a row have norm 1, and those of words
-        if self.config["hash_version"] > 1:
-            part = place * 2 + (self.keys[columns] & np.uint64(1)).astype(np.int64)
+        # the n-grams of characters of a row have norm 1, and those of words
+        part = place * 2 + (self.keys[columns] & np.uint64(1)).astype(np.int64)
         values /= np.sqrt(np.bincount(part, values**2, minlength=1))[part]
         logits = np.tile(self.bias, (len(rows), 1))
         filled, starts = np.unique(place, return_index=True)
@@ -36,12 +35,8 @@ class Linear:
 
     def ngrams(self, rows: list[tuple[str, ...]]) -> Any:
         """Return the hash of each n-gram of each row, and its row."""
-        older = self.config["hash_version"] == 1
-        sides = [
-            self.ngrams_of_texts(texts, self.config["second_text"] if older and side else 0)
-            for side, texts in enumerate(zip(*rows, strict=True))
-        ]
-        if len(sides) == 2 and not older:  # n-grams of the first text only, of the second only, and of both
+        sides = [self.ngrams_of_texts(texts) for texts in zip(*rows, strict=True)]
+        if len(sides) == 2:  # n-grams of the first text only, of the second only, and of both
             in_row = [mix(keys + place.astype(np.uint64) * PRIME) for keys, place in sides]
             for side, (keys, place) in enumerate(sides):
                 alone = (self.config["first_text"], self.config["second_text"])[side]
@@ -49,8 +44,8 @@ class Linear:
                 sides[side] = (mix(keys + mark.astype(np.uint64)) & ~ONE | keys & ONE, place)
         return tuple(map(np.concatenate, zip(*sides, strict=True)))
 
-    def ngrams_of_texts(self, texts: tuple[str, ...], added: int) -> Any:
-        """Return the hash of each n-gram of each text, and its row. `added` changes all hashes."""
+    def ngrams_of_texts(self, texts: tuple[str, ...]) -> Any:
+        """Return the hash of each n-gram of each text, and its row."""
         found = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
         lower = [text[: self.longest_text].lower() for text in texts]
         for is_word, (shortest, longest) in enumerate((self.config["characters"], self.config["words"])):
@@ -79,10 +74,8 @@ class Linear:
                 starts, hashes = starts[inside], hashes[inside]
                 hashes = hashes * PRIME + codes[starts + n - 1] + ONE
                 if n >= max(shortest, kind):
-                    key = mix(hashes + np.uint64((added + (kind << 8) + n) % 2**64))
-                    found.append(
-                        (key if self.config["hash_version"] == 1 else key & ~ONE | np.uint64(is_word), row[starts])
-                    )
+                    key = mix(hashes + np.uint64((kind << 8) + n)) & ~ONE | np.uint64(is_word)
+                    found.append((key, row[starts]))
         return tuple(map(np.concatenate, zip(*found, strict=True)))
 
 
