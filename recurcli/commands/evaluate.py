@@ -12,7 +12,6 @@ from recurcli.commands.trained_run import (
     ScoredSplit,
     check_rows_of_training,
     is_training_file,
-    known_rows_of,
     scored_split,
     task_of,
     training_rows,
@@ -232,12 +231,7 @@ def training_overlap(
     None if the run tells no longer. On rows of the run's own, for which `data` is None, there is a note only if training
     rows are among them.
     """
-    stored = read_known_rows(run)
-    if stored is None and data is None:  # the training counted them
-        return {}
-    known = stored or (yield from known_rows_of(run, task))
-    if known is None:
-        return {"training_rows": None, "dev_rows": None}
+    known = read_known_rows(run)
     if is_refitted(run) and not own_dev:
         known = known.refitted()
     counts, note = known.among(rows.hashes)
@@ -389,9 +383,7 @@ def _overlap_of_lines(run: Path, text: TextSplit, data: Path | None) -> Generato
 
     On text of the run's own, for which `data` is None, there is a note only if it is a warning.
     """
-    if (known := read_known_rows(run)) is None:
-        return {}  # a run of an older recur
-    counts, note = known.among(hashes_of(text.lines), lines=True)
+    counts, note = read_known_rows(run).among(hashes_of(text.lines), lines=True)
     if data is not None or note.level == "warning":
         yield note
     return counts

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
@@ -32,8 +31,7 @@ from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
-from recurcli.preset.schema import with_defaults
-from recurcli.runs.model_files import KnownRows, TrainedFiles, is_refitted, read_model, write_refit
+from recurcli.runs.model_files import KnownRows, TrainedFiles, is_refitted, read_known_rows, read_model, write_refit
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective
@@ -310,7 +308,7 @@ def _with_teacher(
     if preset.is_linear and not teacher.facts["added"]:
         yield Note(f"{file}: has no effect; the linear model reads the opinions on rows without a label", "warning")
     if (run := preset.finetuning.teacher_run) is not None:
-        before = yield from known_rows_of_init(read_model(Path(run)))
+        before = known_rows_of_init(read_model(Path(run)))
         if before is not None:
             before = before.refitted() if is_refitted(Path(run)) else before
             way_out = "; train the teacher with the same --dev and --test, and with --set finetuning.refit=false"
@@ -353,7 +351,7 @@ def _add_known_rows(
     known: KnownRows, init: TrainedFiles, splits: Mapping[str, Split]
 ) -> Generator[Note, None, KnownRows]:
     """Return the `known` rows with those of the classifier `init`. Yields notes on its rows among the dev and test rows."""
-    before = yield from known_rows_of_init(init)
+    before = known_rows_of_init(init)
     if before is None:
         return known
     yield from _notes_on_earlier_rows(before, init.path, splits)
@@ -433,8 +431,7 @@ _NGRAMS = "embedding.ngrams"
 def read_init(path: Path, preset: Preset) -> TrainedFiles:
     """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
-    stored = with_defaults(RunDirectory(path).read_preset())
-    before, now = (_architecture(values) for values in (stored, preset.to_dict()))
+    before, now = (_architecture(values) for values in (RunDirectory(path).read_preset(), preset.to_dict()))
     if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
         now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := find_difference(before, now):
@@ -444,14 +441,12 @@ def read_init(path: Path, preset: Preset) -> TrainedFiles:
     return files
 
 
-def known_rows_of_init(init: TrainedFiles) -> Generator[Note, None, KnownRows | None]:
+def known_rows_of_init(init: TrainedFiles) -> KnownRows | None:
     """Return the rows that the classifier `init` was trained and selected on; None for a pretrained run.
 
     A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
     """
-    if not init.config.labels:
-        return None
-    return (yield from known_rows_of(init.path, task_named(init.config.task)))
+    return read_known_rows(init.path) if init.config.labels else None
 
 
 def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:

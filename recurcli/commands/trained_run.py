@@ -1,7 +1,7 @@
 """Reads the facts of a trained run that commands need: its task, its columns, the files of its rows, and its training rows."""
 
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,12 +10,11 @@ import numpy as np
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
-from recurcli.data.splits import Split, hashes_of, load_split
+from recurcli.data.splits import Split, hashes_of
 from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_named, task_with_columns
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
-from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_texts
@@ -109,31 +108,6 @@ def task_of(run: Path, predictor: Predictor) -> Task:
     return replace(task, labels=predictor.labels)
 
 
-def known_rows_of(run: Path, task: Task) -> Generator[Note, None, KnownRows | None]:
-    """Return the rows that a verified classifier was trained on and selected on.
-
-    Those of a run of an older recur, which did not store them, are read from the path in its preset, never from the Hub. If
-    they can no longer be read, the result is None; yields a warning that says why.
-    """
-    if (stored := read_known_rows(run)) is not None:
-        return stored
-    unknown = "the number of training rows among these rows is unknown"
-    config = RunDirectory(run).read_data_config()
-    if not is_local(config, "train") and (config.hub is not None or task.hub is not None):
-        yield Note(f"{unknown}: the run was trained on rows of the Hub", "warning")
-        return None
-    try:
-        config = data_config(run, None)
-        train = load_split(task, "train", config, use_dev_split=True)
-        dev = train.dev or load_split(task, "dev", config, use_dev_split=True)
-        for name, split in (("train", train), ("dev", dev)):
-            check_rows_of_training(run, name, split)
-    except (DataError, UsageError) as error:  # a classifier fitted in Python names no data
-        yield Note(f"{unknown}: {error}", "warning")
-        return None
-    return KnownRows.of(train.with_extra_rows().hashes, dev.hashes)
-
-
 def check_rows_of_training(run: Path, split: str, rows: Split | TextSplit) -> None:
     """Raise DataError if `rows`, read from the place that the run names for `split`, are not those of its training.
 
@@ -145,8 +119,6 @@ def check_rows_of_training(run: Path, split: str, rows: Split | TextSplit) -> No
         fault = f"changed since the training: its sha256 is not that of the {split} rows of {run}"
     elif split == "dev" and not _selected(run, rows, has_init=has_init):
         fault = f"its dev rows are not those on which {run} was selected"
-        if sha256 is not None:
-            fault += ", because an older recur drew them by a rule that kept fewer texts together"
     else:
         return
     raise DataError(
@@ -166,14 +138,12 @@ def _origin(directory: RunDirectory, split: str) -> tuple[str | None, bool]:
 
 
 def _selected(run: Path, rows: Split | TextSplit, *, has_init: bool) -> bool:
-    """Return whether `rows` are the dev rows that selected the model, as far as the run tells."""
-    if stored := read_texts(run) if (run / PREDICTIONS).is_file() else []:
-        labels = [str(example.label) for example in rows.examples] if isinstance(rows, Split) else []
+    """Return whether `rows` are the dev rows that selected the model."""
+    if isinstance(rows, Split) and (run / PREDICTIONS).is_file():
+        stored = read_texts(run)
         same_texts = np.array_equal(rows.hashes, hashes_of((row.text, row.pair) for row in stored))
-        return same_texts and labels == [row.label for row in stored]
+        return same_texts and [str(example.label) for example in rows.examples] == [row.label for row in stored]
     known = read_known_rows(run)
-    if known is None:
-        return True
     own = KnownRows.of(rows.hashes).trained
     # The selected rows of the run that it started from are among those of the run.
     return bool(np.isin(own, known.selected).all()) if has_init else np.array_equal(own, known.selected)

@@ -78,7 +78,7 @@ class TextColumns(NamedTuple):
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Sequence[str]]) -> "TextColumns":
-        """Return the columns that `to_json` stored; without columns if a run of an earlier version stored none."""
+        """Return the columns that `to_json` stored."""
         spans = stored.get("spans")
         return cls(tuple(stored.get("text", ())), tuple(stored.get("pair", ())), spans[0] if spans else None)
 

@@ -91,7 +91,7 @@ def _costs(group: Mapping[str, Any]) -> list[str]:
         f"{group['parameters_without_embeddings']:,}",
         "–" if flops is None else f"{flops:,}",
         f"{group['seconds']:,.1f}" if steps else "–",
-        f"{cpu:,.1f}" if cpu is not None and steps else "–",
+        f"{cpu:,.1f}" if steps else "–",
         f"{group['tokens_per_second']:,.0f}" if steps else "–",
     ]
 

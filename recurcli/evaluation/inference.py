@@ -343,14 +343,13 @@ class Predictor:
     def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[tuple[str, str | None]]:
         """Return numbered texts or pairs as pairs. Raises as `predict` does."""
         pairs = [(row, as_pair(text, row)) for row, text in rows]
-        trained = self.model.config.columns
-        of_pairs, of_singles = bool(trained.get("pair")), bool(trained.get("text") and not trained.get("pair"))
+        of_pairs = "pair" in self.model.config.columns
         for row, (text, second) in pairs:
             if of_pairs and second is None:
                 raise ValueError(
                     f"texts[{row}] is {_shown(text)}, but the model was trained on pairs; give (first, second)"
                 )
-            if of_singles and second is not None:
+            if second is not None and not of_pairs:
                 given = _shown((text, second))
                 raise ValueError(f"texts[{row}] is {given}, but the model was trained on single texts; give one text")
         return [pair for _, pair in pairs]

@@ -16,13 +16,11 @@ Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
 FORMAT_VERSION = 4
 """Format version of preset.yaml, config.json and checkpoints."""
-OLDEST_READ = 2
-"""The oldest format version of a finished run that is read. Its keys have other names (see recurcli/facts.py)."""
 
 
-def check_format(version: object, path: Path, oldest: int = FORMAT_VERSION) -> None:
-    """Raise ModelError if `version`, the format version in the file at `path`, is below `oldest` or above FORMAT_VERSION."""
-    if not isinstance(version, int) or not oldest <= version <= FORMAT_VERSION:
+def check_format(version: object, path: Path) -> None:
+    """Raise ModelError if `version`, the format version in the file at `path`, is not FORMAT_VERSION."""
+    if version != FORMAT_VERSION:
         raise ModelError(
             f"{path}: has format version {escaped(version)}; this recur reads {FORMAT_VERSION}: "
             "train the run again, or use the recur that wrote it"
@@ -102,7 +100,7 @@ class EmbeddingConfig:
     """Make the columns of the embedding orthonormal, scaled by sqrt(V / 2), so that tokens stay distinct (TransJect)."""
     scaled: bool = False
     """Scale the rows to the norm sqrt(W / 2), as if the encoder added sinusoidal positions. false: only where it does, or
-    concatenates them; the rows of others have a norm of about 1. The default is that of runs before the key."""
+    concatenates them; the rows of others have a norm of about 1."""
     dropout: float = 0.0
     """Dropout probability on the embeddings."""
     segments: bool = False

@@ -25,7 +25,7 @@ from recurcli.encoders.folder import weight_files
 from recurcli.encoders.pretrained import Pretrained, TokenHead
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.files import naming_damage, read_header, read_limited
-from recurcli.model.config import FORMAT_VERSION, OLDEST_READ, ModelConfig, check_format
+from recurcli.model.config import FORMAT_VERSION, ModelConfig, check_format
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.validation import parse_config
 
@@ -255,7 +255,7 @@ def config_from_file(path: Path) -> ModelConfig:
         values = json.loads(read_limited(path, limit=1 << 22))
         if not isinstance(values, dict) or values.pop("model_type", None) != "recurcli":
             raise ModelError(f"{path}: is not the config.json of a recur model")
-        check_format(values.pop("format_version", None), path, OLDEST_READ)
+        check_format(values.pop("format_version", None), path)
         values.pop("label2id", None)
         names = values.pop("id2label")
         values["labels"] = [names[str(number)] for number in range(len(names))]

@@ -20,7 +20,6 @@ from recurcli.data.tasks import TASKS
 from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED, causal_key, encoder_config
 from recurcli.encoders.folder import check_transformers, folder_of, read_folder
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.facts import rename_preset_keys
 from recurcli.model.config import REQUIRED_VECTORS
 from recurcli.preset.schema import Preset, check_encoder_length, preset_keys, type_members
 from recurcli.validation import (
@@ -444,8 +443,6 @@ def _file_layer(path: Path, own: bool = False) -> Layer:
         siblings = [other.name for other in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise UsageError(f"{escaped(path)}: no such preset file" + did_you_mean(path.name, siblings))
     values, lines = read_mapping(path)
-    for old, new in rename_preset_keys(values).items():
-        lines |= {(*new, *key[len(old) :]): line for key, line in lines.items() if key[: len(old)] == old}
     folder = preset_folder()
     shown = f"presets/{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
     _make_absolute(values, path.parent)

@@ -70,31 +70,6 @@ def check_encoder_length(encoder: Mapping[str, Any], max_length: int) -> None:
         )
 
 
-def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a stored preset, with the defaults of keys that a later version of recur has added.
-
-    The default of an added key does what was done before it. A change of the meaning of runs raises FORMAT_VERSION instead.
-    The keys of an encoder of another package are left as they are.
-    """
-    encoder = values.get("encoder")
-    known = ENCODERS.get(encoder.get("name", "")) if isinstance(encoder, dict) else None
-    return _filled(values if known is None else {**values, "encoder": _filled(encoder or {}, known.config)}, Preset)
-
-
-def _filled(values: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Return `values` with the defaults of missing fields of the dataclass `kind`, in its sections too."""
-    filled = dict(values)
-    for entry in dataclasses.fields(kind):
-        section = section_of(entry.type)
-        if entry.name not in filled and entry.default is not dataclasses.MISSING:
-            filled[entry.name] = entry.default
-        elif entry.name not in filled and entry.default_factory is not dataclasses.MISSING:
-            filled[entry.name] = dataclasses.asdict(entry.default_factory())
-        elif section is not None and isinstance(filled.get(entry.name), dict):
-            filled[entry.name] = _filled(filled[entry.name], section)
-    return filled
-
-
 def preset_keys() -> list[str]:
     """Return all keys of a preset as dotted paths, and those of the encoders of this package."""
     keys = [f"encoder.{key.name}" for encoder in ENCODERS.values() for key in dataclasses.fields(encoder.config)]

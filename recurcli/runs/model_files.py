@@ -41,7 +41,6 @@ from recurcli.runs.run_directory import (
     LINEAR_FIRST_FIT,
     LINEAR_MODEL,
     MODEL_FILES,
-    OLDER_ENSEMBLE,
     PREDICTIONS,
     RESULT,
     TEST_PREDICTIONS,
@@ -105,14 +104,12 @@ class KnownRows:
         return save({"trained": self.trained, "selected": self.selected})
 
 
-def read_known_rows(folder: Path) -> KnownRows | None:
-    """Read the known rows of a run that `read_model` has verified; None for a run of an older recur, which has none.
-
-    Raises ModelError if they are damaged.
-    """
+def read_known_rows(folder: Path) -> KnownRows:
+    """Read the known rows of a classifier or a language model that `read_model` has verified. Raises ModelError if they are
+    damaged or missing."""
     path = folder / KNOWN_ROWS
     if KNOWN_ROWS not in read_manifest(folder):
-        return None
+        raise ModelError(f"{folder / MANIFEST}: does not list {KNOWN_ROWS}")
     tensors = {name: tensor.numpy() for name, tensor in load_tensors(path).items()}
     if tensors.keys() != {"trained", "selected"} or any(
         hashes.dtype != np.uint64 or hashes.ndim != 1 for hashes in tensors.values()
@@ -154,7 +151,6 @@ def write_model(
     for name in (
         MANIFEST,
         ENSEMBLE,
-        OLDER_ENSEMBLE,
         CALIBRATION,
         PREDICTIONS,
         TEST_PREDICTIONS,
@@ -215,22 +211,20 @@ def read_ensemble(folder: Path, num_classes: int) -> Ensemble | None:
 
     Raises ModelError if it is damaged, or does not have `num_classes` classes.
     """
-    listed = read_manifest(folder)
-    name = next((name for name in (ENSEMBLE, OLDER_ENSEMBLE) if name in listed), None)
-    if name is None:
+    path = folder / ENSEMBLE
+    if ENSEMBLE not in read_manifest(folder):
         return None
-    with naming_damage(folder / name):
-        stored = json.loads(read_limited(folder / name, limit=1 << 16))
-        weights = float(stored["encoder_weight"]), float(stored["linear_weight"])
-        alone = float(stored.get("linear_alone_weight", weights[1]))  # older runs do not tell it
+    with naming_damage(path):
+        stored = json.loads(read_limited(path, limit=1 << 16))
+        encoder, weight, alone = (float(stored[f"{name}_weight"]) for name in ("encoder", "linear", "linear_alone"))
         rows, linear = int(stored["rows"]), read_linear_model(folder, num_classes)
         if (
             linear is None
             or stored["kind"] != "linear"
-            or not all(0 <= weight <= MAX_ENSEMBLE_WEIGHT for weight in (*weights, alone))
+            or not all(0 <= weight <= MAX_ENSEMBLE_WEIGHT for weight in (encoder, weight, alone))
         ):
             raise ValueError(f"it needs linear.safetensors, and weights between 0 and {MAX_ENSEMBLE_WEIGHT:,.0f}")
-    return Ensemble(linear, *weights, rows, alone)
+    return Ensemble(linear, encoder, weight, rows, alone)
 
 
 def write_temperature(folder: Path, temperature: float, rows: int) -> None:
@@ -319,7 +313,7 @@ def read_model(folder: Path) -> TrainedFiles:
             f"{folder}: the tokenizer does not fit the model: tokenizer.json has {tokenizer.vocab_size} tokens "
             f"and pad_id {tokenizer.pad_id}, but config.json has {config.vocab_size} and {config.pad_id}"
         )
-    if config.separator_id not in (-1, tokenizer.separator_id):
+    if config.separator_id != tokenizer.separator_id:
         raise ModelError(
             f"{folder}: the tokenizer does not fit the model: the separator has id {tokenizer.separator_id} in tokenizer.json "
             f"and {config.separator_id} in config.json"

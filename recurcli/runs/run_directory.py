@@ -21,7 +21,6 @@ from recurcli.data.config import DataConfig
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError
 from recurcli.events import Note
-from recurcli.facts import rename_preset_keys, rename_result_keys
 from recurcli.files import (
     MANIFEST,
     check_utf8,
@@ -39,7 +38,7 @@ from recurcli.files import (
     write_atomically,
     writing,
 )
-from recurcli.model.config import FORMAT_VERSION, OLDEST_READ, check_format
+from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.validation import dump, parse_config, read_mapping
 
 LARGEST = 1e18
@@ -106,12 +105,13 @@ SCORES = {
     "*": _is_score,
 }
 """The shape of the metrics of a classifier. Tables by class have other names."""
-_LINEAR = {"ngrams": is_count, "refit_rows?": is_count, "dev?": {"*": _is_score}}
+_LINEAR = {"ngrams": is_count, "refit_rows?": is_count, "dev": {"*": _is_score}}
 _PARTS = {"encoder": SCORES, "linear": SCORES}
+_CALIBRATION = {"ece": is_number, "temperature": is_number}
 _ENSEMBLE = {
     "encoder_weight": is_number,
     "linear_weight": is_number,
-    "linear_alone_weight?": is_number,
+    "linear_alone_weight": is_number,
     "rows": is_count,
 }
 _STOPPED = {"metric": is_text, "best": (_is_finite,), "evaluations": is_count, "steps": is_count}
@@ -126,26 +126,29 @@ RESULT_SHAPE: Mapping[str, Any] = {
     "seed": _is_whole,
     **dict.fromkeys(("preset", "task", "encoder"), is_text),
     **dict.fromkeys(("steps", "best_step", "tokens", "tokens_per_second"), is_count),
-    **dict.fromkeys(("seconds", "epochs"), is_number),
-    "cpu_seconds?": (is_number,),
+    **dict.fromkeys(("seconds", "cpu_seconds", "epochs"), is_number),
     "parameters": {"total": is_count, "embedding": is_count},
     "data": {"*": {"path": (is_text,), "rows": is_count, "sha256": is_text}},
     "machine": {"device": is_text, "precision": is_text, "*": _is_fact},
     "metric?": is_text,
     "dev?": {"loss?": (_is_finite,), "perplexity?": _is_finite, "tokens?": is_count},
-    "test?": {**SCORES, "baselines": {"*": is_number}, "parts?": _PARTS},
+    "test?": {**SCORES, "baselines": {"*": is_number}, "calibration": _CALIBRATION, "parts?": _PARTS},
     "baselines?": {"*": is_number},
     "parts?": _PARTS,
     "ensemble?": _ENSEMBLE,
     "linear_baseline?": _LINEAR,
-    "calibration?": {"ece": is_number, "temperature?": is_number},
     "early_stopping?": (_STOPPED,),
     "match_parameters?": (_MATCHED,),
     "forward_flops_per_token?": (is_count,),
     "init?": (is_text,),
 }
 SCORED_SHAPES: Mapping[str, Any] = {
-    "finetune": {"metric": is_text, "dev": {"names": _is_texts, **SCORES}, "baselines": {"*": is_number}},
+    "finetune": {
+        "metric": is_text,
+        "dev": {"names": _is_texts, **SCORES},
+        "baselines": {"*": is_number},
+        "calibration": _CALIBRATION,
+    },
     "pretrain": {"metric": is_text, "dev": {"perplexity": _is_finite, "loss": _is_finite, "tokens": is_count}},
 }
 """By command the further shape of a result whose model was selected by a dev metric."""
@@ -217,8 +220,6 @@ ENSEMBLE = "ensemble.json"
 """The weights of encoder and linear model, if their logits are joined."""
 KNOWN_ROWS = "training_rows.safetensors"
 """Hashes of the rows that the model was trained on and selected on."""
-OLDER_ENSEMBLE = "prior.json"
-"""The name of ENSEMBLE in runs of older versions."""
 CALIBRATION = "calibration.json"
 """The temperature of the probabilities. A run with an ensemble has none, because the ensemble's weights are fitted instead."""
 CONTENTS = (
@@ -228,7 +229,6 @@ CONTENTS = (
     LINEAR_FIRST_FIT,
     KNOWN_ROWS,
     ENSEMBLE,
-    OLDER_ENSEMBLE,
     CALIBRATION,
     MANIFEST,
     METRICS,
@@ -387,7 +387,7 @@ class RunDirectory:
     def read_preset(self) -> dict[str, Any]:
         """Return the values of preset.yaml. Raises ModelError if it is missing, damaged or of another format version.
 
-        The manifest of a run that is not finished, and of an older run, does not list it.
+        The manifest of a run that is not finished does not list it.
         """
         self._verify_listed(PRESET)
         try:
@@ -395,19 +395,18 @@ class RunDirectory:
         except UsageError as error:
             raise ModelError(str(error)) from None
         self.read_command()
-        rename_preset_keys(values)
         return values
 
     def read_command(self) -> str | None:
         """Return the command (pretrain or finetune) in the header of preset.yaml; None if it names none or there is no file.
 
-        Raises ModelError for another format version. A finished run may be of an older one.
+        Raises ModelError for another format version.
         """
         if not self.preset.is_file():
             return None
         with self.preset.open("rb") as file:
             header = _HEADER.match(file.read(120))
-        check_format(int(header[1]) if header else 1, self.preset, OLDEST_READ if self.is_finished else FORMAT_VERSION)
+        check_format(int(header[1]) if header else 1, self.preset)
         return header[2].decode() if header and header[2] else None
 
     def read_data_config(self) -> DataConfig:
@@ -418,13 +417,10 @@ class RunDirectory:
             raise ModelError(f"{self.preset}: data: {error}") from None
 
     def read_result(self) -> dict[str, Any]:
-        """Return the content of result.json. Raises ModelError if it is damaged, or is not the file of the manifest.
-
-        The manifest of an older run does not list it.
-        """
+        """Return the content of result.json. Raises ModelError if it is damaged, or is not the file of the manifest."""
         self._verify_listed(RESULT)
         with naming_damage(self.result):
-            result = rename_result_keys(json.loads(self.result.read_bytes()))
+            result = json.loads(self.result.read_bytes())
             check_shape(result, RESULT_SHAPE)
             if result["command"] == "finetune" or "metric" in result:
                 check_shape(result, SCORED_SHAPES[result["command"]])

@@ -181,8 +181,8 @@ class TrainingState:
     """Number of tokens of the training rows so far, without padding and before word dropout."""
     seconds: float = 0.0
     """Time spent in training steps, summed over the run and its resumes."""
-    cpu_seconds: float | None = 0.0
-    """CPU time of all threads of this process in training steps; None: not known, since an older recur began the run."""
+    cpu_seconds: float = 0.0
+    """CPU time of all threads of this process in training steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,8 +257,7 @@ def fit(loop: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
             started, cpu_started = time.perf_counter(), time.process_time()
             take_step(loop, state, next(batches))
             state.seconds += time.perf_counter() - started
-            if state.cpu_seconds is not None:
-                state.cpu_seconds += time.process_time() - cpu_started
+            state.cpu_seconds += time.process_time() - cpu_started
         dev_metric, improved = None, False
         if loop.evaluation_due(state):
             dev_metric, improved = _evaluate(loop, state)

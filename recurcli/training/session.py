@@ -169,7 +169,7 @@ def _read_state(path: Path) -> tuple[TrainingState, dict[str, Any], dict[str, An
     try:
         stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
         check_format(stored["format_version"], path)
-        state = parse_config(TrainingState, {"cpu_seconds": None, **stored["state"]})
+        state = parse_config(TrainingState, stored["state"])
         return state, dict(stored["must_match"]), dict(stored["should_match"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
         raise ModelError(f"{path / 'state.json'}: is damaged: {escaped(error)}") from None
@@ -314,8 +314,6 @@ class Session:
     stop: StopRequest
     length_keys: frozenset[str] = frozenset()
     """The facts in `must_match` that hold the number of steps. They may differ if no earlier step depends on them."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """The values of facts that an earlier version of recur did not store."""
     state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
@@ -362,8 +360,7 @@ class Session:
 
         Raises UsageError if another fact differs, or if the checkpoint has taken more steps than the run has.
         """
-        added = {key: value for key, value in self.defaults.items() if key in self.must_match}
-        check_same({**added, **checkpoint.must_match}, self.must_match, self.run.path, but=self.length_keys)
+        check_same(checkpoint.must_match, self.must_match, self.run.path, but=self.length_keys)
         loop, state, before = self.loop, checkpoint.state, checkpoint.must_match.get("steps")
         if before in (None, loop.total_steps):
             return None

@@ -151,16 +151,14 @@ def test_predictions_without_those_of_the_linear_model_show_its_stored_score_alo
 def test_runs_without_an_ensemble_show_the_accuracy_of_the_linear_model_without_a_test(
     recur: Recur, runs: Path
 ) -> None:
-    """Also those of an older recur, which stored no CPU seconds."""
     for path in runs.rglob("result.json"):
         result = json.loads(path.read_text())
-        del result["parts"], result["ensemble"], result["cpu_seconds"]
+        del result["parts"], result["ensemble"]
         path.write_text(to_json(result))
     found = compared(recur, runs)
     assert [baseline["name"] for baseline in found["baselines"]] == ["linear model", "majority class"]
     assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (result["baselines"]["linear"], None)
     assert len(found["tests"]) == 1
-    assert [group["cpu_seconds"] for group in found["groups"]] == [None, None]
     others = compared(recur, runs, "--metric", "macro_f1")
     assert [baseline["name"] for baseline in others["baselines"]] == ["majority class"]
 
@@ -169,7 +167,11 @@ def test_test_scores_are_a_column_where_all_runs_have_them_on_the_same_rows(recu
     paths = sorted(runs.rglob("result.json"))
     for place, path in enumerate(paths):
         result = json.loads(path.read_text())
-        result["test"] = {**result["dev"], "accuracy": 0.5 + place / 8, "baselines": result["baselines"]}
+        result["test"] = {
+            **result["dev"],
+            "accuracy": 0.5 + place / 8,
+            **{key: result[key] for key in ("baselines", "calibration")},
+        }
         result["data"]["test"] = {"path": None, "rows": 24, "sha256": "f" * 64}
         path.write_text(to_json(result))
     code, out, err = recur("compare", runs)

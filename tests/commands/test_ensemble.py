@@ -19,7 +19,7 @@ from recurcli.cli import run
 from recurcli.commands import finetune
 from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import extend_manifest, sha256_of
+from recurcli.files import sha256_of
 from recurcli.runs.model_files import read_ensemble, read_linear_model, write_ensemble
 
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
@@ -130,17 +130,6 @@ def test_a_prediction_is_not_resumed_with_another_part(recur: Recur, trained: Pa
     assert (code, "cannot be resumed: --fast was True and is now absent" in err) == (2, True), err
 
 
-def test_an_older_run_has_the_weight_of_the_sum_where_its_linear_part_is_alone(trained: Path, tmp_path: Path) -> None:
-    run = weighted(trained, tmp_path / "run", 0.7, 1.3)
-    stored = json.loads((run / "ensemble.json").read_text())
-    del stored["linear_alone_weight"]
-    (run / "ensemble.json").write_text(json.dumps(stored))
-    extend_manifest(run, "ensemble.json")
-    ensemble = read_ensemble(run, 15)
-    assert ensemble is not None
-    assert (ensemble.linear_part().encoder_weight, ensemble.linear_part().linear_weight) == (0, 1.3)
-
-
 @pytest.mark.slow
 def test_several_processes_predict_the_same_bytes(
     recur: Recur, forks: ForkServer, trained: Path, tmp_path: Path
@@ -180,7 +169,10 @@ def test_a_refused_resume_leaves_the_model_as_it_was(recur: Recur, tiny_tnews: P
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "{}", '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1, "rows": 9}', '{"kind": "other"}'],
+    [
+        *("", "[]", "{}", '{"kind": "other"}'),
+        '{"kind": "linear", "encoder_weight": -1, "linear_weight": 1, "linear_alone_weight": 1, "rows": 9}',
+    ],
 )
 def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))

@@ -19,7 +19,7 @@ from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.errors import DataError
 from recurcli.evaluation.metrics import classification_report
-from recurcli.files import extend_manifest, write_manifest
+from recurcli.files import extend_manifest, read_manifest, write_manifest
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, RunDirectory
 
@@ -119,20 +119,10 @@ def on_copied_data(trained: Path, tiny_tnews: Path, target: Path) -> tuple[Path,
     return run, data
 
 
-def forget_known_rows(run: Path) -> None:
-    """Make a run one of an older recur, which stored no hashes of its rows."""
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["files"] = [entry for entry in manifest["files"] if entry["name"] != KNOWN_ROWS]
-    (run / "manifest.json").write_text(json.dumps(manifest))
-
-
-@pytest.mark.parametrize("older", [False, True])
 def test_rows_that_are_no_longer_those_of_the_training_are_not_scored_as_its_own(
-    older: bool, recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     run, data = on_copied_data(trained, tiny_tnews, tmp_path)
-    if older:
-        forget_known_rows(run)
     assert scored(recur, run)[0]["rows"] == 24
     shutil.copy(data / "train.json", data / "dev.json")
     code, out, err = recur("eval", run)
@@ -183,38 +173,19 @@ def test_an_unfinished_run_is_not_scored_on_its_dev_rows_with_other_labels_or_on
         assert "its sha256 is not that" in err if known == "checkpoint" else f"not those on which {run} was" in err
 
 
-def test_dev_rows_that_an_older_recur_drew_by_another_rule_are_not_scored_as_its_own(
-    trained: Path, tmp_path: Path
-) -> None:
+def test_other_dev_rows_of_the_same_file_are_not_scored_as_its_own(trained: Path) -> None:
+    drawn = load_split(task_named("tnews"), "dev", RunDirectory(trained).read_data_config())
+    check_rows_of_training(trained, "dev", drawn)
+    assert drawn.sha256 == RunDirectory(trained).read_result()["data"]["dev"]["sha256"]
+    with pytest.raises(DataError, match=r"its dev rows are not those on which .* was selected; --data"):
+        check_rows_of_training(trained, "dev", replace(drawn, examples=drawn.examples[1:]))
+
+
+def test_a_run_whose_hashes_of_rows_are_gone_is_damaged(recur: Recur, trained: Path, tmp_path: Path) -> None:
     run = copy_of(trained, tmp_path / "run")
-    forget_known_rows(run)
-    facts = RunDirectory(run).read_result()["data"]["dev"]
-    drawn = load_split(task_named("tnews"), "dev", RunDirectory(run).read_data_config())
-    check_rows_of_training(run, "dev", drawn)
-    assert drawn.sha256 == facts["sha256"]
-    with pytest.raises(DataError, match="an older recur drew them by a rule that kept fewer texts together; --data"):
-        check_rows_of_training(run, "dev", replace(drawn, examples=drawn.examples[1:]))
-
-
-def test_the_training_rows_of_an_older_run_are_read_again(
-    recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
-    run, data = on_copied_data(trained, tiny_tnews, tmp_path)
-    stored = scored(recur, run, "--data", tiny_tnews / "dev.json")[0]
-    forget_known_rows(run)
-    found = scored(recur, run, "--data", tiny_tnews / "dev.json")[0]
-    assert (found["training_rows"], found["dev_rows"]) == (stored["training_rows"], stored["dev_rows"])
-    write_rows(data / "train.json", rows(9, seed=9, labelled=True))
-    found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
-    assert found["training_rows"] is None
-    assert (
-        f"the number of training rows among these rows is unknown: {data / 'train.json'}: changed since the training"
-        in err
-    )
-    shutil.rmtree(data)
-    found, err = scored(recur, run, "--data", tiny_tnews / "dev.json")
-    assert found["training_rows"] is None
-    assert f"unknown: {data}: the data of {run} are no longer there" in err
+    write_manifest(run, [name for name in read_manifest(run) if name != KNOWN_ROWS])
+    code, _, err = recur("eval", run)
+    assert (code, err) == (4, f"recur: error: {run / 'manifest.json'}: does not list {KNOWN_ROWS}\n")
 
 
 def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
@@ -236,7 +207,6 @@ def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
     assert f"recur: warning: dev: 8 of 8 rows are in the training rows of {trained}" in err
     assert f"recur: warning: test: 5 of 5 rows are in the training rows of {trained}" in err
     before, known = read_known_rows(trained), read_known_rows(tmp_path / "run")
-    assert before is not None and known is not None
     own = KnownRows.of(load_split(task_named("tnews"), "train", DataConfig(path=str(tmp_path))).hashes)
     assert set(known.trained) == {*before.trained, *own.trained}
     assert len(own.trained) == 20

@@ -81,7 +81,7 @@ def forgeries(value: Any, shape: Any) -> Iterator[tuple[tuple[str, ...], Any, An
 
 @pytest.fixture
 def forged(trained: Path, tmp_path: Path) -> Path:
-    """A copy of a run whose manifest does not list result.json, as in an older run."""
+    """A copy of a run whose manifest does not list result.json, so that only its content is checked."""
     run = copy_of(trained, tmp_path / "run")
     manifest = json.loads((run / MANIFEST).read_text())
     manifest["files"] = [entry for entry in manifest["files"] if entry["name"] != "result.json"]
@@ -95,7 +95,7 @@ def test_what_a_forged_result_holds_is_refused_or_compared(
     """Each key that a command reads with each wrong value: the shape refuses it, or the comparison can use it."""
     draw = random.Random(29)
     result = RunDirectory(forged).read_result()
-    result["test"] = {**result["dev"], "baselines": result["baselines"], "parts": result["parts"]}
+    result["test"] = {**result["dev"], **{key: result[key] for key in ("baselines", "parts", "calibration")}}
     shape = {**RESULT_SHAPE, **SCORED_SHAPES["finetune"]}
     refused, used = 0, 0
     for path, junk, content in forgeries(result, shape):
@@ -189,7 +189,7 @@ def test_lines_of_metrics_that_hold_no_numbers_are_refused_and_incomplete_ones_l
 
 def test_a_changed_result_is_found_by_the_manifest(recur: Recur, trained: Path, forged: Path, tmp_path: Path) -> None:
     assert "result.json" in read_manifest(trained)
-    assert recur("compare", forged)[0] == 0, "an older run"
+    assert recur("compare", forged)[0] == 0, "a manifest that does not list it"
     run = copy_of(trained, tmp_path / "other")
     text = (run / "result.json").read_text()
     result = json.loads(text)

@@ -65,8 +65,9 @@ def test_a_stream_is_read_a_window_at_a_time(loaded: Predictor, monkeypatch: pyt
 
 def test_a_second_text_counts_and_none_is_no_second_text(trained: Path) -> None:
     loaded = Predictor.load(trained, device="cpu", precision="fp32")
-    loaded.model.config = replace(loaded.model.config, columns={})  # of an earlier version, which stored none
-    first, pair, none, as_list = loaded.logits(["鼠", ("鼠", "牛"), ("鼠", None), ["鼠", "牛"]])  # type: ignore[list-item]
+    first, none = loaded.logits(["鼠", ("鼠", None)])
+    loaded.model.config = replace(loaded.model.config, columns={"text": ["a"], "pair": ["b"]})
+    pair, as_list = loaded.logits([("鼠", "牛"), ["鼠", "牛"]])  # type: ignore[list-item]
     assert np.abs(first - pair).max() > 1e-6
     assert np.abs(first - none).max() < 1e-5
     assert np.abs(pair - as_list).max() < 1e-5

@@ -383,24 +383,3 @@ def test_an_encoder_that_cannot_read_rows_of_max_length_is_refused(encoder: str)
         compose(f"{encoder}-tnews", settings=["encoder.max_length=63"])
     assert compose(f"{encoder}-tnews", settings=["encoder.max_length=64"]).preset.encoder["max_length"] == 64
     assert compose(f"{encoder}-custom").preset.data.max_length == "auto"
-
-
-def test_keys_of_older_versions_are_read_under_their_names_of_today(tmp_path: Path) -> None:
-    older = tmp_path / "older.yaml"
-    older.write_text(
-        "extends: starsaber-custom\nprior:\n  kind: linear\nfinetuning:\n  linear_floor: false\ndata:\n  dev_every: 5\n"
-    )
-    resolved = compose(str(older))
-    assert resolved.preset.ensemble == "linear"
-    assert resolved.preset.finetuning.linear_baseline is False
-    assert resolved.preset.data.dev_fraction == 0.2
-    assert resolved.origins["finetuning", "linear_baseline"].line == 5
-    older.write_text("extends: starsaber-custom\nprior: null\n")
-    assert compose(str(older)).preset.ensemble is None
-
-
-def test_an_older_key_beside_its_new_name_is_refused(tmp_path: Path) -> None:
-    both = tmp_path / "both.yaml"
-    both.write_text("extends: starsaber-custom\nensemble: null\nprior: null\n")
-    with pytest.raises(UsageError, match=r"both.yaml:3: prior: unknown key"):
-        compose(str(both))

@@ -111,9 +111,6 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
                 left_out.append({"path": str(path), "reason": "is pretrained on masked tokens, without a dev text"})
             elif not run.is_finished:
                 unfinished.append({"run": str(path), **_progress(run)})
-            elif pretrained and TEXT_LOSSES not in read_manifest(path):
-                reason = "is a language model of an earlier version, which stored no losses of its dev text"
-                left_out.append({"path": str(path), "reason": reason})
             else:
                 if split == "test" and TEST_PREDICTIONS not in read_manifest(path):
                     reason = "has no predictions of test rows, which `recur finetune --test FILE` names"
@@ -217,7 +214,7 @@ def _read_language_model(run: RunDirectory) -> ComparedRun:
 def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> dict[str, Any]:
     """Return the facts that all runs of a group share: the preset without its seed, precision, training rows, pretrained run.
 
-    Keys that are null are left out, because runs of an older recur may lack them. A linear model has no keys of encoders. Two
+    Keys that are null are left out. A linear model has no keys of encoders. Two
     pretrained runs are equal if only their seeds differ. A pretrained run that can no longer be read is identified by its path.
     """
     train = result["data"]["train"]

@@ -30,13 +30,12 @@ class Group:
         return [run.scores[metric] for run in self.runs]
 
     def to_json(self, metric: str) -> dict[str, Any]:
-        """Return what the table shows. Costs are means over the runs; FLOPs and CPU seconds are None where a run has none."""
+        """Return what the table shows. Costs are means over the runs; FLOPs are None where a run has none."""
         results = [run.result for run in self.runs]
         parameters = results[0]["parameters"]
         scores = self.scores(metric)
         encoder = [run.encoder_scores[metric] for run in self.runs if run.encoder_scores is not None]
         test = [run.test_scores[metric] for run in self.runs if run.test_scores is not None]
-        cpu = [result["cpu_seconds"] for result in results if result.get("cpu_seconds") is not None]
         return {
             "name": self.name,
             "preset": results[0]["preset"],
@@ -50,7 +49,7 @@ class Group:
             "parameters_without_embeddings": parameters["total"] - parameters["embedding"],
             "forward_flops_per_token": results[0].get("forward_flops_per_token"),
             "seconds": fmean(result["seconds"] for result in results),
-            "cpu_seconds": fmean(cpu) if len(cpu) == len(results) else None,
+            "cpu_seconds": fmean(result["cpu_seconds"] for result in results),
             "tokens_per_second": fmean(result["tokens_per_second"] for result in results),
             "runs": [str(run.path) for run in self.runs],
         }

@@ -14,7 +14,6 @@ from recurcli.events import Finished, Note, Progress
 from recurcli.facts import check_same, find_difference
 from recurcli.files import sha256_of
 from recurcli.model.config import LabelType
-from recurcli.preset.schema import with_defaults
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import flatten
 
@@ -68,12 +67,9 @@ class TrainingRequest:
 
 
 def preset_facts(values: Mapping[str, Any], section: Section) -> dict[str, Any]:
-    """Return the keys of a preset that a resume must match, as dotted paths, with their values.
-
-    A key that an earlier version of recur did not store has its default.
-    """
+    """Return the keys of a preset that a resume must match, as dotted paths, with their values."""
     other = "finetuning" if section == "pretraining" else "pretraining"
-    pairs = ((".".join(path), value) for path, value in flatten(with_defaults(values)) if path[0] != other)
+    pairs = ((".".join(path), value) for path, value in flatten(values) if path[0] != other)
     facts = {key: value for key, value in pairs if not key.startswith(FREE_KEYS) and not key.endswith(FREE_ENDINGS)}
     with contextlib.suppress(KeyError, ValueError):  # one encoding has several names
         facts["data.encoding"] = canonical_encoding(facts["data.encoding"])

@@ -359,7 +359,6 @@ def _session(setup: TrainingSetup) -> Session:
         loop=setup.loop,
         must_match={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
         length_keys=length_keys(setup.section),
-        defaults=preset_facts({"encoder": {"name": preset.encoder["name"]}}, setup.section),
         should_match=machine,
         publish=publish,
         stop=setup.stop,

@@ -69,14 +69,11 @@ def _curves(result: Mapping[str, Any], runs: Mapping[str, RunDirectory], words: 
     return curve_chart(curves, f"dev {words} (encoder)") if any(len(curve.steps) > 1 for curve in curves) else None
 
 
-def _calibration(result: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]) -> Table | None:
-    """Return the mean calibration error of each group, or None if a run of an older recur has none."""
-    measured = [[stored[name].get("calibration") for name in group["runs"]] for group in result["groups"]]
-    if not all(all(own) for own in measured):
-        return None
+def _calibration(result: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return the mean calibration error of each group."""
     rows = [
-        (group["name"], f"{fmean(one['ece'] for one in own if one):.4f}")
-        for group, own in zip(result["groups"], measured, strict=True)
+        (group["name"], f"{fmean(stored[name]['calibration']['ece'] for name in group['runs']):.4f}")
+        for group in result["groups"]
     ]
     return Table([*text_columns("group"), *number_columns("ECE")], rows)
 
@@ -106,10 +103,7 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> l
     A group predicts a row correctly if most of its runs do.
     """
     best, *others = result["groups"]
-    texts = read_texts(Path(best["runs"][0]))
-    if not texts:
-        return []
-    found = []
+    texts, found = read_texts(Path(best["runs"][0])), []
     for other in others[:MAX_DIFFERENCES]:
         for right, wrong in ((best, other), (other, best)):
             most_right, most_wrong = (_shares([dev[name] for name in group["runs"]]) for group in (right, wrong))
