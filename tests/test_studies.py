@@ -114,7 +114,7 @@ def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
     for name, p_values in (("1-a", [0.01]), ("2-b", [0.02, 0.5])):
         known = {"n": 5, "mean": 0.5, "std": 0.01, "cpu_seconds": 60.0}
         groups = [{"name": each, "runs": [f"runs/{each}/11"], **known} for each in "xyz"]
-        test = {"a": "x", "b": "y", "difference": 0.0123, "interval": [0.001, 0.02]}
+        test = {"a": "x", "b": "y", "difference": 0.0123, "identical_predictions": False, "interval": [0.001, 0.02]}
         tests = [{**test, "b": other, "p_value": p_value} for other, p_value in zip("yz", p_values, strict=False)]
         if name == "2-b":
             tests[1] |= {"a": "z", "b": "x"}
@@ -127,6 +127,11 @@ def test_the_summary_corrects_over_all_tests_of_a_paper(tmp_path: Path) -> None:
     assert lines[2] == "| 1-a | x | y | 50.0 ± 1.0, 50.0 ± 1.0 | +1.2 | +0.1 to +2.0 | 0.010 | 0.030 | 15 |"
     assert lines[4].startswith("| 2-b | x | z | 50.0 ± 1.0, 50.0 ± 1.0 | -1.2 | -2.0 to -0.1 | 0.500")
     assert [line.split(" | ")[-2] for line in lines[2:]] == ["0.030", "0.040", "0.500"]
+    equal = {"difference": 0.0, "identical_predictions": True, "interval": None, "p_value": 1.0}
+    tests[:] = [{**test, **equal} for test in tests]
+    (tmp_path / "2-b.json").write_text(json.dumps({"metric": "accuracy", "groups": groups, "tests": tests}))
+    lines = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines[3].endswith(" | +0.0 | identical predictions | 1.000 | 1.000 | 15 |")
 
 
 def named(arguments: list[str]) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,9 @@ def main(folder: Path) -> None:
         groups = {group["name"]: group for group in tables[name]["groups"]}
         factor = 1 if tables[name]["metric"] == "perplexity" else 100
         scores = ", ".join(_score(groups[test[side]], factor) for side in ("a", "b") if test[side] in groups)
-        interval = "–" if test["interval"] is None else " to ".join(f"{factor * end:+.1f}" for end in test["interval"])
+        interval = "identical predictions" if test["identical_predictions"] else "–"
+        if test["interval"] is not None:
+            interval = " to ".join(f"{factor * end:+.1f}" for end in test["interval"])
         seconds = [group["n"] * (group["cpu_seconds"] or 0) for group in groups.values()]
         difference = f"{factor * test['difference']:+.1f}"
         numbers = f"{difference} | {interval} | {test['p_value']:.3f} | {p_holm:.3f} | {sum(seconds) / 60:.0f}"

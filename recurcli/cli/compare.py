@@ -60,7 +60,7 @@ def compare(
     """Compare finished runs by preset, over their seeds.
 
     Runs whose presets differ in the seed alone are a group: mean, standard deviation and best of the metric, size
-    and speed. Each pair of groups is tested on the stored predictions of the dev or test rows, by McNemar's exact test for
+    and speed. Each pair of groups is tested on the stored predictions of the dev or test rows, by Tango's score test for
     accuracies of one seed each, else by a paired bootstrap over rows and seeds, with Holm's correction. Causal language
     models are compared by the perplexity of their dev text. Runs that are not finished are listed with their steps.
     """

@@ -22,11 +22,11 @@ from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,
     holm,
-    mcnemar,
     resampled_perplexities,
     resampled_scores,
     score_interval,
     share_interval,
+    tango,
 )
 from recurcli.events import Finished, Note
 from recurcli.facts import find_difference
@@ -156,8 +156,15 @@ class _Member(NamedTuple):
     """A group or a baseline on resampled rows."""
 
     runs: Runs
+    predictions: "np.ndarray"
+    """(R, N) the predicted classes; the losses of language models on the blocks of a text."""
     is_right: "np.ndarray | None" = None
     """Whether each row (N,) is predicted rightly, of a single run that is compared by its accuracy; None: it is another."""
+
+    def predicts_as(self, other: "_Member") -> bool:
+        """Return whether the runs of both predict the same: all of them, or each as one of the other's."""
+        own, others = (sorted(run.tobytes() for run in each.predictions) for each in (self, other))
+        return own == others or len({*own, *others}) == 1
 
 
 class _Resampled(NamedTuple):
@@ -189,7 +196,7 @@ def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], of_counts: Cou
         start += len(runs)
         drawn = Runs(np.array(own), resampled[place], seeded=number < len(groups))
         is_right = predictions[place][0] == labels if len(runs) == 1 and name == "accuracy" else None
-        members.append(_Member(drawn, is_right) if runs else None)
+        members.append(_Member(drawn, predictions[place], is_right) if runs else None)
     return _Resampled(len(labels), members)
 
 
@@ -200,7 +207,8 @@ def _resample_texts(groups: Sequence[Group]) -> _Resampled:
     members: list[_Member | None] = []
     for group in groups:
         nats = np.array([run.text.nats for run in group.runs if run.text is not None])
-        members.append(_Member(Runs(np.array(group.scores(PERPLEXITY)), resampled_perplexities(nats, tokens))))
+        drawn = Runs(np.array(group.scores(PERPLEXITY)), resampled_perplexities(nats, tokens))
+        members.append(_Member(drawn, nats))
     return _Resampled(len(tokens), members)
 
 
@@ -215,7 +223,8 @@ def _interval(member: _Member, drawn: _Resampled, name: str) -> list[float] | No
 def _tests(groups: Sequence[Group], fixed: Sequence[Baseline], drawn: _Resampled, name: str) -> list[dict[str, Any]]:
     """Test each pair of groups, and each group against the linear model of its training rows.
 
-    The accuracies of two single runs get McNemar's test, all others a bootstrap.
+    The accuracies of two single runs get Tango's score test, all others a bootstrap. Where the predictions are identical there
+    is no interval: nothing of a difference was seen, and the seeds of other groups say nothing of it.
     """
     made = dict(zip([*(group.name for group in groups), *(each.name for each in fixed)], drawn.members, strict=True))
     pairs = [(a.name, b.name) for a, b in itertools.combinations(groups, 2)]
@@ -229,17 +238,19 @@ def _tests(groups: Sequence[Group], fixed: Sequence[Baseline], drawn: _Resampled
         kind: dict[str, Any] = {"test": "bootstrap"}
         if a.is_right is not None and b.is_right is not None:
             only = int((a.is_right & ~b.is_right).sum()), int((b.is_right & ~a.is_right).sum())
-            kind = {"test": "mcnemar", "only_a_right": only[0], "only_b_right": only[1]}
-            found = mcnemar(*only, drawn.rows)
+            kind = {"test": "tango", "only_a_right": only[0], "only_b_right": only[1]}
+            found = tango(*only, drawn.rows)
         else:
             others = drawn.others(a, b)
             found = bootstrap_difference(a.runs, b.runs, drawn.rows, half_range=high - low, others=others)
+        identical = a.predicts_as(b)
         tests.append(
             {
                 "a": first,
                 "b": second,
                 "difference": float(a.runs.scores.mean() - b.runs.scores.mean()),
-                "interval": found.interval if found.interval is None else list(found.interval),
+                "identical_predictions": identical,
+                "interval": None if identical or found.interval is None else list(found.interval),
                 "p_value": found.p_value,
                 "smallest_difference": found.detectable,
                 **kind,

@@ -33,7 +33,7 @@ from recurcli.files import OutputKind, to_json, write_atomically
 MAX_TESTS = 30
 """Tests that the screen lists; of more, those with the smallest p-values."""
 COSTS = ("parameters", "no embeddings", "FLOPs/token", "wall s", "CPU s", "tokens/s")
-TESTS = {"mcnemar": "exact McNemar", "bootstrap": "paired bootstrap"}
+TESTS = {"tango": "Tango's score test", "bootstrap": "paired bootstrap"}
 
 
 def group_table(result: Mapping[str, Any], keys: Sequence[str] | None = None) -> Table:
@@ -106,7 +106,7 @@ def test_table(
     called, rows = called or {}, []
     for test in result["tests"] if tests is None else tests:
         limits = [_shown_score(limit, result, "+") for limit in test["interval"] or ()]
-        interval = " to ".join(limits) or "too few seeds"
+        interval = "identical predictions" if test["identical_predictions"] else " to ".join(limits) or "too few seeds"
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
         names = [called.get(test[one], test[one]) for one in ("a", "b")]
         row = [*names, _shown_score(test["difference"], result), interval, TESTS[test["test"]], *p_values]
@@ -126,7 +126,7 @@ def _sentences_on_tests(result: Mapping[str, Any]) -> list[str]:
             f"Minimum detectable difference on {rows}: {_shown_score(result['smallest_difference'], result)} "
             f"(80 % power, 5 % level, before Holm's correction{median})."
         )
-    if too_few := sum(test["interval"] is None for test in tests):
+    if too_few := sum(test["interval"] is None and not test["identical_predictions"] for test in tests):
         of = pluralize(too_few, "test", "have", of=len(tests))
         sentences.append(f"{of} too few seeds to tell any difference of {words_of(result['metric'])}.")
     return [" ".join(sentences)] if sentences else []

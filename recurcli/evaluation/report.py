@@ -129,17 +129,20 @@ def report_with_parts(
     task: Task,
     known: Mapping[str, float],
     temperature: float = 1.0,
+    refitted: np.ndarray | None = None,
 ) -> tuple[Report, dict[str, Any], np.ndarray]:
     """Return the report on the model, facts for the JSON, and the logits (N, C) of the model.
 
     `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
     linear model. Without an ensemble, the linear model is a baseline only. The facts are the `baselines`, which include the
     task's own (`known`), and the `calibration` at the `temperature` of the model. With an ensemble they also have its weights
-    and the scores of both parts alone.
+    and the scores of both parts alone. `refitted` are the logits of a linear model that takes the place of the one of `linear`
+    in the model: scores of the linear model alone are those of `linear`, which was fitted on the encoder's rows.
     """
+    joined = linear if refitted is None else refitted
     if encoder is None:
-        assert linear is not None and ensemble is not None, "a model without an encoder is a linear one"
-        logits = ensemble.join(np.zeros_like(linear), linear)
+        assert joined is not None and ensemble is not None, "a model without an encoder is a linear one"
+        logits = ensemble.join(np.zeros_like(joined), joined)
         facts: dict[str, Any] = {"baselines": accuracy_baselines(labels, None, known), "ensemble": ensemble.to_json()}
         calibration = calibration_of(logits, np.array(task.targets(labels)), 1.0)
         return report_of(logits, labels, task), {**facts, "calibration": calibration}, logits
@@ -147,9 +150,9 @@ def report_with_parts(
     baseline = None if linear is None else report_of(linear, labels, task)
     facts = {"baselines": accuracy_baselines(labels, baseline, known)}
     if ensemble is not None:
-        assert linear is not None and baseline is not None, "an ensemble has a linear model"
+        assert joined is not None and baseline is not None, "an ensemble has a linear model"
         facts |= {"ensemble": ensemble.to_json(), "parts": {"encoder": report.scores(), "linear": baseline.scores()}}
-        logits = ensemble.join(encoder, linear)
+        logits = ensemble.join(encoder, joined)
         report = report_of(logits, labels, task)
     return report, {**facts, "calibration": calibration_of(logits, np.array(task.targets(labels)), temperature)}, logits
 
@@ -318,31 +321,32 @@ class DevEvaluation:
         if self.linear is not None:
             assert linear is not None
             facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
-        fitted = self.linear
         if self.refit is not None and ensemble is not None and ensemble.linear_weight:
             fitted = self.refit(folder)  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             ensemble = replace(ensemble, linear=fitted)
             facts["linear_baseline"]["refit_rows"] = fitted.rows
         if self.test is not None:
-            facts["test"] = self._test_report(folder, tested, fitted, ensemble, temperature)
+            facts["test"] = self._test_report(folder, tested, ensemble, temperature)
         return {"metric": self.metric_name, "dev": report.to_json(), **facts}
 
     def _test_report(
         self,
         folder: Path,
         encoder: np.ndarray | None,
-        fitted: LinearModel | None,
         ensemble: Ensemble | None,
         temperature: float,
     ) -> dict[str, Any]:
         """Return the test metrics of the model, with its baselines and parts, and write its predictions in `folder`.
 
-        `encoder` (N, C) are the encoder's logits.
+        `encoder` (N, C) are the encoder's logits. The linear model alone is the first fit, as on the dev rows.
         """
         assert self.test is not None
-        linear = None if fitted is None else fitted.logits(self.test.split.texts)
-        labels = self.test.labels
-        report, facts, logits = report_with_parts(encoder, linear, ensemble, labels, self.task, {}, temperature)
+        texts, labels = self.test.split.texts, self.test.labels
+        linear = None if self.linear is None else self.linear.logits(texts)
+        refitted = None if ensemble is None or ensemble.linear is self.linear else ensemble.linear.logits(texts)
+        report, facts, logits = report_with_parts(
+            encoder, linear, ensemble, labels, self.task, {}, temperature, refitted
+        )
         shares = _shares(logits, temperature, encoder, None if ensemble is None else linear)
         write_predictions(folder, self.test.ids, labels, self.task.labels, shares, None)
         facts.pop("ensemble", None)  # stands beside the dev metrics

@@ -1,4 +1,4 @@
-"""Paired tests between groups of classifiers on the same rows: McNemar's, a bootstrap, and Holm's correction.
+"""Paired tests between groups of classifiers on the same rows: Tango's, a bootstrap, and Holm's correction.
 
 N rows, R runs, B resamples, C classes. A test and its interval agree: the p-value is below LEVEL if and only if the interval
 excludes 0. numpy and scipy.special are imported when a test is computed, not with this module; scipy.stats takes a second.
@@ -85,26 +85,38 @@ class _SeedErrors(NamedTuple):
         return _SeedErrors(max(self.variance, pooled), self.of_rows, self.freedom + freedom)
 
 
-def mcnemar(only_first: int, only_second: int, rows: int) -> Difference:
-    """Compare the accuracies of two classifiers by McNemar's exact test (McNemar 1947; the binomial form).
+def tango(only_first: int, only_second: int, rows: int) -> Difference:
+    """Compare the accuracies of two classifiers by the score test of Tango (Statistics in Medicine 17:891-908, 1998).
 
     `only_first` and `only_second` are the numbers of rows that only the first and only the second classifier predicts
-    correctly, b and c. The interval is that of Clopper and Pearson (1934) for x = b / (b + c), carried to
-    (2 x - 1) (b + c) / `rows`. It excludes 0 where the test rejects, because both come from the same binomial tails.
-    `detectable` is None where the rows are too few to find any difference.
-    """
-    from scipy.special import bdtr, betaincinv
+    correctly, b and c of n `rows`. The test of the difference d has the statistic
 
-    differing = only_first + only_second
-    if not differing:
-        return Difference(1.0, (0.0, 0.0), None)
-    p_value = min(1.0, 2 * float(bdtr(min(only_first, only_second), differing, 0.5)))
-    low = float(betaincinv(only_first, only_second + 1, LEVEL / 2)) if only_first else 0.0
-    high = float(betaincinv(only_first + 1, only_second, 1 - LEVEL / 2)) if only_second else 1.0
-    error = math.sqrt(differing - (only_first - only_second) ** 2 / rows) / rows
-    detectable = (NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)) * error
-    low, high = ((2 * share - 1) * differing / rows for share in (low, high))
-    return Difference(p_value, (low, high), detectable if 0 < detectable < 1 else None)
+    z(d) = (b - c - n d) / sqrt(n (2 q + d (1 - d)))
+
+    where q is the share of rows that only the second predicts correctly, as maximum likelihood estimates it for d: the
+    larger root of 2 n q^2 - (b + c - (2 n - b + c) d) q - c d (1 - d) = 0. The p-value is that of d = 0, McNemar's without
+    a correction. The interval is the d that the test does not reject. `detectable` is None where the rows are too few to
+    find any difference.
+    """
+    difference, critical = (only_first - only_second) / rows, NormalDist().inv_cdf(1 - LEVEL / 2)
+
+    def statistic(d: float) -> float:
+        half = (only_first + only_second - (2 * rows - only_first + only_second) * d) / (4 * rows)
+        share = half + math.sqrt(max(0.0, half**2 + only_second * d * (1 - d) / (2 * rows)))
+        distance, variance = abs(difference - d), (2 * share + d * (1 - d)) / rows
+        return 0.0 if not distance else distance / math.sqrt(variance) if variance > 0 else math.inf
+
+    def limit(rejected: float) -> float:
+        accepted = difference
+        for _ in range(60):
+            middle = (accepted + rejected) / 2
+            accepted, rejected = (middle, rejected) if statistic(middle) <= critical else (accepted, middle)
+        return accepted
+
+    error = math.sqrt((only_first + only_second) / rows**2 - difference**2 / rows)
+    detectable = (critical + NormalDist().inv_cdf(POWER)) * error
+    p_value = math.erfc(statistic(0.0) / math.sqrt(2))
+    return Difference(p_value, (limit(-1.0), limit(1.0)), detectable if 0 < detectable < 1 else None)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

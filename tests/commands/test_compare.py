@@ -17,7 +17,7 @@ from tiny_task import tiny
 from recurcli.commands.comparison.groups import differing_keys
 from recurcli.errors import ModelError, pluralize
 from recurcli.evaluation.metrics import METRICS, Metric, classification_report
-from recurcli.evaluation.significance import holm, mcnemar, share_interval
+from recurcli.evaluation.significance import holm, share_interval, tango
 from recurcli.files import to_json, write_manifest
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
@@ -121,7 +121,7 @@ def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None
     assert good["cpu_seconds"] == pytest.approx(result["cpu_seconds"]) and result["cpu_seconds"] > 0
 
 
-def test_linear_models_that_differ_within_a_group_are_shown_by_their_mean_without_a_test(
+def test_linear_models_of_the_same_rows_and_settings_are_one_row_with_their_mean_where_they_differ(
     recur: Recur, runs: Path
 ) -> None:
     """As those of two versions of recur may."""
@@ -130,10 +130,35 @@ def test_linear_models_that_differ_within_a_group_are_shown_by_their_mean_withou
     result["parts"]["linear"]["accuracy"] -= 0.5
     path.write_text(to_json(result))
     found = compared(recur, runs)
-    differing, other, _ = found["baselines"]
-    assert (differing["name"], differing["interval"]) == ("linear model (learning_rate=0.01)", None)
-    assert differing["mean"] == pytest.approx(other["mean"] - 0.25)
-    assert [test["b"] for test in found["tests"][1:]] == [other["name"]] == ["linear model (learning_rate=0.001)"]
+    linear, _ = found["baselines"]
+    assert (linear["name"], linear["interval"], len(found["tests"])) == ("linear model", None, 1)
+    assert linear["mean"] == pytest.approx(result["parts"]["linear"]["accuracy"] + 0.5 - 0.5 / 5)
+
+
+def test_linear_models_of_other_settings_are_rows_of_their_own(recur: Recur, runs: Path) -> None:
+    run = RunDirectory(runs / "low" / "bad-10")
+    preset = run.read_preset()
+    preset["linear"]["c"] = 0.5
+    run.write_preset(preset, "finetune")
+    names = [baseline["name"] for baseline in compared(recur, runs / "good-10", run.path)["baselines"]]
+    assert names == ["linear model (learning_rate=0.01)", "linear model (learning_rate=0.001)", "majority class"]
+
+
+def test_groups_with_equal_predictions_are_called_identical(recur: Recur, runs: Path, tmp_path: Path) -> None:
+    """Also beside groups whose seeds differ, which say nothing of a difference between these two."""
+    for name in ("good-10", "good-11"):
+        variant(runs / name, tmp_path / "runs" / f"equal-{name}", seed=int(name[-2:]), learning_rate=0.02)
+    found = compared(recur, runs, tmp_path / "runs")
+    [equal] = [test for test in found["tests"] if test["identical_predictions"]]
+    assert {equal["a"], equal["b"]} == {"learning_rate=0.01", "learning_rate=0.02"}
+    assert (equal["difference"], equal["interval"], equal["p_value"], equal["p_holm"]) == (0.0, None, 1.0, 1.0)
+    for suffix in ("md", "tex", "html"):
+        table, option = tmp_path / f"table.{suffix}", "--report" if suffix == "html" else "--output"
+        code, out, err = recur("compare", runs, tmp_path / "runs", option, table, "--quiet")
+        assert code == 0, err
+        for text in (out, table.read_text(encoding="utf-8")):
+            assert text.count("identical predictions") == 1
+            assert "too few seeds" not in text
 
 
 def test_predictions_without_those_of_the_linear_model_show_its_stored_score_alone(
@@ -199,18 +224,21 @@ def test_precision_tells_runs_of_one_preset_and_seed_apart(recur: Recur, runs: P
     assert [group["name"] for group in found["groups"]] == ["precision=fp32", "precision=bf16"]
 
 
-def test_one_seed_each_is_tested_by_mcnemar_with_holms_correction(recur: Recur, runs: Path, trained: Path) -> None:
+def test_one_seed_each_is_tested_by_tangos_test_with_holms_correction(recur: Recur, runs: Path, trained: Path) -> None:
     other = variant(trained, runs / "third", wrong=3, learning_rate=0.005)
     found = compared(recur, runs / "good-10", runs / "low" / "bad-10", other)
     assert [(test["test"], test["only_a_right"], test["only_b_right"]) for test in found["tests"][:3]] == [
-        ("mcnemar", 3, 0),
-        ("mcnemar", 9, 0),
-        ("mcnemar", 6, 0),
+        ("tango", 3, 0),
+        ("tango", 9, 0),
+        ("tango", 6, 0),
     ]
-    exact = [mcnemar(test["only_a_right"], test["only_b_right"], 24) for test in found["tests"]]
+    exact = [tango(test["only_a_right"], test["only_b_right"], 24) for test in found["tests"]]
     assert [test["p_value"] for test in found["tests"]] == [each.p_value for each in exact]
     assert [test["p_holm"] for test in found["tests"]] == holm([each.p_value for each in exact])
-    assert [tuple(test["interval"]) for test in found["tests"]] == [each.interval for each in exact]
+    assert [test["interval"] and tuple(test["interval"]) for test in found["tests"]] == [
+        None if test["identical_predictions"] else each.interval
+        for test, each in zip(found["tests"], exact, strict=True)
+    ]
     assert len(exact) == 6, "three pairs, and three groups with the linear model"
     assert [group["std"] for group in found["groups"]] == [None] * 3
 

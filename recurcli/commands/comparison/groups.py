@@ -71,13 +71,13 @@ class Baseline:
 
     name: str
     score: float
-    """The metric; the mean over the runs of a group if its linear models differ, as those of two versions of recur may."""
+    """The metric; the mean over the runs if their linear models differ, as those of two versions of recur may."""
     test: float | None
     """The test metric beside that of the dev rows. None if it is not known."""
     predictions: Sequence[str] | None
-    """The predictions; None: the linear models of a group differ, or a run stores their accuracy alone."""
+    """The predictions; None: the linear models of the runs differ, or all runs store their accuracy alone."""
     groups: Sequence[Group]
-    """The groups with its training rows."""
+    """The groups with its training rows and settings."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the row of the baseline in the table, as values for the JSON."""
@@ -85,21 +85,19 @@ class Baseline:
 
 
 def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
-    """Return the linear model of the training rows, one for each set of them, and the majority class of the compared rows.
+    """Return the linear model, one for each set of training rows and settings, and the majority class of the compared rows.
 
-    A language model has none.
+    The linear model is the one that was fitted on the rows that the encoders were trained on, in all runs: a run whose model
+    has another, fitted again on the dev rows too, stores the scores of the first. A language model has none.
     """
     if metric not in METRICS:
         return []
-    found: dict[tuple[Any, float], Baseline] = {}
+    alike: dict[str, list[Group]] = {}
     for group in groups:
-        if (linear := _linear_model(group, metric)) is None:
-            continue
-        key = group.runs[0].facts[TRAIN_ROWS], round(linear.score, 9)  # all runs have the same training rows
-        known = found.get(key, linear)
-        best = linear if known.predictions is None else known
-        found[key] = replace(best, groups=[*known.groups, group])
-    made = list(found.values())
+        if _linear_score(group.runs[0].stored, metric) is not None:
+            settings = {key: value for key, value in group.runs[0].facts.items() if _is_for_linear_model(key)}
+            alike.setdefault(json.dumps(settings, sort_keys=True), []).append(group)
+    made = [_linear_model(some, metric) for some in alike.values()]
     if len(made) > 1:
         made = [replace(each, name=f"{each.name} ({each.groups[0].name})") for each in made]
     first = groups[0].runs[0]
@@ -110,20 +108,26 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
     return [*made, Baseline(MAJORITY, _score(metric, first.rows.labels, constant), test, constant, groups)]
 
 
-def _linear_model(group: Group, metric: str) -> Baseline | None:
-    """Return the linear model of the runs: with predictions in an ensemble, else with its accuracy if that is the `metric`."""
-    first = group.runs[0]
-    stored = [_linear_score(run.stored, metric) for run in group.runs]
-    beside = [_linear_score(run.result.get("test") or {}, metric) for run in group.runs if first.split == "dev"]
+def _is_for_linear_model(key: str) -> bool:
+    """Return whether a fact of a run decides what its linear model is."""
+    return key in (TRAIN_ROWS, "teacher", "finetuning.teacher_weight") or (
+        key.startswith(("data.", "linear.")) and not is_for_encoder(tuple(key.split(".")))
+    )
+
+
+def _linear_model(groups: Sequence[Group], metric: str) -> Baseline:
+    """Return the linear model of the runs: with predictions of an ensemble, else with its accuracy if that is the `metric`."""
+    runs = [run for group in groups for run in group.runs]
+    stored = [_linear_score(run.stored, metric) for run in runs]
+    beside = [_linear_score(run.result.get("test") or {}, metric) for run in runs if run.split == "dev"]
     scores, tests = ([score for score in found if score is not None] for found in (stored, beside))
-    if not scores:
-        return None
-    predictions = None
-    if len(scores) == len(stored) and max(scores) - min(scores) < ROUNDING and "parts" in first.stored:
-        linear = read_predictions(first.path, "linear", first.split)
-        predictions = linear.predictions if linear.part == "linear" else None
-    score = fmean(scores) if predictions is None else _score(metric, first.rows.labels, predictions)
-    return Baseline("linear model", score, fmean(tests) if tests else None, predictions, ())
+    score, predictions = fmean(scores), None
+    whole = next((run for run in runs if "parts" in run.stored), None)
+    if whole is not None and max(scores) - min(scores) < ROUNDING:
+        linear = read_predictions(whole.path, "linear", whole.split)
+        if linear.part == "linear":
+            score, predictions = _score(metric, linear.labels, linear.predictions), linear.predictions
+    return Baseline("linear model", score, fmean(tests) if tests else None, predictions, groups)
 
 
 def _linear_score(scored: Mapping[str, Any], metric: str) -> float | None:
