@@ -21,6 +21,7 @@ from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import sha256_of
 from recurcli.runs.model_files import read_ensemble, read_linear_model, write_ensemble
+from recurcli.runs.predictions import read_predictions
 
 ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing known", None), ("狗猪鼠牛", None)]
 
@@ -243,6 +244,32 @@ def test_dev_rows_of_their_own_are_fitted_on_only_if_that_is_asked(
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["linear_baseline"].get("refit_rows") == rows
     assert (tmp_path / "run" / "linear.first-fit.safetensors").exists() == (rows is not None)
+
+
+def test_the_linear_model_beside_encoders_is_the_first_fit_on_test_rows_too(recur: Recur, tmp_path: Path) -> None:
+    """Every fifth row has the wrong label. Each has a word of its own, which the first fit knows but for dev rows."""
+    rows = [f"{'good' if n % 3 else 'bad'} film {n}" for n in range(120)]
+    labels = ["ny"[bool(n % 3) ^ (n % 5 == 0)] for n in range(120)]
+    for name, word in (("x", "film"), ("test", "book")):
+        lines = [f"{row.replace('film', word)},{label}\n" for row, label in zip(rows, labels, strict=True)]
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(lines))
+    words = ["--set", "linear.c=10", "--set", "linear.words=[1, 1]", "--set", "linear.characters=null"]
+    data = ["--data", tmp_path / "x.csv", "--test", tmp_path / "test.csv", *words]
+    accuracies = []
+    for refit in ("false", "true"):
+        run, other = tmp_path / "runs" / refit, ("--set", f"finetuning.refit={refit}")
+        code, _, err = recur(*REFIT, *data, *other, "--output", run)
+        assert code == 0, err
+        test = json.loads((run / "result.json").read_text())["test"]
+        found = read_predictions(run, "linear", "test")
+        right = sum(map(str.__eq__, found.labels, found.predictions)) / len(found.labels)
+        assert test["baselines"]["linear"] == test["parts"]["linear"]["accuracy"] == pytest.approx(right)
+        accuracies.append((right, test["accuracy"]))
+    assert accuracies[0] == (accuracies[1][0], accuracies[1][0])
+    assert accuracies[1][1] > accuracies[1][0], "the model of predictions is the one that was fitted again"
+    code, out, err = recur("compare", tmp_path / "runs", "--split", "test", "--json")
+    assert code == 0, err
+    assert [row["name"] for row in json.loads(out)["baselines"]] == ["linear model", "majority class"]
 
 
 @pytest.mark.parametrize(("module", "place"), [(finetune, "write_refit"), (report, "write_predictions")])
