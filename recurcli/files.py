@@ -19,11 +19,11 @@ import stat
 import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
+from recurcli.requirements import check_packages
 
 MANIFEST = "manifest.json"
 MAX_NAME = 255
@@ -330,7 +330,7 @@ def check_writable(
 
     An existing file is replaced only with `overwrite`, or continued with `resume`; a symbolic link is replaced, not
     followed. `inputs` are the files that the command reads. Raises UsageError if `output` ends otherwise, is a folder, a
-    device or one of the inputs, lies in a missing folder, or exists, and if a package of `kind` is missing. Raises
+    device or one of the inputs, lies in a missing folder, or exists, and if a package of `kind` is missing or too old. Raises
     StorageError if nothing can be written to its folder.
     """
     check_ending(output, kind)
@@ -343,8 +343,8 @@ def check_writable(
     check_place(output, option)
     if os.path.lexists(output) and not overwrite and not resume:
         raise UsageError(f"{output}: exists already; replace it with --overwrite")
-    if missing := [name for name in kind.packages if find_spec(name) is None]:
-        raise UsageError(f"{option} needs {' and '.join(missing)}: pip install 'recurcli[report]'")
+    if kind.packages:
+        check_packages("report", option, kind.packages)
 
 
 def check_place(output: Path, option: str) -> None:

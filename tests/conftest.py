@@ -1,11 +1,13 @@
 """What tests of all packages share: the real data, a task of a few rows, a model trained on it, and a fork server."""
 
 import functools
+import importlib.util
 import json
 import math
 import os
 import signal
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from small_runs import fingerprint, options
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import run
+from recurcli.requirements import unmet
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +55,29 @@ def _one_command_line() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
         yield
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Called with names of packages: these are not installed, as far as recur can see."""
+    version, find_spec = metadata.version, importlib.util.find_spec
+    hidden: set[str] = set()
+
+    def visible_version(name: str) -> str:
+        if name in hidden:
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    def hide(*names: str) -> None:
+        hidden.update(names)
+        monkeypatch.setattr(metadata, "version", visible_version)
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *more: None if name in hidden else find_spec(name, *more)
+        )
+        unmet.cache_clear()
+
+    yield hide
+    unmet.cache_clear()
 
 
 def refuse_constant(name: str) -> None:

@@ -30,6 +30,7 @@ EVERYWHERE = {
     "facts",
     "files",
     "interruptible",
+    "requirements",
     "validation",
     "version",
 }

@@ -25,6 +25,7 @@ from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.cli.usage import usage_line
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
+from recurcli.requirements import check_packages
 
 app = typer.Typer(
     name="recur",
@@ -51,10 +52,13 @@ SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""
 
 
-def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(
+    *examples: str, name: str | None = None, imports_torch: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command, with `examples` below its help.
 
-    A parameter of a dataclass stands for its fields, each of which is an option of its own.
+    A parameter of a dataclass stands for its fields, each of which is an option of its own. A command that `imports_torch`
+    ends before if an installed package is older than recur needs.
     """
     shown = ["\b", "Example:" if len(examples) == 1 else "Examples:", *(f"  {line}" for line in examples)]
 
@@ -65,6 +69,8 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
         }
 
         def run(**options: Any) -> None:
+            if imports_torch:
+                check_packages()
             for key, kind in groups.items():
                 options[key] = kind(**{each.name: options.pop(each.name) for each in fields(kind)})
             function(**options)

@@ -11,7 +11,6 @@ from recurcli.commands.benchmark.candidates import (
     Candidate,
     Shape,
     encoder_candidates,
-    has_transformers,
     peer_candidates,
     shapes,
 )
@@ -20,6 +19,7 @@ from recurcli.commands.benchmark.request import BenchRequest, Setting
 from recurcli.errors import pluralize
 from recurcli.events import Finished, Note
 from recurcli.model.device import Precision, choose_device, choose_precision
+from recurcli.requirements import unmet
 
 
 def bench(request: BenchRequest) -> Iterator[Note | Finished]:
@@ -33,8 +33,8 @@ def bench(request: BenchRequest) -> Iterator[Note | Finished]:
     for shape in shapes(request):
         found[shape] = encoder_candidates(request, shape)
         found[shape] += peer_candidates(request, shape) if request.peers else []
-    if request.peers and not has_transformers():
-        yield Note("transformers is not installed, so Hugging Face's BERT is no peer: pip install transformers")
+    if request.peers and (lacking := unmet("hf")):
+        yield Note(f"Hugging Face's BERT is no peer: it needs {lacking['transformers']}: pip install 'recurcli[hf]'")
     yield from _note_on_attention_dropout(request, next(iter(found.values())))
     settings = list(_settings(request, found, device))
     results = []

@@ -4,7 +4,6 @@ import contextlib
 import shlex
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.preset.compose import is_file_name
+from recurcli.requirements import check_packages
 from recurcli.runs.run_directory import LOCK, RunDirectory
 from recurcli.validation import dump, flatten
 
@@ -45,8 +45,7 @@ def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
     Raises UsageError for a wrong range, for a folder that cannot be used, and without Optuna. Raises NumericError if every
     trial diverged. A study that ends early keeps its finished trials.
     """
-    if find_spec("optuna") is None:
-        raise UsageError("recur tune needs Optuna: pip install 'recurcli[tune]'")
+    check_packages("tune", "recur tune")
     if current().world_size > 1:
         raise UsageError("recur tune runs in one process; start it without torchrun")
     ranges = ranges_of(request)

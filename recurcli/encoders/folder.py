@@ -6,13 +6,13 @@ Only safetensors are read. A name of the Hub stands for its folder in Hugging Fa
 import json
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.files import naming_damage, read_limited
+from recurcli.requirements import check_packages
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "model*.safetensors", INDEX)
@@ -43,9 +43,8 @@ _NOT_ARCHITECTURE = re.compile(
 
 
 def check_transformers() -> None:
-    """Raise UsageError if transformers is not installed."""
-    if find_spec("transformers") is None:
-        raise UsageError("the encoder pretrained needs transformers: pip install 'recurcli[hf]'")
+    """Raise UsageError if transformers is not installed, or too old."""
+    check_packages("hf", "the encoder pretrained")
 
 
 def folder_of(path: str, *, download: bool = False) -> Path:

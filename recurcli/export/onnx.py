@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,12 @@ from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, SECOND_TEXT, NgramConfig, word_pattern
 from recurcli.model.models import Classifier
 from recurcli.model.saved import config_to_dict
+from recurcli.requirements import check_packages
 from recurcli.runs.model_files import read_linear_model
 from recurcli.runs.predictions import RowText, read_texts
 from recurcli.runs.run_directory import MODEL_CARD, PREDICTIONS, RunDirectory
 from recurcli.tokens.tokenizer import CHARACTERS_PER_TOKEN
 
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 MAX_CARD = 1 << 20
 SCRIPTS = Path(__file__).parent / "folder"
 """The folder with predict.py and linear_model.py, which are copied."""
@@ -62,7 +61,7 @@ def export_onnx(
         else (run.ensemble.encoder_weight, run.ensemble.linear_weight)
     )
     if weights[0]:
-        _check_packages()
+        check_packages("onnx", "--format onnx")
         check_exportable(run.model)
     if not RunDirectory(run.path).is_finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
@@ -71,11 +70,12 @@ def export_onnx(
     if "spans" in run.model.config.columns:
         yield Note("predict.py does not mark the two spans of a text; give it texts that are marked", "warning")
     files: dict[str, tuple[bytes, str]] = {}
-    content, graph, facts = None, None, {}
+    content, graph, facts, runtime = None, None, {}, None
     if weights[0]:
         content, difference = interruptible(partial(onnx_model, run.model.cpu()))
         graph = content if min_agreement is None else interruptible(partial(quantized, content))
         within = f"its logits are within {difference:.0e} of the run's" if graph is content else "in int8"
+        runtime = least_runtime(graph)
         files["model.onnx"] = graph, f"encoder; {within}"
         files["tokenizer.json"] = run.tokenizer.to_json().encode(), "tokenizer"
     elif not run.is_linear_part:
@@ -93,9 +93,12 @@ def export_onnx(
         facts = {"quantization": {"type": "int8", **asdict(agreement)}}
         script = script.replace(*ONE_AT_A_TIME)
         about += f"\n## int8\n\n{agreement}.\n"
-    files["config.json"] = to_json({**_config(run, weights), **facts}).encode(), "labels and settings"
+    files["config.json"] = (
+        to_json({**_config(run, weights), "onnxruntime": runtime, **facts}).encode(),
+        "labels and settings",
+    )
     files["predict.py"] = script, "labels texts: python predict.py < texts.txt"
-    files["README.md"] = _card(run, about, encoder=bool(weights[0])).encode(), "model card"
+    files["README.md"] = _card(run, about, runtime).encode(), "model card"
     writers: dict[str, Callable[[Path], object]] = {
         name: partial(Path.write_bytes, data=content) for name, (content, _) in files.items()
     }
@@ -130,11 +133,6 @@ def _compare(
         for part, model in enumerate((linear, in_half(linear))):
             sums[part] += weights[1] * model.logits(texts)
     return Agreement.of(sums[0], sums[1], np.array([labels.index(row.label) for row in rows]))
-
-
-def _check_packages() -> None:
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise UsageError(f"--format onnx needs {' and '.join(missing)}: pip install 'recurcli[onnx]'")
 
 
 def _npz(linear: LinearModel, *, half: bool) -> bytes:
@@ -179,9 +177,12 @@ def _about(run: Path) -> str:
     return read_limited(card, MAX_CARD).decode(errors="replace").partition("\n## Use\n")[0]
 
 
-def _card(run: TrainedRun, about: str, *, encoder: bool) -> str:
-    """Return the run's model card, which begins with `about`, with the use of this folder."""
-    packages = "onnxruntime tokenizers numpy" if encoder else "numpy"
+def _card(run: TrainedRun, about: str, runtime: str | None) -> str:
+    """Return the run's model card, which begins with `about`, with the use of this folder.
+
+    `runtime` is the least version of onnxruntime. None: there is no encoder.
+    """
+    packages = f"'onnxruntime>={runtime}' tokenizers numpy" if runtime else "numpy"
     texts = "two texts a line, separated by a TAB" if run.model.config.columns.get("pair") else "one text a line"
     part = (
         "\nThis folder has the linear part of the sum alone (`--fast`): its dev accuracy is that of the linear baseline.\n"
@@ -278,6 +279,19 @@ def trace(logits: nn.Module, example: Tensor, max_length: int | None = None) -> 
     )
     assert exported is not None, "dynamo=True returns a program"
     return exported.model_proto.SerializeToString()
+
+
+def least_runtime(content: bytes) -> str:
+    """Return the least version of onnxruntime that reads an ONNX file.
+
+    It is 1.18 for IR 10 and opset 21, or earlier ones; for later ones the version here, which has read the file.
+    """
+    import onnx
+    import onnxruntime
+
+    model = onnx.load_model_from_string(content)
+    opset = max(each.version for each in model.opset_import if not each.domain)
+    return "1.18" if model.ir_version <= 10 and opset <= 21 else ".".join(onnxruntime.__version__.split(".")[:2])
 
 
 def _largest_difference(content: bytes, batches: list[Tensor], expected: list[np.ndarray]) -> float:

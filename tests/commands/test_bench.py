@@ -41,7 +41,7 @@ def _short_turns() -> Iterator[None]:
 def result() -> dict[str, Any]:
     """Two encoders beside torch's at two lengths."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peers, "find_spec", lambda name: None)
+        patch.setattr(peers, "unmet", lambda extra: {"transformers": "transformers"})
         return finished(BenchRequest(("starsaber", "transject"), lengths=(8, 16), **SMALL))
 
 
@@ -186,11 +186,11 @@ def test_json_has_settings_candidates_and_what_was_included(recur: Recur) -> Non
     assert recur(*line, "--quiet")[2] == "" and torch.get_num_threads() == before
 
 
-def test_without_transformers_torch_is_the_only_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+def test_without_transformers_torch_is_the_only_peer(without: Callable[..., None]) -> None:
+    without("transformers")
     events = list(bench(BenchRequest(("starsaber",), lengths=(8,), modes=("inference",), **SMALL)))
     notes = [event.text for event in events if isinstance(event, Note)]
-    assert "transformers is not installed" in notes[0]
+    assert "Hugging Face's BERT is no peer: it needs transformers ≥ 4.50, found none" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -263,8 +263,8 @@ def test_the_peers_are_transformers_of_equal_size_and_dropout() -> None:
     assert torch.allclose(models[0](x), models[1](x), atol=1e-5)
 
 
-def test_encoders_without_attention_dropout_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+def test_encoders_without_attention_dropout_are_named(without: Callable[..., None]) -> None:
+    without("transformers")
     events = bench(BenchRequest(("starsaber", "rezero"), attention_dropout=0.1, **SMALL))
     notes = [event for event, _ in zip(events, range(2), strict=False) if isinstance(event, Note)]
     assert notes[1].text.startswith("starsaber has no dropout on attention weights")

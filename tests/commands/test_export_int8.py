@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,9 +149,9 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_the_linear_model_alone_is_in_half_precision_without_packages(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
+    without("onnx", "onnxruntime", "onnxscript")
     source = weighted(trained, tmp_path / "run", 0, 2)
     code, out, err = recur("export", source, *LINE, tmp_path / "int8", "--json")
     assert (code, json.loads(out)["quantization"]["agreement"]) == (0, 1.0), err

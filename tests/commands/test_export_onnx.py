@@ -2,13 +2,15 @@
 
 import importlib.util
 import json
+import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +30,7 @@ from recurcli.runs.model_files import read_ensemble, write_ensemble
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 
+ONNX = ("onnx", "onnxruntime", "onnxscript")
 NASTY = [
     *(
         "鼠牛虎",
@@ -120,6 +123,31 @@ def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx, "trace", lambda logits, example, max_length: content)
 
 
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("__version__ = '1.17.3'", "model.onnx needs onnxruntime 1.18 or later, found 1.17.3"),
+        ("raise ImportError", "onnxruntime cannot be imported"),
+    ],
+)
+def test_an_onnxruntime_that_is_too_old_is_one_line_with_the_least_version(
+    module: str, reason: str, exported: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text(module)
+    command, environment = [sys.executable, str(exported / "predict.py")], {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, input="鼠\n", capture_output=True, text=True, check=False)
+    way_out = "pip install 'onnxruntime>=1.18' tokenizers numpy"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"predict.py: error: {reason}: {way_out}\n")
+    assert f"    {way_out}\n" in (exported / "README.md").read_text()
+
+
+def test_the_least_onnxruntime_of_a_later_format_is_the_one_that_has_read_it(exported: Path) -> None:
+    graph = pytest.importorskip("onnx").load(exported / "model.onnx")
+    assert onnx.least_runtime(graph.SerializeToString()) == "1.18"
+    graph.ir_version = 99
+    assert version("onnxruntime").startswith(onnx.least_runtime(graph.SerializeToString()))
+
+
 @pytest.mark.slow
 def test_nasty_texts_have_the_labels_of_predict(recur: Recur, trained: Path, exported: Path) -> None:
     check_same(recur, trained, exported, [(text,) for text in NASTY])
@@ -192,9 +220,9 @@ def test_pairs_are_tokenised_as_in_recur(max_length: int, trained: Path, exporte
 
 
 def test_the_linear_model_alone_needs_numpy_only(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
+    without(*ONNX)
     source, folder = weighted(trained, tmp_path / "run", 0, 2), tmp_path / "folder"
     code, out, err = recur("export", source, "--format", "onnx", "--output", folder, "--json")
     assert code == 0, err
@@ -216,9 +244,9 @@ def test_the_linear_model_alone_needs_numpy_only(
 
 
 def test_fast_exports_the_linear_part_of_a_sum_alone(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
+    without(*ONNX)
     code, _, err = recur("export", trained, "--format", "onnx", "--fast", "--output", tmp_path / "folder")
     assert (code, f"{trained}: the linear model predicts alone, as --fast asks" in err) == (0, True), err
     assert "linear part of the sum alone (`--fast`)" in (tmp_path / "folder" / "README.md").read_text()
@@ -231,12 +259,12 @@ def test_fast_exports_the_linear_part_of_a_sum_alone(
 
 
 def test_without_the_packages_it_says_what_to_install(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
+    without(*ONNX)
     code, out, err = recur("export", trained, "--format", "onnx", "--output", tmp_path / "x")
     assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
-    needed = "onnx and onnxscript and onnxruntime"
+    needed = "onnx ≥ 1.20, found none and onnxruntime ≥ 1.23, found none and onnxscript ≥ 0.5.6, found none"
     assert err == f"recur: error: --format onnx needs {needed}: pip install 'recurcli[onnx]'\n"
 
 

@@ -314,9 +314,9 @@ def test_a_discriminator_is_fine_tuned_but_not_pretrained(tmp_path: Path) -> Non
         compose("pretrained-custom", settings=settings, section="pretraining")
 
 
-def test_without_transformers_a_line_says_what_to_install(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(RecurError, match=r"needs transformers: pip install 'recurcli\[hf\]'"):
+def test_without_transformers_a_line_says_what_to_install(place: Path, without: Callable[..., None]) -> None:
+    without("transformers")
+    with pytest.raises(RecurError, match=r"needs transformers ≥ 4.50, found none: pip install 'recurcli\[hf\]'"):
         compose("pretrained-custom", settings=[f"encoder.path={place / 'bert'}"], section="finetuning")
 
 

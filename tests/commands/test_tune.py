@@ -367,11 +367,11 @@ def test_a_range_is_read_as_it_is_written() -> None:
 
 
 def test_without_optuna_one_line_says_what_to_install(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, without: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr("recurcli.commands.tune.find_spec", lambda name: None)
+    without("optuna")
     code, _, err = recur(*options(tiny_tnews, tmp_path / "x"))
-    assert (code, err) == (2, "recur: error: recur tune needs Optuna: pip install 'recurcli[tune]'\n")
+    assert (code, err) == (2, "recur: error: recur tune needs optuna ≥ 5.0, found none: pip install 'recurcli[tune]'\n")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -24,6 +23,7 @@ from recurcli.layers import sinusoidal_positions
 from recurcli.model.saved import build_shapes
 from recurcli.preset import compose, preset_names
 from recurcli.preset.matching import match_parameters, parameters_of
+from recurcli.requirements import unmet
 
 HEADS = 8
 """The number of attention heads. A width that is not a multiple of 8 has fewer heads."""
@@ -170,11 +170,6 @@ class Bert(Encoder):
         return states
 
 
-def has_transformers() -> bool:
-    """Return whether Hugging Face's transformers is installed."""
-    return find_spec("transformers") is not None
-
-
 def peer_candidates(request: BenchRequest, shape: Shape) -> Iterator[Candidate]:
     """Yield the peers of a shape.
 
@@ -199,7 +194,7 @@ def peer_candidates(request: BenchRequest, shape: Shape) -> Iterator[Candidate]:
     )  # BERT's is as large
     parameters = depth * sum(parameter.numel() for parameter in layer.parameters())
     yield Candidate("torch Transformer", width, depth, parameters, build_torch, True, "torch")
-    if has_transformers():
+    if not unmet("hf"):
         for attention in ("eager", "sdpa"):
             name, build = f"BERT {attention}", partial(build_bert, attention)
             yield Candidate(name, width, depth, parameters, build, True, "BERT")

@@ -2,8 +2,10 @@
 
 Reads one text a line in UTF-8 (for a model of pairs: two, separated by a TAB) and writes `label<TAB>probability` for each
 line, in order. A single text is the whole line, TABs included, where `recur predict` reads a line with TABs as columns.
-Exit code 3: a line of pairs without one TAB; the lines before it are answered. Exit code 5: a full disk.
-It needs numpy, and where there is a model.onnx, onnxruntime and tokenizers. OMP_NUM_THREADS limits the threads.
+Exit code 2: a missing package, or an onnxruntime that is too old. Exit code 3: a line of pairs without one TAB; the lines
+before it are answered. Exit code 5: a full disk.
+It needs numpy, and where there is a model.onnx, onnxruntime (README.md has its least version) and tokenizers.
+OMP_NUM_THREADS limits the threads.
 """
 
 import argparse
@@ -28,9 +30,17 @@ Rows = list[tuple[str, ...]]
 
 class Encoder:
     def __init__(self) -> None:
-        import onnxruntime
-        import tokenizers
-
+        least = CONFIG["onnxruntime"]
+        way_out = f"pip install 'onnxruntime>={least}' tokenizers numpy"
+        try:
+            import onnxruntime
+            import tokenizers
+        except ImportError as error:
+            tell(f"error: {str(error) or 'onnxruntime cannot be imported'}: {way_out}")
+            sys.exit(2)
+        if release(found := onnxruntime.__version__) < release(least):
+            tell(f"error: model.onnx needs onnxruntime {least} or later, found {found}: {way_out}")
+            sys.exit(2)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
         self.session = onnxruntime.InferenceSession(FOLDER / "model.onnx", options, providers=["CPUExecutionProvider"])
@@ -66,6 +76,10 @@ class Encoder:
                 tail = [*between, *second]
             tokens.append([*before, *[*first[:kept], *tail][:most], *after])
         return tokens
+
+
+def release(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:2]]
 
 
 def texts_of(line: bytes) -> tuple[str, ...]:
