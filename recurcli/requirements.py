@@ -29,15 +29,15 @@ def unmet(extra: str = "") -> Mapping[str, str]:
         if marker.strip() == (f"extra == '{extra}'" if extra else ""):
             name = re.split(r"[^\w.-]", wanted, maxsplit=1)[0]
             clauses, has = re.findall(r"(>=|!=) *([\w.+]+)", wanted), found(name)
-            failed = [clause for clause in clauses if has is None or not _holds(has, *clause)]
+            failed = [
+                (sign, number)
+                for sign, number in clauses
+                if has is None or (has == number if sign == "!=" else _release(has) < _release(number))
+            ]
             if failed and not (has is None and find_spec(name)):
                 shown = " and ".join(f"{'≥' if sign == '>=' else 'other than'} {number}" for sign, number in failed)
                 words[name] = f"{name} {shown}, found {has or 'none'}"
     return words
-
-
-def _holds(has: str, sign: str, number: str) -> bool:
-    return has != number if sign == "!=" else _release(has) >= _release(number)
 
 
 def _release(version: str) -> list[int]:

@@ -50,15 +50,15 @@ TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-
 
 SHARED = ("pretrain", "finetune", "eval", "predict")
 """Commands whose work several processes share under torchrun."""
+WITHOUT_TORCH = ("compare", "presets")
+"""Commands that never import torch."""
 
 
-def command(
-    *examples: str, name: str | None = None, imports_torch: bool = True
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command, with `examples` below its help.
 
-    A parameter of a dataclass stands for its fields, each of which is an option of its own. A command that `imports_torch`
-    ends before if an installed package is older than recur needs.
+    A parameter of a dataclass stands for its fields, each of which is an option of its own. The command ends where a package is
+    older than recur needs, unless it is one of WITHOUT_TORCH.
     """
     shown = ["\b", "Example:" if len(examples) == 1 else "Examples:", *(f"  {line}" for line in examples)]
 
@@ -69,7 +69,7 @@ def command(
         }
 
         def run(**options: Any) -> None:
-            if imports_torch:
+            if function.__name__ not in WITHOUT_TORCH:
                 check_packages()
             for key, kind in groups.items():
                 options[key] = kind(**{each.name: options.pop(each.name) for each in fields(kind)})

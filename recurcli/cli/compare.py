@@ -13,7 +13,6 @@ from recurcli.cli.options import Debug, Json, Quiet
     "recur compare runs/",
     "recur compare runs/starsaber-* runs/transformer-* --part encoder --output table.tex",
     "recur compare runs/shares --over data.train_share --plot shares.png",
-    imports_torch=False,
 )
 def compare(
     *,

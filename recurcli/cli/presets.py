@@ -8,7 +8,7 @@ from recurcli.cli.app import command
 from recurcli.cli.options import Debug, Json, Quiet, Settings
 
 
-@command("recur presets starsaber-tnews", imports_torch=False)
+@command("recur presets starsaber-tnews")
 def presets(
     *,
     name: Annotated[

@@ -113,7 +113,7 @@ def tango(only_first: int, only_second: int, rows: int) -> Difference:
             accepted, rejected = (middle, rejected) if statistic(middle) <= critical else (accepted, middle)
         return accepted
 
-    error = math.sqrt((only_first + only_second) / rows**2 - difference**2 / rows)
+    error = math.sqrt(only_first + only_second - (only_first - only_second) ** 2 / rows) / rows
     detectable = (critical + NormalDist().inv_cdf(POWER)) * error
     p_value = math.erfc(statistic(0.0) / math.sqrt(2))
     return Difference(p_value, (limit(-1.0), limit(1.0)), detectable if 0 < detectable < 1 else None)

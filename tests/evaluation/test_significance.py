@@ -88,7 +88,7 @@ def test_the_interval_is_that_of_a_published_example_and_the_p_value_is_mcnemars
 
 def test_tango_is_below_the_level_exactly_where_its_interval_excludes_0() -> None:
     generator = np.random.default_rng(2)
-    tables = [(b, c, b + c) for b in range(9) for c in range(9) if b + c]  # ties, and all rows that differ
+    tables = [(b, c, b + c) for b in range(60) for c in range(9) if b + c]  # ties, and all rows that differ
     tables += [(int(b), int(c), int(b + c + more)) for b, c, more in generator.integers(0, (60, 60, 400), (1000, 3))]
     for b, c, rows in tables:
         found = tango(b, c, rows)

@@ -110,9 +110,8 @@ def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
 
 def _is_for_linear_model(key: str) -> bool:
     """Return whether a fact of a run decides what its linear model is."""
-    return key in (TRAIN_ROWS, "teacher", "finetuning.teacher_weight") or (
-        key.startswith(("data.", "linear.")) and not is_for_encoder(tuple(key.split(".")))
-    )
+    of_data = key.startswith("data.") and not is_for_encoder(tuple(key.split(".")))
+    return of_data or key.startswith("linear.") or key in (TRAIN_ROWS, "teacher", "finetuning.teacher_weight")
 
 
 def _linear_model(groups: Sequence[Group], metric: str) -> Baseline:

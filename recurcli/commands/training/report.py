@@ -152,9 +152,9 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
     if (ensemble := result.get("ensemble")) and "parts" in result:
         yield Note(ensemble_in_words(ensemble))
     if rows := result.get("linear_baseline", {}).get("refit_rows"):
+        of = "dev scores and the linear baseline's" if "parts" in result else "dev scores"
         yield Note(
-            f"for predictions the linear model was fitted again on {rows:,} rows, dev rows too; dev scores and the linear "
-            "baseline's are the first fit's"
+            f"for predictions the linear model was fitted again on {rows:,} rows, dev rows too; {of} are the first fit's"
         )
     whose, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
     baselines = sorted(result["baselines"].items(), key=lambda item: item[1])

@@ -31,15 +31,15 @@ Rows = list[tuple[str, ...]]
 class Encoder:
     def __init__(self) -> None:
         least = CONFIG["onnxruntime"]
-        way_out = f"pip install 'onnxruntime>={least}' tokenizers numpy"
         try:
             import onnxruntime
             import tokenizers
+
+            if release(found := onnxruntime.__version__) < release(least):
+                raise ImportError(f"model.onnx needs onnxruntime {least} or later, found {found}")
         except ImportError as error:
-            tell(f"error: {str(error) or 'onnxruntime cannot be imported'}: {way_out}")
-            sys.exit(2)
-        if release(found := onnxruntime.__version__) < release(least):
-            tell(f"error: model.onnx needs onnxruntime {least} or later, found {found}: {way_out}")
+            fault = str(error) or "onnxruntime cannot be imported"
+            tell(f"error: {fault}: pip install 'onnxruntime>={least}' tokenizers numpy")
             sys.exit(2)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
