@@ -57,7 +57,9 @@ Label = Annotated[str | None, typer.Option("--label", help="Column of the label.
 Id = Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")]
 Header = Annotated[
     bool | None,
-    typer.Option("--header/--no-header", help="Whether the first row of a TSV or CSV names the columns."),
+    typer.Option(
+        "--header/--no-header", help="Whether row 1 of a TSV or CSV names the columns. Default: what it holds."
+    ),
 ]
 Delimiter = Annotated[
     str | None,

@@ -209,7 +209,7 @@ def _read(
     read = list(examples_of_file(file, task, config, [facts]))
     columns = facts.columns
     names = {name: name for record, *_ in read for name in record.fields}
-    if facts.format in ("tsv", "csv") and not facts.header:
+    if facts.format in ("tsv", "csv") and not columns.header:
         texts = ("text",) if len(columns.texts.names) == 1 else ("text1", "text2")
         names |= dict(zip([*columns.texts.names, str(columns.label)], [*texts, "label"], strict=False))
     values = [[as_text(record.fields.get(name, "")) for name in names] for record, *_ in read]

@@ -34,10 +34,11 @@ SECOND_NAMES = tuple(dict.fromkeys(PAIR_NAMES.values()))
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars", "rating", "y")
 ID_NAMES = ("id", "idx", "index", "guid", "uid")
 
-SURE_NAMES = ("text", "sentence", "sentence1", "pair", "sentence2", "label", "id")
-"""If the only field of a TSV's first row is one of these names, the row is a header. Other usual names may also be texts."""
-MAX_NAME = 40
-"""A longer name of a column seems to be a text."""
+SOLE_NAMES = ("text", "sentence")
+"""If the only cell of the first row is one of these names, the row is a header. Other usual names may also be texts."""
+ROWS_FOR_HEADER = 1000
+"""Rows in which a cell of a header must not stand again in its column."""
+NO_HEADER = "; --no-header reads line 1 as a row, with columns by number"
 
 
 class Columns(NamedTuple):
@@ -50,6 +51,10 @@ class Columns(NamedTuple):
     """Columns of `data.extra_rows`."""
     unread: tuple[str, ...] = ()
     """Columns with the usual name of a text that are not read, if no setting names the column of the text."""
+    header: bool = False
+    """Whether row 1 of a TSV or CSV names the columns."""
+    note: str = ""
+    """How line 1 was taken (see `is_header`)."""
 
 
 class TrainingRows(NamedTuple):
@@ -82,15 +87,22 @@ class ColumnNames:
     """Whether a column may be named by its number."""
     hint: str = ""
     """What is wrong with the columns, and the way out. It replaces other advice."""
+    no_header: str = ""
+    """The end of a message about a column, if line 1 names the columns and may be a row."""
 
-    def find(self, word: str, way_out: str = "") -> str:
-        """Return the key of the column with the name `word`, else with that number from 1.
+    def find(self, word: str, what: str) -> str:
+        """Return the key of the column with the name `word`, else with that number from 1, which is to be the `what`.
 
-        Raises DataError, which ends with `way_out`, if there is none.
+        Raises DataError with the way out if there is none.
         """
         if (key := self.look_up(word)) is not None:
             return key
-        hint = self.hint or escaped(did_you_mean(word, self.names), 400) + way_out
+        parts = word.split(",")
+        if what in ("text", "pair") and len(parts) > 1 and None not in map(self.look_up, parts):
+            way_out = f"; {' '.join(escaped(option(what, part)) for part in parts)} joins columns"
+        else:
+            way_out = f"{escaped(did_you_mean(word, self.names), 400)}; {option(what)} names another"
+        hint = (self.hint or way_out) + self.no_header
         raise DataError(f"{self.header or self.source}: has no column '{escaped(word)}'{hint}")
 
     def look_up(self, word: str) -> str | None:
@@ -111,23 +123,25 @@ class ColumnNames:
         return None
 
     def find_all(self, wanted: Sequence[str], taken: Collection[str] = ()) -> tuple[str, ...]:
-        """Return the keys of all `wanted` names, or () if one is not a column or is `taken`."""
-        keys = tuple(self._only(name) for name in wanted if name in self.names)
-        return keys if len(keys) == len(wanted) and not set(keys) & set(taken) else ()
+        """Return the keys of all `wanted` names, in any case, or () if one is not a column or is `taken`."""
+        keys = tuple(key for name in wanted if (key := self.find_usual([name], taken)) is not None)
+        return keys if len(keys) == len(wanted) else ()
 
     def name_of(self, key: str) -> str:
         """Return the name of the column with this key; the key itself if there is none."""
         return self.names[self.keys.index(key)] if key in self.keys else key
 
-    def ask(self, what: str, answer: str) -> DataError:
-        """Return an error that asks which column is the `what`."""
-        shown = ", ".join(escaped(name, 40) for name in self.names[:20])
+    def ask(self, what: str, first: Iterable[str] = ()) -> DataError:
+        """Return an error that asks which column is the `what`. `first`: the cells of line 1 if it is taken as a row."""
+        cells = [*first]
+        answer = f"add {option(what)}" + (" by its number, or --header if line 1 names the columns" if cells else "")
         question = self.hint.removeprefix("; ") or f"which column is the {what}? {answer}"
-        return DataError(f"{self.source}: {question}; the columns are: {shown}")
+        shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
+        return DataError(f"{self.source}: {question}; {'line 1 is' if cells else 'the columns are'}: {shown}")
 
     def _only(self, name: str) -> str:
         if self.names.count(name) > 1:
-            raise DataError(f"{self.source}: has the column '{escaped(name)}' twice; give its number")
+            raise DataError(f"{self.source}: has the column '{escaped(name)}' twice; give its number{self.no_header}")
         return self.keys[self.names.index(name)]
 
 
@@ -148,11 +162,78 @@ def is_number(word: str) -> bool:
 
 def option(key: str, value: str = "COLUMN") -> str:
     """Return the option of the commands that sets `data.<key>`, as messages show it."""
-    if key == "header":
-        return "--header" if value == "true" else "--no-header"
     if key == "delimiter":
         value = "$'\\t'" if value == "\t" else f"'{value}'"
     return f"--{key} {value}"
+
+
+def is_header(
+    name: str,
+    rows: Sequence[Record],
+    option: bool | None,
+    told: TextColumns,
+    trained: TrainingRows | None,
+    *,
+    labelled: bool | None = False,
+    label: str | None = None,
+    row_id: str | None = None,
+) -> tuple[bool, str]:
+    """Return whether row 1 of a TSV or CSV is a header, and a note that says so, which is "" if an option or a name decides.
+
+    `rows`: the first rows, with numbers as keys. `told`, `label` and `row_id`: the columns that settings name. `trained`: the
+    training rows that these are to be like. A text is looked for, a second text if it is told or `trained` has one, and a
+    label unless `labelled` is False; it may be missing if this is None. The first that applies decides:
+
+    1. The `option`.
+    2. Columns that are told by name are in a header. The caller refuses a name that is missing. Numbers change nothing.
+    3. A single cell is a header if it is in SOLE_NAMES or the name of the text in the training rows, else a row.
+    4. Of several cells, some are the names of the texts in the training rows, or usual names of all texts that are looked
+       for, and one is the usual name of a label that is looked for. Each is a cell of its own, which no later row repeats.
+    5. Where only a part of 4 holds, row 1 is in doubt. Where nothing holds, it is a row.
+
+    Raises DataError for a row in doubt.
+    """
+    if option is not None or not rows:
+        return bool(option), ""
+    words = [word for word in (*told.names, label, row_id) if word is not None]
+    if not all(is_number(part) for word in words for part in word.split(",")):
+        return True, ""
+    header = True, "line 1 is taken as column names; --no-header reads it as a row"
+    row = False, "line 1 is taken as a row; --header reads it as column names"
+    cells, fault = rows[0].fields, rows[0].fault
+    places = {folded(cell): key for key, cell in reversed(cells.items())}
+    before = TextColumns(()) if trained is None else trained.columns
+    known = [] if any(map(is_number, before.names)) else [(f"'{escaped(name)}'", (name,)) for name in before.names]
+    if len(cells) == 1:
+        names = {*SOLE_NAMES, *(folded(name) for _, (name,) in known if len(known) == 1)}
+        return header if fault is None and not names.isdisjoint(places) else row
+    pairs, labels = bool(told.pair or before.pair), [("the label", LABEL_NAMES)] * (labelled is not False)
+    usual = [("the text", TEXT_NAMES), *([("the second text", SECOND_NAMES)] * pairs), *labels]
+
+    def seems(key: str, why: str) -> str:
+        return f"'{escaped(cells[key], 60)}' seems to name a column, but {why}"
+
+    doubt = ""
+    for looked_for in ([*known, *labels], usual) if known else (usual,):
+        found: dict[str, str] = {}
+        for what, candidates in looked_for:
+            keys = [places[folded(name)] for name in candidates if folded(name) in places]
+            found |= dict.fromkeys([what], next((key for key in keys if key not in found.values()), ""))
+        present = [key for key in found.values() if key]
+        lacking = [what for what, key in found.items() if not key and (labelled is not None or what != "the label")]
+        if lacking and present:
+            doubt = seems(present[0], f"no cell names {lacking[0]}")
+        elif not lacking:
+            again = ((later, key) for later in rows[1:] for key in present if later.fields[key] == cells[key])
+            repeats = (seems(key, f"line {later.line} has it there, too") for later, key in again)
+            if not (doubt := fault or next(repeats, "")):
+                return header
+            break
+    if not doubt:
+        return row
+    asked = {"--text": not told.text, "--pair": pairs and not told.pair, "--label": bool(labels) and label is None}
+    options = " and ".join(name for name, is_asked in asked.items() if is_asked and (pairs or labels))
+    raise DataError(f"{name}:1: {fault or doubt}; add --header or --no-header{options and f', and {options}'}")
 
 
 def find_columns(
@@ -169,43 +250,51 @@ def find_columns(
 
     JSON rows may have different keys, so that named columns are not looked up; an id is required only if `config` names
     it. `labelled` None: the label is optional unless `config` names it. `extra`: whether the columns of `config.extra_rows`
-    are read; they may be missing. `trained`: the rows that these are to be like. Raises
-    DataError for another column that is missing or has no usual name, and for pairs beside single texts.
+    are read; they may be missing. `trained`: the rows that these are to be like. The header of a TSV or CSV is taken if
+    `is_header` finds one. Raises DataError for another column that is missing or has no usual name, and for pairs beside
+    single texts.
     """
-    names = records.columns
-    numbered, hint = records.format in ("tsv", "csv"), ""
-    if numbered and len(names) == 1:
+    told, wanted = TextColumns(layout.text or task.text, task.pair), layout.label or task.label
+    looks_up_label = labelled or (labelled is None and config.label is not None)
+    numbered, cells, note, hint = records.format in ("tsv", "csv"), records.columns, "", ""
+    decides = numbered and not records.header
+    if decides:
+        rows = records.peek(ROWS_FOR_HEADER)
+        cells = tuple(rows[0].fields.values()) if rows else ()
+        label, row_id = wanted if looks_up_label else None, None if config.id is None else str(config.id)
+        header, note = is_header(
+            records.name, rows, layout.header, told, trained, labelled=labelled, label=label, row_id=row_id
+        )
+        if header or not rows:
+            records.take_header()
+    if numbered and len(cells) == 1:
         used = records.delimiter or USUAL_DELIMITERS[records.format]
-        mark = next((mark for mark in DELIMITERS if mark in names[0] and mark != used), None)
+        mark = next((mark for mark in DELIMITERS if mark in cells[0] and mark != used), None)
         if mark is not None:
             what = f"its fields seem to be separated by {in_words(mark)}, not by {in_words(used)}"
             hint = f"; {what}: {option('delimiter', mark)}"
-    header = "" if records.named else f"{records.name}:1"
-    columns = ColumnNames(records.name, names, names, header=header, numbered=numbered, hint=hint)
+    names, line = records.columns, "" if records.named else f"{records.name}:1"
+    decided = decides and layout.header is None
+    no_header = NO_HEADER if decided and records.header else ""
+    columns = ColumnNames(records.name, names, names, header=line, numbered=numbered, hint=hint, no_header=no_header)
 
     def named(name: str, what: str) -> str:
-        return name if records.format == "jsonl" else columns.find(name, f"; {option(what)} names another")
-
-    no_header = ""
-    if (
-        columns.numbered
-        and layout.header
-        and not any(map(is_usual, names))
-        and columns.find_usual((*LABEL_NAMES, *ID_NAMES)) is None
-    ):
-        no_header = f"; if line 1 is a row, add {option('header', 'false')} and give the numbers of columns"
+        return name if records.format == "jsonl" else columns.find(name, what)
 
     def usual(candidates: Iterable[str], what: str) -> str:
         if not names:
             raise DataError(f"{records.name}: has no rows, or its first rows cannot be read")
-        if (name := columns.find_usual(candidates)) is None:
-            raise columns.ask(what, f"add {option(what)}{no_header}")
-        return name
+        if (name := columns.find_usual(candidates)) is not None:
+            return name
+        if numbered and not any(map(str.strip, cells)):
+            raise DataError(f"{records.name}:1: is blank; expected a header")
+        if what == "text" and decides and not (records.header or labelled or hint) and len(names) == 1:
+            return names[0]
+        raise columns.ask(what, cells if decided and not records.header else ())
 
-    told = TextColumns(layout.text or task.text, task.pair)
     texts = find_texts(columns, told, trained, named, lambda what, text: () if text else (usual(TEXT_NAMES, what),))
     texts = texts._replace(spans=task.spans)
-    label, wanted = None, layout.label or task.label
+    label = None
     if labelled is None and config.label is None:
         label = (wanted if wanted in names else None) if wanted else columns.find_usual(LABEL_NAMES)
     elif labelled is not False:
@@ -221,7 +310,7 @@ def find_columns(
     found_id = row_id if records.format == "jsonl" or row_id in names else None
     read = {*texts.names, label, row_id, *extra_names}
     unread = () if told.text else unread_texts(names, read)
-    return Columns(texts, label, found_id, extra_names, unread)
+    return Columns(texts, label, found_id, extra_names, unread, records.header, note)
 
 
 def find_texts(
@@ -327,7 +416,7 @@ class InputColumns:
     breaks: bool = False
     """Whether a value may hold TABs and line ends, which a TSV cannot."""
     notes: tuple[Note, ...] = ()
-    """A warning about guesses, and a note on text columns that are not read."""
+    """A warning about guesses, and notes on line 1 and on text columns that are not read."""
 
 
 def find_input_columns(
@@ -335,31 +424,29 @@ def find_input_columns(
 ) -> InputColumns:
     """Find the columns of an input of `recur predict` as `find_columns` does, else the first ones if they have no names.
 
-    `options` may say whether the first row is a header. Else it is one if it holds the name of such a column. In any other CSV
-    of several columns it is one if the training data had a header. `records` are opened without a header, so a TSV's header is
-    the first row of `sample`, the first rows of `records`.
+    `is_header` decides whether the first row of `sample`, the first rows of `records`, is a header.
 
     Raises DataError if a column is missing, or if several named columns may be the text. Raises DataError if the rows are pairs
     and the model was trained on single texts, or the other way round.
     """
     names_before = trained.columns.to_json()
+    text, pair = options.text, options.pair
+    told = TextColumns(() if text is None else (text,), () if pair is None else (pair,))
     if records.named:
         names = tuple(dict.fromkeys(key for record in sample for key in record.fields))
-        keys, header, unclear, assumed = names, False, False, False
+        keys, header, note = names, False, ""
     else:
-        keys, header = records.columns, _has_header(sample, names_before, options)
-        # The first row of any other CSV may be a header, unless the training data had none.
-        may_be_header = bool(sample) and sample[0].fault is None and not any(map(is_number, trained.columns.text))
-        unclear = records.format == "csv" and not header and options.header is None and may_be_header
-        assumed = unclear and len(keys) > 1
-        header = header or assumed
+        keys = records.columns
+        rows = sample[:ROWS_FOR_HEADER]
+        header, note = is_header(records.name, rows, options.header, told, trained, row_id=options.id)
         names = tuple(sample[0].fields.values()) if header and sample else keys
-    columns = ColumnNames(records.name, names, keys)
-    has_names = records.named or (header and not assumed)
+    no_header = NO_HEADER if header and options.header is None else ""
+    columns = ColumnNames(records.name, names, keys, no_header=no_header)
+    has_names = records.named or header
     guesses: dict[str, int] = {}  # the number of the column that was guessed as the text or the second text
 
     def named(word: str, what: str) -> str:
-        return columns.find(word) if names else word  # an empty input has no columns
+        return columns.find(word, what) if names else word  # an empty input has no columns
 
     def guess(what: str, text: tuple[str, ...]) -> tuple[str, ...]:
         if not names:
@@ -367,24 +454,17 @@ def find_input_columns(
         left = [key for key in keys if key not in text]
         no_texts = {folded(name) for name in (*LABEL_NAMES, *ID_NAMES)}
         if has_names and not text and (len(left) > 1 or not no_texts.isdisjoint(map(folded, names))):
-            raise columns.ask(what, f"add {option(what)}")
+            raise columns.ask(what)
         if not left or (has_names and text):
             return ()
         if len(left) > 1 or guesses:
             guesses[what] = keys.index(left[0]) + 1
         return (left[0],)
 
-    text, pair = options.text, options.pair
-    told = TextColumns(() if text is None else (text,), () if pair is None else (pair,))
     texts = find_texts(columns, told, trained, named, guess, by_name=has_names)
-    first_row = None
-    if assumed:
-        first_row = "line 1 is taken as column names; --no-header reads it as a row"
-    elif unclear or (guesses and options.header is None and not header):
-        first_row = "line 1 is taken as a row; --header reads it as column names"
-    doubts = (_guessed(guesses, len(keys)), first_row)
-    doubt = _other_delimiter(records, sample, trained) or "; ".join(filter(None, doubts))
+    doubt = _other_delimiter(records, sample, trained) or _guessed(guesses, len(keys))
     notes = [Note(f"{records.name}: {doubt}", "warning")] if doubt else []
+    notes += [Note(f"{records.name}: {note}")] if note else []
     if has_names and not told.text:
         read = {columns.name_of(key) for key in texts.names}
         unread = unread_texts(dict.fromkeys(names), read)
@@ -410,17 +490,9 @@ def _as_trained(keys: tuple[str, ...], texts: TextColumns, trained: TextColumns)
     return names if len(set(names)) == len(names) else keys
 
 
-def _has_header(sample: Sequence[Record], trained: Mapping[str, Sequence[str]], options: ColumnOptions) -> bool:
-    if options.header is not None or not sample:
-        return bool(options.header)
-    words = [word for word in (options.text, options.pair, options.id) if word is not None and not is_number(word)]
-    known = _header_names(trained, several=len(sample[0].fields) > 1) | set(map(folded, words))
-    return sample[0].fault is None and not known.isdisjoint(map(folded, sample[0].fields.values()))
-
-
-def _header_names(trained: Mapping[str, Sequence[str]], *, several: bool = True) -> set[str]:
+def _header_names(trained: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the usual names of columns and those in the training data, case-folded, without numbers."""
-    usual = (*TEXT_NAMES, *SECOND_NAMES, *LABEL_NAMES, *ID_NAMES) if several else SURE_NAMES
+    usual = (*TEXT_NAMES, *SECOND_NAMES, *LABEL_NAMES, *ID_NAMES)
     return {folded(name) for names in (usual, *trained.values()) for name in names if not is_number(name)}
 
 

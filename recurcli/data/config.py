@@ -35,7 +35,7 @@ class DataConfig:
     unlabelled: Literal["refuse", "drop"] = "refuse"
     """Whether rows without a label are an error or are left out. Rows with another fault stay bad rows."""
     header: bool | None = None
-    """Whether the first row of a TSV or CSV file names the columns; null: the task's setting; true for task `custom`."""
+    """Whether the first row of a TSV or CSV file names the columns; null: the task's setting, else what the row holds."""
     delimiter: str | None = None
     """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
     encoding: str = UTF8

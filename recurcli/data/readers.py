@@ -494,9 +494,13 @@ def _text_records(
     doubts = Doubts()
     mark = delimiter or USUAL_DELIMITERS[format]
     fields = comma_separated(rows, mark, doubts) if format == "csv" else tab_separated(rows, mark)
-    columns, fields = _columns(fields, name, header=header)
-    found = (_record(row, columns) for row in fields)
-    return Records(name, format, columns, found, decoder=decoder, doubts=doubts, delimiter=delimiter)
+    start_of_fields = list(islice(fields, 1))
+    columns = tuple(str(number + 1) for row in start_of_fields for number in range(len(row.values)))
+    found = (_record(row, columns) for row in chain(start_of_fields, fields))
+    table = Records(name, format, columns, found, decoder=decoder, doubts=doubts, delimiter=delimiter)
+    if header:
+        table.take_header()
+    return table
 
 
 def _format_by_content(start: bytes) -> Format:
@@ -504,22 +508,6 @@ def _format_by_content(start: bytes) -> Format:
     if start.startswith((b"{", b"[{")):
         return "jsonl"
     return "fasttext" if start.startswith(PREFIX.encode()) else "tsv"
-
-
-def _columns(fields: Iterator[Fields], name: str, *, header: bool) -> tuple[tuple[str, ...], Iterator[Fields]]:
-    """Return the names of the columns and the rows after the header."""
-    first = next(fields, None)
-    if not header:
-        if first is None:
-            return (), fields
-        return tuple(str(number + 1) for number in range(len(first.values))), chain([first], fields)
-    if first is None:
-        raise DataError(f"{name}: is empty; expected a header")
-    if first.fault or not any(value.strip() for value in first.values):
-        raise DataError(f"{name}:1: {first.fault or 'is blank; expected a header'}")
-    if twice := next((value for value in first.values if first.values.count(value) > 1), None):
-        raise DataError(f"{name}:1: has the column '{escaped(twice)}' twice")
-    return tuple(first.values), fields
 
 
 def _record(row: Fields, columns: Sequence[str]) -> Record:

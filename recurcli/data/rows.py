@@ -6,9 +6,10 @@ import gzip
 import lzma
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 
@@ -165,6 +166,8 @@ row."""
 
 CHUNK = 1 << 16
 MAX_ROW = 64 << 20
+PEEKED_CHARACTERS = 8 << 20
+"""`Records.peek` ends at about so many characters, so that very long rows do not fill the memory."""
 BOM = b"\xef\xbb\xbf"
 NUL = "\0"
 
@@ -225,7 +228,7 @@ class Records(Iterator[Record]):
     """Name of the file in messages."""
     format: Format
     columns: tuple[str, ...]
-    """The header's names ("1", "2", … without a header), Parquet's columns, or the keys of the first JSON row."""
+    """The header's names ("1", "2", … before `take_header`), Parquet's columns, or the keys of the first JSON row."""
     rows: Iterator[Record]
     close: Callable[[], object] | None = None
     """Closes the file. None if the caller closes it."""
@@ -236,6 +239,33 @@ class Records(Iterator[Record]):
     """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
     recognised: bool = False
     """Whether nobody named the delimiter (see `recognised_delimiter`)."""
+    header: bool = False
+    """Whether row 1 of a TSV or CSV was taken as the names of its columns (see `take_header`)."""
+
+    def peek(self, count: int) -> list[Record]:
+        """Return the next rows of a TSV or CSV, `count` at most. They stay unread."""
+        rows: list[Record] = []
+        characters = 0
+        for record in islice(self.rows, count):
+            rows.append(record)
+            characters += sum(map(len, record.fields.values()))
+            if characters > PEEKED_CHARACTERS:
+                break
+        self.rows = chain(rows, self.rows)
+        return rows
+
+    def take_header(self) -> None:
+        """Name the columns of a TSV or CSV by its first row. Raises DataError if that row cannot name them."""
+        if (first := next(self.rows, None)) is None:
+            raise DataError(f"{self.name}: is empty; expected a header")
+        names = tuple(first.fields.values())
+        if first.fault or not any(name.strip() for name in names):
+            raise DataError(f"{self.name}:1: {first.fault or 'is blank; expected a header'}")
+        if twice := next((name for name, count in Counter(names).items() if count > 1 and name), None):
+            way_out = "rename one, or add --no-header if line 1 is a row"
+            raise DataError(f"{self.name}:1: has the column '{escaped(twice)}' twice; {way_out}")
+        self.columns, self.header = names, True
+        self.rows = (Record(line, dict(zip(names, row.values(), strict=True)), fault) for line, row, fault in self.rows)
 
     @property
     def named(self) -> bool:

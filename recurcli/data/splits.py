@@ -419,15 +419,16 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
 def open_source(source: Source, task: Task, config: DataConfig) -> Records:
     """Open a file or folder; `task` is adapted to `config`. Raises DataError as `read_records`.
 
-    A delimiter that nobody names is recognised in a file with a header (see `recognised_delimiter`).
+    The columns of a TSV or CSV are numbers until `find_columns` has decided whether row 1 names them. A delimiter that nobody
+    names is recognised unless the file is known to have no header (see `recognised_delimiter`).
     """
     path, layout = source.path, source.layout
     format: Format | None = "folders" if path.is_dir() else None
     folders = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-    header, delimiter, encoding = layout.header, layout.delimiter, config.encoding
-    recognised = recognised_delimiter(path, encoding) if header and delimiter is None else None
+    delimiter, encoding = layout.delimiter, config.encoding
+    recognised = recognised_delimiter(path, encoding) if layout.header is not False and delimiter is None else None
     mark = delimiter or recognised
-    records = read_records(path, format, header=header, delimiter=mark, labels=folders, encoding=encoding)
+    records = read_records(path, format, header=False, delimiter=mark, labels=folders, encoding=encoding)
     records.recognised = recognised is not None
     return records
 
@@ -461,6 +462,7 @@ def _read_split(
         examples = [example._replace(id=str(number)) for number, example in numbered]
     sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
     notes = [Note(records.doubt, "warning")] if records.doubt else []
+    notes += [Note(f"{records.name}: {columns.note}")] if columns.note else []
     mark = records.delimiter if records.recognised else None
     if mark is not None:
         notes.append(Note(f"{records.name}: {recognised_in_words(mark)}"))

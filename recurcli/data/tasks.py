@@ -20,8 +20,8 @@ class Layout:
 
     files: Mapping[str, str]
     """Maps a split to the name of a file, or of a folder of folders named by label."""
-    header: bool = True
-    """TSV and CSV: whether the first row names the columns; without it they are "1", "2", …"""
+    header: bool | None = None
+    """TSV and CSV: whether the first row names the columns; without it they are "1", "2", …; None: see `is_header`."""
     delimiter: str | None = None
     """Field separator; None: a TAB in a TSV, a comma in a CSV."""
     text: tuple[str, ...] | None = None
@@ -434,7 +434,7 @@ def _layout_of(task: Task, path: Path) -> Layout:
             return layout
     label_names: dict[str, str] = {}
     for layout in task.layouts:
-        if not layout.header:
+        if layout.header is False:
             continue
         if layout.text is None and any(Path(file).suffix == name.suffix for file in layout.files.values()):
             return layout

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.columns import TrainingRows
+from recurcli.data.columns import TrainingRows, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import Split, load_split, open_source
-from recurcli.data.tasks import find_source
+from recurcli.data.tasks import find_source, task_with_columns
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note, RowsDone
@@ -92,9 +92,11 @@ def _empty_column(target: Target, config: DataConfig) -> str | None:
     names = config.text if isinstance(config.text, tuple) and len(config.text) > 1 else ()
     if not names or config.path is None:
         return None
-    with open_source(find_source(target.task, target.split, config), target.task, config) as records:
-        filled = {name for record in records for name in map(str, names) if record.fields.get(name)}
-    return next((name for name in map(str, names) if name not in filled), None)
+    source, task = find_source(target.task, target.split, config), task_with_columns(target.task, config)
+    with open_source(source, target.task, config) as records:
+        texts = find_columns(records, task, config, source.layout, labelled=False).texts.text
+        filled = {name for record in records for name in texts if record.fields.get(name)}
+    return next((name for name in texts if name not in filled), None)
 
 
 def _has_test_file(target: Target, config: DataConfig) -> bool:

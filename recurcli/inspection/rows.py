@@ -119,8 +119,6 @@ class SplitRows:
         self.columns = Columns(TextColumns(()), None, None)
         self.format: str | None = None
         """None: the file could not be opened."""
-        self.header = False
-        """Whether the first row of a TSV or CSV file was read as column names."""
         self.fault: str | None = None
         """Why the file cannot be read to its end."""
         self.read = self.dropped = self.bad = 0
@@ -275,7 +273,6 @@ def examples_of_file(
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.recognised = records.delimiter if records.recognised else None
-            rows.header = layout.header and records.format in ("tsv", "csv")
         drawn = _drawn_pairs(file, task, config, columns) if draws and columns.texts.pair else None
         splitter = DevSplitter(task.dev_fraction, config.dev_seed)
         for record, example in examples_of(records, task, columns, layout.label_names):
@@ -296,6 +293,8 @@ def _drawn_pairs(file: DataFile, task: Task, config: DataConfig, columns: Column
 
     def pairs() -> Iterator[tuple[str, str | None]]:
         with suppress(DataError), open_source(file.source, task, config) as records:
+            if columns.header:
+                records.take_header()
             for _, example in examples_of(records, task, columns, file.source.layout.label_names):
                 if isinstance(example, Example):
                     labels.append(example.label)

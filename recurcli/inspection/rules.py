@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns import MAX_NAME, is_usual, unread_in_words
+from recurcli.data.columns import unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import recognised_in_words
 from recurcli.data.splits import BAD_ROWS_ALLOWED, way_out_of_unlabelled
@@ -74,7 +74,7 @@ def _split_issues(
     yield from _training_rows(rows, config)
     if config.id is not None and rows.issues.keys() & {"no id", "repeated id"}:
         yield "error", f"--id {escaped(config.id)}: this column does not give each row a different id"
-    yield from _header(rows, config)
+    yield from _header(rows)
     if unread := unread_in_words(rows.columns.texts.text, rows.columns.unread):
         yield "information", unread
 
@@ -153,21 +153,16 @@ def _training_rows(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level,
         yield "warning", f"no training row has a text in {names} (data.extra_rows)"
 
 
-def _header(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
-    """Check whether the first row of a TSV or CSV file was rightly read as column names or as a row."""
-    if rows.format not in ("tsv", "csv"):
-        return
-    if rows.header:
-        texts = rows.columns.texts.names
-        by_number = str(config.text).isdecimal() and str(config.text) not in texts
-        values = [name for name in texts if len(name) > MAX_NAME or (by_number and not is_usual(name))]
-        if rows.columns.label is not None and rows.columns.label in rows.label_counts:
-            values.append(rows.columns.label)
-        if values:
-            what = f"line 1 was read as column names, but '{escaped(values[0], 60)}' looks like a value"
-            yield "warning", f"{what}; --no-header reads it as a row"
-    elif "header" in rows.issues:
+def _header(rows: SplitRows) -> Iterator[tuple[Level, str]]:
+    """Check whether the first row of a TSV or CSV file was rightly read as column names or as a row, and say how."""
+    label = rows.columns.label
+    if rows.columns.header and label in rows.label_counts:
+        what = f"line 1 was read as column names, but '{escaped(label, 60)}' looks like a value"
+        yield "warning", f"{what}; --no-header reads it as a row"
+    elif rows.format in ("tsv", "csv") and not rows.columns.header and "header" in rows.issues:
         yield "warning", "line 1 was read as a row but looks like column names; --header reads it as names"
+    elif rows.columns.note and not (rows.drawn and rows.split == "dev"):
+        yield "information", rows.columns.note
 
 
 def find_task_issues(

@@ -38,6 +38,9 @@ def written(path: Path, *rows: str, header: str = "text\tlabel") -> Path:
     return path
 
 
+HEADER_TAKEN = "line 1 is taken as column names; --no-header reads it as a row"
+
+
 def messages(report: dict[str, Any], level: str) -> list[str]:
     return [finding["message"] for finding in report["findings"] if finding["level"] == level]
 
@@ -48,7 +51,8 @@ def messages(report: dict[str, Any], level: str) -> list[str]:
 def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     found = report(written(tmp_path / "x.tsv", "good film\tpos", "bad film\tneg", "a good film\tpos"))
     assert (found["task"], found["errors"], found["warnings"]) == ("custom", 0, 0)
-    (stops,) = messages(found, "information")
+    stops, line_1 = messages(found, "information")
+    assert line_1 == f"x.tsv: {HEADER_TAKEN}"
     assert stops.startswith(
         "x.tsv: training on this file alone stops, since none of its rows is a dev row; the fraction "
     )
@@ -132,7 +136,8 @@ def test_one_training_file_is_divided_as_a_training_divides_it(
     (overlap,) = found["overlaps"]
     assert overlap["texts"] == 0, "rows with equal texts are on one side"
     assert messages(found, "information") == [
-        f"{path.name}: labels with one row, which is a training row: 'z' (line 122)"
+        f"{path.name} (train rows): {HEADER_TAKEN}",
+        f"{path.name}: labels with one row, which is a training row: 'z' (line 122)",
     ]
 
 
@@ -193,10 +198,9 @@ def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str
 def test_a_header_in_doubt_is_a_warning(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", "bad film\tneg", "fine film\tpos", header="good film\tpos")
     columns = ["--text", "1", "--label", "2"]
-    (warning,) = messages(report(path, *columns, "--no-lengths"), "warning")
+    (warning,) = messages(report(path, *columns, "--header", "--no-lengths"), "warning")
     assert (
-        warning
-        == "x.tsv: line 1 was read as column names, but 'good film' looks like a value; --no-header reads it as a row"
+        warning == "x.tsv: line 1 was read as column names, but 'pos' looks like a value; --no-header reads it as a row"
     )
     assert messages(report(path, *columns, "--no-header", "--no-lengths"), "warning") == []
     path = written(tmp_path / "y.tsv", "good\tpos", "bad\tneg")
@@ -225,7 +229,9 @@ def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any
         "different values is taken as a class",
         "x.tsv: line 4: the label 'neg ' begins or ends with a space",
     ]
-    assert all("training on this file alone" in message for message in messages(found, "information"))
+    assert all(
+        ("training on this file alone" in text) or HEADER_TAKEN in text for text in messages(found, "information")
+    )
 
 
 def test_issues_of_texts_are_warnings_with_their_lines(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -433,7 +439,10 @@ def test_a_single_file_is_divided_as_finetune_divides_it(
     found = report(path)
     assert (found["splits"][0]["rows"], found["splits"][0]["dev_rows"]) == (60, sizes["dev"])
     use_dev_split = f"{sizes['train']} training rows and {sizes['dev']} dev rows (data.dev_seed 0)"
-    assert messages(found, "information") == [f"x.tsv: training on this file alone divides it into {use_dev_split}"]
+    assert messages(found, "information") == [
+        f"x.tsv: training on this file alone divides it into {use_dev_split}",
+        f"x.tsv: {HEADER_TAKEN}",
+    ]
     test = path.rename(tmp_path / "test.tsv")
     assert report(test)["splits"][0]["dev_rows"] is None
 

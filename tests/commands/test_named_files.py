@@ -303,3 +303,30 @@ def test_test_rows_that_are_only_extra_rows_are_told_without_a_command_that_show
         "1 of them only that of an extra row"
     )
     assert f"recur: warning: {note} (data.extra_rows)\n" in err
+
+
+def test_no_row_of_files_without_a_header_is_lost_by_any_command(recur: Recur, tmp_path: Path) -> None:
+    names = ("y", "topic", "class", "no")
+    lines = [f"{names[row % 4]}\t{'question' if row < 4 else f'words {row}'}\n" for row in range(40)]
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("".join(lines))
+    columns, files = ["--text", "2", "--label", "1"], ["--train", tmp_path / "train.tsv", "--dev", tmp_path / "dev.tsv"]
+    code, _, err = recur("finetune", "--preset", "starsaber-custom", *files, *columns, "--output", tmp_path / "r")
+    message = f"{tmp_path / 'train.tsv'}:1: 'question' seems to name a column, but line 2 has it there, too"
+    assert (code, f"{message}; add --header or --no-header\n" in err) == (3, True), err
+    code, _, err = recur("check", tmp_path / "train.tsv", *columns)
+    assert (code, f"{message}; add --header or --no-header\n" in err) == (3, True), err
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("".join(f"is {line}" for line in lines[4:] + lines[:4]))
+    output = ["--output", tmp_path / "run", *tiny("finetuning.max_steps=2")]
+    code, out, err = recur("finetune", "--preset", "starsaber-custom", *files, *columns, *output, "--json")
+    assert code == 0, err
+    assert [facts["rows"] for facts in json.loads(out)["data"].values()] == [40, 40]
+    taken = "line 1 is taken as a row; --header reads it as column names\n"
+    assert [f"recur: {tmp_path / name}: {taken}" in err for name in ("train.tsv", "dev.tsv")] == [True, True]
+    code, out, err = recur("eval", tmp_path / "run", "--data", tmp_path / "dev.tsv", "--json")
+    assert (code, json.loads(out)["rows"], taken in err) == (0, 40, True), err
+    code, out, err = recur("check", tmp_path / "dev.tsv", *columns, "--json")
+    assert json.loads(out)["reports"][0]["splits"][0]["rows"] == 40, err
+    code, out, err = recur("predict", tmp_path / "run", tmp_path / "dev.tsv", "--text", "2")
+    assert (code, out.count("\n"), taken in err) == (0, 40, True), err

@@ -97,7 +97,7 @@ def test_without_a_header_no_row_is_taken_for_one(recur: Recur, trained: Path, t
         ("id\tsentence\n1\ta\n", ["--text", "3"], "has no column '3'"),
         (
             "id\ttrunk\tother\n1\ta\tb\n",
-            [],
+            ["--header"],
             "which column is the text? add --text COLUMN; the columns are: id, trunk, other",
         ),
         ("sentence\tsentence\na\tb\n", [], "has the column 'sentence' twice; give its number"),
@@ -114,7 +114,7 @@ def test_a_column_at_fault_is_named_before_anything_is_written(
     content: str, options: list[str], reason: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "x.tsv").write_text(content)
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options, "--quiet")
     assert (code, out) == (3, "")
     assert reason in err
     assert err.count("\n") == 1
@@ -181,20 +181,27 @@ def test_the_option_that_reads_another_delimiter_is_named_and_reads_it(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "rows", "warning"),
+    ("name", "content", "rows"),
     [
-        ("x.csv", "foo,bar\n鼠,1\n", 1, "line 1 is taken as column names; --no-header reads it as a row"),
-        ("x.csv", "foo\n鼠\n", 2, "line 1 is taken as a row; --header reads it as column names"),
-        ("x.tsv", "foo\tbar\n鼠\t1\n", 2, "line 1 is taken as a row; --header reads it as column names"),
+        ("x.csv", "foo,bar\n鼠,1\n", 2),
+        ("x.csv", "foo\n鼠\n", 2),
+        ("x.tsv", "foo\tbar\n鼠\t1\n", 2),
+        ("x.tsv", "y\t鼠\nn\t牛\n", 2),
+        ("x.tsv", "question\n鼠\n", 2),
+        ("x.tsv", "sentence\n鼠\n", 1),
+        ("x.tsv", "question\ty\n鼠\tn\n", 1),
     ],
 )
-def test_a_first_line_of_unknown_names_is_a_warning(
-    name: str, content: str, rows: int, warning: str, recur: Recur, trained: Path, tmp_path: Path
+def test_a_note_says_how_line_1_was_taken_unless_an_option_did(
+    name: str, content: str, rows: int, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(content)
     code, out, err = recur("predict", trained, tmp_path / name, "--format", "jsonl")
     assert (code, len(jsonl(out))) == (0, rows), err
-    assert warning in err
+    taken = (
+        "as a row; --header reads it as column names" if rows == 2 else "as column names; --no-header reads it as a row"
+    )
+    assert f"recur: {tmp_path / name}: line 1 is taken {taken}" in err
     for option in ("--header", "--no-header"):
         assert "line 1" not in recur("predict", trained, tmp_path / name, option, "--text", "1")[2]
 
@@ -259,7 +266,7 @@ def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path
     (tmp_path / "one.tsv").write_text("sentence1\n鼠\n")
     code, _, err = recur("predict", trained_pairs, tmp_path / "one.tsv")
     assert code == 3
-    assert "one.tsv: holds single texts ('sentence1'), but" in err
+    assert "one.tsv: holds single texts ('1'), but" in err
 
 
 # --- forms of the output

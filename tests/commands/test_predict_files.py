@@ -116,7 +116,7 @@ def test_a_symlink_is_replaced_and_not_followed(recur: Recur, trained: Path, tmp
 def test_a_full_disk_leaves_no_half_file(recur: Recur, trained: Path, tmp_path: Path) -> None:
     source = tmp_path / "x.tsv"
     source.write_text("".join(f"{text}\n" for text in texts(5000)))
-    code, _, err = recur("predict", trained, source, "--output", "/dev/full")
+    code, _, err = recur("predict", trained, source, "--output", "/dev/full", "--quiet")
     assert code == 5
     assert err == "recur: error: /dev/full: cannot be written: No space left on device\n"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -147,7 +147,7 @@ def test_a_file_that_is_something_else_is_refused_by_name(
     name: str, content: bytes, reason: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    code, out, err = recur("predict", trained, tmp_path / name, "--output", tmp_path / "out")
+    code, out, err = recur("predict", trained, tmp_path / name, "--output", tmp_path / "out", "--quiet")
     assert code == 3
     assert out == ""
     assert err.startswith(f"recur: error: {tmp_path / name}: ")
