@@ -4,6 +4,7 @@ import difflib
 import signal
 import unicodedata
 from collections.abc import Iterable
+from itertools import islice
 
 
 class RecurError(Exception):
@@ -79,9 +80,16 @@ def check_not_both(*, resume: bool, overwrite: bool) -> None:
         raise UsageError("--resume and --overwrite exclude each other; leave out one")
 
 
+NAMES_COMPARED = 1000
+"""Names among which `did_you_mean` looks for the nearest one, since it is asked about each bad row."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown `word`: its nearest known name, or all names when none is near."""
-    names = sorted(known)
+    """The end of an error message about an unknown `word`: its nearest known name, or all names when none is near.
+
+    Of more than NAMES_COMPARED names only the first are compared.
+    """
+    names = sorted(islice(known, NAMES_COMPARED))
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean '{near[0]}'?"

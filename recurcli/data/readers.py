@@ -30,6 +30,7 @@ from recurcli.data.rows import (
     TextDecoder,
     chunks_of,
     decoded,
+    first_repeated,
     kind_of,
     open_file,
     rows_of,
@@ -203,8 +204,7 @@ def json_object(text: str) -> dict[str, Any]:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise BadJson(f"has the key '{escaped(next(key for key in keys if keys.count(key) > 1))}' twice")
+        raise BadJson(f"has the key '{escaped(first_repeated(key for key, _ in pairs))}' twice")
     return fields
 
 
@@ -334,7 +334,7 @@ def parquet_records(path: Path) -> Records:
         file = parquet.ParquetFile(path)
         columns = tuple(file.schema_arrow.names)
         class_names = _class_names(file.schema_arrow.metadata)
-    if twice := next((name for name in columns if columns.count(name) > 1), None):
+    if (twice := first_repeated(filter(None, columns))) is not None:
         file.close()
         raise DataError(f"{path}: has the column '{escaped(twice)}' twice")
 

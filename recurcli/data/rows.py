@@ -6,7 +6,6 @@ import gzip
 import lzma
 import stat
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -261,7 +260,7 @@ class Records(Iterator[Record]):
         names = tuple(first.fields.values())
         if first.fault or not any(name.strip() for name in names):
             raise DataError(f"{self.name}:1: {first.fault or 'is blank; expected a header'}")
-        if twice := next((name for name, count in Counter(names).items() if count > 1 and name), None):
+        if (twice := first_repeated(filter(None, names))) is not None:
             way_out = "rename one, or add --no-header if line 1 is a row"
             raise DataError(f"{self.name}:1: has the column '{escaped(twice)}' twice; {way_out}")
         self.columns, self.header = names, True
@@ -297,6 +296,16 @@ class Records(Iterator[Record]):
     def __exit__(self, *error: object) -> None:
         if self.close is not None:
             self.close()
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Return the first of the `names` that stood before, or None if all are different."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def kind_of(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Parquet files, and tasks whose dev rows come from their training file."""
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow
@@ -24,6 +25,17 @@ def test_every_row_is_a_record(tmp_path: Path) -> None:
     records = list(parquet_records(tmp_path / "x.parquet"))
     assert [record.line for record in records] == list(range(1, 3001))
     assert records[2999].fields == {"text": "text 2999\twith a tab", "label": "pos"}
+
+
+def test_a_repeated_column_is_found_among_20_000_at_once(tmp_path: Path) -> None:
+    names = [*(f"column {number}" for number in range(20_000)), "column 19998"]
+    parquet.write_table(
+        pyarrow.Table.from_arrays([pyarrow.array(["x"])] * len(names), names=names), tmp_path / "x.parquet"
+    )
+    start = time.monotonic()
+    with pytest.raises(DataError, match="has the column 'column 19998' twice"):
+        parquet_records(tmp_path / "x.parquet")
+    assert time.monotonic() - start < 3, "a comparison of all names with all takes longer"
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"text\tlabel\n", b"PAR1" + b"\0" * 99 + b"PAR1"])

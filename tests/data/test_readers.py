@@ -1,17 +1,26 @@
 """Each row of a file becomes a record, and a fault concerns its row alone; see dirty_files.py for more cases."""
 
+import contextlib
 import gzip
 import io
+import time
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recurcli.data.columns import ColumnOptions, TrainingRows, find_columns, find_input_columns
+from recurcli.data.config import DataConfig
 from recurcli.data.readers import read_records, recognised_delimiter
 from recurcli.data.rows import Format, Record
+from recurcli.data.tasks import TASKS
+from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
+
+CUSTOM = TASKS["custom"]
 
 
 def records(data: bytes, format: Format | None = None, *, header: bool = True) -> list[Record]:
@@ -52,6 +61,50 @@ def test_a_faulty_tsv_row_still_shows_what_could_be_read() -> None:
 def test_a_header_that_cannot_be_used_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         records(data, "tsv")
+
+
+NAMES = tuple(f"column {number}" for number in range(60_000))
+SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def in_time() -> Iterator[None]:
+    """Fail if the block takes longer than SECONDS; a comparison of all columns with all takes a minute."""
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < SECONDS
+
+
+def test_a_repeated_name_is_found_among_60_000() -> None:
+    twice = [*NAMES, "column 59998"]
+    row = "{" + ",".join(f'"{name}":1' for name in twice) + "}\n"
+    with in_time():
+        assert faults(row.encode()) == ["has the key 'column 59998' twice"]
+        with pytest.raises(DataError, match="x:1: has the column 'column 59998' twice"):
+            records((",".join(twice) + "\n").encode(), "csv")
+
+
+def test_columns_are_found_among_60_000(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(",".join([*NAMES, "text", "label"]) + ("\n" + "," * 60_000 + "a,p") * 3 + "\n")
+    with in_time(), read_records(path) as found:
+        columns = find_columns(found, CUSTOM, DataConfig(), labelled=True)
+        assert [columns.texts.read(record).text for record in found] == ["a", "a", "a"]
+    with in_time(), read_records(path, header=False) as found:
+        trained = TrainingRows("run", TextColumns(("text",)))
+        inputs = find_input_columns(found, [*found], trained, ColumnOptions())
+    assert inputs.texts.text == ("60001",)
+
+
+def test_a_missing_column_is_told_beside_60_000() -> None:
+    """Each bad row is told the nearest of its keys."""
+    fields = dict.fromkeys(NAMES, "x")
+    with in_time():
+        assert all("did you mean" in str(TextColumns(("column 7x",)).read(Record(1, fields)).fault) for _ in range(20))
+
+
+def test_empty_names_of_columns_may_repeat() -> None:
+    assert read_records(io.BytesIO(b"text,label,,\na,b,,\n"), "csv").columns == ("text", "label", "", "")
 
 
 def test_a_header_alone_gives_columns_and_no_record() -> None:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
 from recurcli.data.columns import InputColumns
 from recurcli.data.readers import escapes_of, read_records
-from recurcli.data.rows import UTF8, Record, Records, canonical_encoding
+from recurcli.data.rows import UTF8, Record, Records, canonical_encoding, first_repeated
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
@@ -274,8 +274,7 @@ class RowWriter:
         self._added = set() if self.format == "clue" else {*ADDED, *self._more_names()}
         names = self.columns.names
         self.check_no_added(names)
-        if self.format == "jsonl" and len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+        if self.format == "jsonl" and (twice := first_repeated(names)) is not None:
             raise DataError(f"{self.name}: has the column '{escaped(twice)}' twice, which JSON cannot hold; rename one")
 
     def check_no_added(self, names: Iterable[str]) -> None:
