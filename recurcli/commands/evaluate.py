@@ -20,6 +20,7 @@ from recurcli.data.columns import TrainingRows, unread_in_words
 from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, task_named
+from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig, Predictor, iter_score, probabilities
@@ -151,6 +152,8 @@ def _notes_on_rows(rows: Split, task: Task) -> Iterator[Note]:
     if unread := unread_in_words(rows.columns.text, rows.unread):
         yield Note(f"{rows.path or task.name}: {unread}")
     yield from rows.notes
+    for doubt in () if task_named(task.name).labels else label_doubts(rows.labels):
+        yield Note(f"{rows.path or task.name}: {doubt}", "warning")
     if rows.bad:
         yield Note(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")
     if rows.dropped:

@@ -421,7 +421,7 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
     )
     shown = ", ".join(f"'{escaped(label)}'" for label in task.labels[:8]) + (", …" if len(task.labels) > 8 else "")
     yield Note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
-    for doubt in label_doubts(task.labels, lambda group: " and ".join(f"'{escaped(label)}'" for label in group)):
+    for doubt in label_doubts(task.labels):
         yield Note(doubt, "warning")
 
 

@@ -1,5 +1,6 @@
 """Turns the values of a record into texts and labels, checks labels, and recognises the script of texts."""
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -18,6 +19,9 @@ _WITHOUT_SPACES = re.compile(
 )
 """Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 
+JOINTS = ";|,"
+"""Marks that may join several labels in one cell."""
+_SEVERAL = "; it looks like several labels a row"
 MAX_LABELS = 10_000
 """The largest number of classes, which a test trains."""
 
@@ -157,7 +161,8 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
         raise Unlabelled("its label is null, not a string")
     label = str(value).lower() if type(value) in (int, bool) else value
     if not isinstance(label, str):
-        raise BadRow(f"its label is {kind_of(value)}, not a string")
+        seems = _SEVERAL if isinstance(value, list) else _seeming(str(value) if isinstance(value, float) else "", ())
+        raise BadRow(f"its label is {kind_of(value)}, not a string{seems}")
     label = label if label in task.labels else renamed.get(label, label)
     if label in task.labels or (label and label == task.dropped_label):
         return label
@@ -169,7 +174,8 @@ def label_of(fields: dict[str, Any], column: str, task: Task, renamed: Mapping[s
         shown = f"; labels: {', '.join(map(escaped, task.labels))}" if len(task.labels) <= 20 else ""
         raise Unlabelled(f"its label is empty{shown}")
     owner = f"{task.name}'" if task.name.endswith("s") else f"{task.name}'s"
-    known = f"is not one of {owner} {len(task.labels)} labels{did_you_mean(label, task.labels)}"
+    known = f"is not one of {owner} {len(task.labels)} labels"
+    known += _seeming(label, task.labels) or did_you_mean(label, task.labels)
     raise BadRow(f"label '{escaped(label)}' {known}")
 
 
@@ -189,7 +195,8 @@ def check_labels(labels: Sequence[str], rows: int, where: str) -> None:
     if too_many or (rows > 100 and len(labels) > rows / 2):
         most = f"; at most {MAX_LABELS:,} classes are supported" if too_many else ""
         raise DataError(
-            f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}; "
+            f"{where} holds {len(labels):,} different values in {rows:,} rows, which cannot be classes{most}"
+            f"{'; it looks like regression' if fraction_among(labels) else ''}; "
             "name the right column: --label COLUMN"
         )
 
@@ -228,20 +235,20 @@ def _difference(labels: Sequence[str]) -> str:
 def joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
     """Return a mark and a label if the labels seem to be several labels joined by this mark, such as `red;blue`.
 
-    They seem so if all parts of two of them are labels on their own. They also seem so if at least three, and half of those
-    that hold the mark, consist of parts that recur in other labels, and a third of these parts are labels on their own or
-    stand at different places: unlike the levels of `news|sport`. The rule is ours.
+    They seem so if all parts of one of them are labels on their own. They also seem so if at least two (with a semicolon, which
+    is rare in names, one), and half of those that hold the mark, consist of parts that recur in other labels, and a third of
+    these parts are labels on their own or stand at different places: unlike the levels of `news|sport`. The rule is ours.
     """
     known = list(labels)
-    for mark in ";|,":
-        parts = {label: [part.strip(" []'\"") for part in label.split(mark)] for label in known}
-        several = {label: found for label, found in parts.items() if len(found) > 1 and all(found)}
-        whole = [label for label, found in several.items() if len(set(found)) > 1 and set(found) <= parts.keys()]
-        if len(whole) > 1:
+    for mark in JOINTS:
+        parts = {label: _parts(label, mark) for label in known}
+        several = {label: found for label, found in parts.items() if len(set(found)) > 1 and all(found)}
+        whole = [label for label, found in several.items() if set(found) <= parts.keys()]
+        if whole:
             return mark, whole[0]
         counts = Counter(part for found in parts.values() for part in set(found))
         recurring = [label for label, found in several.items() if all(counts[part] > 1 for part in found)]
-        if len(recurring) < 3 or len(recurring) * 2 < len(several):
+        if len(recurring) < (1 if mark == ";" else 2) or len(recurring) * 2 < len(several):
             continue
         places: dict[str, set[int]] = {}
         for found in parts.values():
@@ -253,13 +260,54 @@ def joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def label_doubts(labels: Sequence[str], named: Callable[[Sequence[str]], str]) -> Iterator[str]:
-    """Yield warnings about labels that look alike or like several labels in one; `named` shows the labels of a group."""
+def _parts(label: str, mark: str) -> list[str]:
+    return [part.strip(" []'\"") for part in label.split(mark)]
+
+
+def _seeming(label: str, known: Sequence[str]) -> str:
+    """Return the end of a message about a label that is not `known`: what it looks like, or "" if it is like a class."""
+    split = (set(_parts(label, mark)) for mark in JOINTS)
+    if any(len(parts) > 1 and all(part in known for part in parts) for parts in split):
+        return _SEVERAL
+    return "; it looks like regression" if fraction_among([label]) else ""
+
+
+def fraction_among(labels: Iterable[str]) -> str | None:
+    """Return the first label with a fraction, such as 4.75 or 4,75, if all labels are numbers: they seem to be for regression.
+
+    Whole numbers, such as 1 to 5 stars, and 1.0, are classes.
+    """
+    fraction = None
+    for label in labels:
+        try:
+            number = float(label.replace(",", "."))
+        except ValueError:
+            return None
+        if fraction is None and math.isfinite(number) and not number.is_integer():
+            fraction = label
+    return fraction
+
+
+def in_quotes(labels: Sequence[str]) -> str:
+    """Return labels as messages name them."""
+    return " and ".join(f"'{escaped(label)}'" for label in labels)
+
+
+def label_doubts(labels: Sequence[str], named: Callable[[Sequence[str]], str] = in_quotes) -> Iterator[str]:
+    """Yield warnings about labels that look alike, like several labels in one, or like numbers to predict (regression).
+
+    `named` shows the labels of a group.
+    """
     for group, difference in labels_that_look_alike(labels):
         yield f"the labels {named(group)} differ only by {difference}; they are taken as {len(group)} classes"
     if found := joined_labels(labels):
         mark, label = found
         yield (
-            f"the label {named([label])} looks like several labels joined by '{mark}'; a row has one label, and each of the "
-            f"{len(labels):,} different values is taken as a class"
+            f"the label {named([label])} looks like several labels a row, joined by '{mark}'; a row has one label, and each of "
+            f"the {len(labels):,} different values is taken as a class"
+        )
+    elif (fraction := fraction_among(labels)) is not None:
+        yield (
+            f"the label {named([fraction])} looks like regression; numbers are not predicted, and each of the {len(labels):,} "
+            "different values is taken as a class"
         )

@@ -146,3 +146,15 @@ def test_test_rows_that_are_dev_rows_are_counted(recur: Recur, tmp_path: Path) -
     assert said in err
     code, _, err = recur(*line, "--overwrite", "--set", "finetuning.refit=true")
     assert "and a linear model that is kept is fitted again on them" in err
+
+
+def test_labels_that_look_like_no_classes_are_told_in_training_and_in_eval(recur: Recur, tmp_path: Path) -> None:
+    path, output = tmp_path / "x.tsv", tmp_path / "run"
+    path.write_text("text\tlabel\n" + "".join(f"{'good' if n % 2 else 'bad'} {n}\t{n % 2 + 0.5}\n" for n in range(40)))
+    warning = (
+        "the label '0.5' looks like regression; numbers are not predicted, and each of the 2 different values is taken"
+    )
+    code, _, err = recur("finetune", "--preset", "linear-custom", "--data", path, "--output", output)
+    assert (code, err.count(warning)) == (0, 1)
+    code, _, err = recur("eval", output, "--data", path)
+    assert (code, err.count(warning)) == (0, 1)
