@@ -13,13 +13,14 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperArgument
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.cli.usage import usage_line
@@ -54,6 +55,21 @@ WITHOUT_TORCH = ("compare", "presets")
 """Commands that never import torch."""
 
 
+class SingleValues(TyperCommand):
+    """A command that refuses a repeated option. Flags may be repeated, and the options that are lists."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError for an option that has two values, since one would be lost."""
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        left = super().parse_args(ctx, args)  # which first prints the help, if it is asked for
+        for option, times in Counter(given).items():
+            is_flag = isinstance(option, TyperOption) and option.is_flag and not option.secondary_opts
+            if times > 1 and not is_flag and not getattr(option, "multiple", False):
+                name = "/".join((*option.opts, *option.secondary_opts))
+                raise UsageError(f"{name} is given {times} times, but takes one value; give it once")
+        return left
+
+
 def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command, with `examples` below its help.
 
@@ -81,7 +97,7 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
             parameters += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in of_group]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = function.__name__, function.__doc__
-        app.command(name=name, epilog="\n".join(shown))(run)
+        app.command(name=name, cls=SingleValues, epilog="\n".join(shown))(run)
         return function
 
     return register

@@ -1,6 +1,5 @@
 """The `recur check` command: its options and help."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -89,7 +88,7 @@ def check(
         paths or [],
         task=task,
         preset=preset,
-        columns=asdict(columns),
+        columns=columns.given(),
         files=files,
         lengths=not no_lengths,
         labels=labels,

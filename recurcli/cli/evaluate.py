@@ -1,7 +1,6 @@
 """The `recur eval` command: its options and help."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -78,7 +77,7 @@ def evaluate(
         run=run,
         split=split,
         data=data,
-        columns=asdict(columns),
+        columns=columns.given(),
         **computation.with_defaults("fp32"),
         diagnosed=diagnose or report is not None,
         plots=plots,

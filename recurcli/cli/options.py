@@ -50,9 +50,17 @@ BatchSize = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and errors only: no progress, no notes.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Text = Annotated[
-    str | None, typer.Option("--text", help="Column of the text, by name or number from 1.", metavar="COLUMN")
+    list[str] | None,
+    typer.Option(
+        "--text",
+        help="Column of the text, by name or number from 1; repeated, the columns are joined by a space.",
+        metavar="COLUMN",
+    ),
 ]
-Pair = Annotated[str | None, typer.Option("--pair", help="Column of the second text.", metavar="COLUMN")]
+Pair = Annotated[
+    list[str] | None,
+    typer.Option("--pair", help="Column of the second text; may be repeated, too.", metavar="COLUMN"),
+]
 Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", metavar="COLUMN")]
 Id = Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")]
 Header = Annotated[
@@ -82,8 +90,17 @@ Fast = Annotated[
 ]
 
 
+class _ColumnOptions:
+    """Options on columns, of which `text` and `pair` may be repeated."""
+
+    def given(self) -> dict[str, object]:
+        """Return the options as keys of DataConfig. A single column is a string, several are a tuple."""
+        joined = {key: tuple(value) for key, value in vars(self).items() if isinstance(value, list)}
+        return vars(self) | {key: names[0] if len(names) == 1 else names for key, names in joined.items()}
+
+
 @dataclass(frozen=True, kw_only=True)
-class TextColumns:
+class TextColumns(_ColumnOptions):
     """The options on the columns and the form of rows of texts."""
 
     text: Text = None
@@ -94,7 +111,7 @@ class TextColumns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class Columns(_ColumnOptions):
     """The options on the columns and the form of labelled rows."""
 
     text: Text = None

@@ -119,7 +119,7 @@ def predict(
         input_format=input_format,
         delimiter=delimiter,
         encoding=encoding,
-        columns=ColumnOptions(text=text, pair=pair, id=id_column, header=header),
+        columns=ColumnOptions(tuple(text or ()), tuple(pair or ()), id_column, header),
         probabilities=probabilities,
         top_k=top_k,
         threshold=threshold,

@@ -88,7 +88,7 @@ def pretrain(
     The text is that of the task's train, dev and test rows, or a text file (.txt) given as --data. Masked tokens are predicted,
     or with pretraining.objective causal the next token: then the model is selected by its perplexity on the dev text.
     """
-    given = {**asdict(columns), **asdict(computation)}
+    given = {**columns.given(), **asdict(computation)}
     request = _request("pretraining", preset, data, changes, options, given)
     _show(_events(request, "pretraining"), request, "pretraining", json=json, quiet=quiet)
 
@@ -134,7 +134,7 @@ def finetune(
     """
     files = named_files(data, train=train, dev=dev, test=test)
     opinions = None if teacher is None else str(teacher.expanduser().absolute())
-    given = {**files, **asdict(columns), **asdict(computation), "teacher": opinions}
+    given = {**files, **columns.given(), **asdict(computation), "teacher": opinions}
     request = _request("finetuning", preset, data, changes, options, given, init)
     _show(_events(request, "finetuning"), request, "finetuning", json=json, quiet=quiet)
 

@@ -1,6 +1,5 @@
 """The `recur tune` command: its options and help."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -76,7 +75,7 @@ def tune(
     from recurcli.display import progress, tables, tuning
 
     keep_freed_memory()
-    given = {**asdict(columns), "seed": seed, **named_files(data, train=train, dev=dev)}
+    given = {**columns.given(), "seed": seed, **named_files(data, train=train, dev=dev)}
     overrides = overrides_of("finetuning", settings or [], given)
     request = TuningRequest(
         preset,

@@ -56,7 +56,7 @@ def check(
     *,
     task: str | None = None,
     preset: str | None = None,
-    columns: Mapping[str, str | bool | None] | None = None,
+    columns: Mapping[str, object] | None = None,
     files: Mapping[str, str] | None = None,
     lengths: bool = True,
     labels: "LabelCheck | None" = None,

@@ -391,8 +391,8 @@ def unread_in_words(text: Sequence[str], unread: Sequence[str]) -> str:
 class ColumnOptions(NamedTuple):
     """The options of `recur predict` about columns: names, or numbers from 1."""
 
-    text: str | None = None
-    pair: str | None = None
+    text: tuple[str, ...] = ()
+    pair: tuple[str, ...] = ()
     id: str | None = None
     header: bool | None = None
     """Whether a TSV or CSV has a header; None: see `find_input_columns`."""
@@ -430,8 +430,7 @@ def find_input_columns(
     and the model was trained on single texts, or the other way round.
     """
     names_before = trained.columns.to_json()
-    text, pair = options.text, options.pair
-    told = TextColumns(() if text is None else (text,), () if pair is None else (pair,))
+    told = TextColumns(options.text, options.pair)
     if records.named:
         names = tuple(dict.fromkeys(key for record in sample for key in record.fields))
         keys, header, note = names, False, ""

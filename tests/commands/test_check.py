@@ -225,13 +225,29 @@ def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any
     found = report(path, "--no-lengths")
     assert messages(found, "warning") == [
         "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ only by case or spaces; they are taken as 2 classes",
-        "x.tsv: the label 'a|b' (line 5) looks like several labels joined by '|'; a row has one label, and each of the 6 "
-        "different values is taken as a class",
+        "x.tsv: the label 'a|b' (line 5) looks like several labels a row, joined by '|'; a row has one label, and each of the "
+        "6 different values is taken as a class",
         "x.tsv: line 4: the label 'neg ' begins or ends with a space",
     ]
     assert all(
         ("training on this file alone" in text) or HEADER_TAKEN in text for text in messages(found, "information")
     )
+
+
+def test_fractions_as_labels_look_like_regression(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", *(f"film {n}\t{n % 3 + 0.75 * (n % 2)}" for n in range(40)))
+    assert messages(report(path, "--no-lengths"), "warning") == [
+        "x.tsv: the label '0.75' (line 5) looks like regression; numbers are not predicted, and each of the 6 different values "
+        "is taken as a class"
+    ]
+    path = written(tmp_path / "stars.tsv", *(f"film {n}\t{n % 5 + 1}" for n in range(60)))
+    assert messages(report(path, "--no-lengths"), "warning") == []
+
+
+def test_repeated_columns_are_joined(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tsv", *(f"a\tb\t{n}\t{'pn'[n % 2]}" for n in range(40)), header="u\tv\tw\tlabel")
+    (split,) = report(path, "--text", "u", "--text", "v", "--pair", "w", "--pair", "2")["splits"]
+    assert split["columns"] == {"text": ["u", "v"], "pair": ["w", "v"], "label": "label", "id": None}
 
 
 def test_issues_of_texts_are_warnings_with_their_lines(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from test_evaluate import copy_of
 from tiny_task import tiny
 
 from recurcli.cli import app
+from recurcli.cli.options import Columns
 from recurcli.display.progress import follow
 from recurcli.events import Note, Progress
 
@@ -49,7 +50,10 @@ def test_columns_have_the_same_options_in_every_command(command: str) -> None:
         {"--label"} if command != "predict" else set()
     )
     assert wanted <= found.keys()
-    assert found["--text"].help == "Column of the text, by name or number from 1."
+    assert (
+        found["--text"].help
+        == "Column of the text, by name or number from 1; repeated, the columns are joined by a space."
+    )
     assert found["--header"].secondary_opts == ["--no-header"]
 
 
@@ -168,6 +172,46 @@ def test_an_output_that_no_file_could_name_is_refused_at_once(
         f"recur: error: --output: the name {arguments[-1]!a} is not UTF-8; choose another\n",
     )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("option", "arguments"),
+    [
+        ("--data", ["finetune", "--preset", "x", "--data", "a.csv", "--data", "b.csv"]),
+        ("--preset", ["finetune", "--preset", "x", "--preset", "y"]),
+        ("--seed", ["pretrain", "--preset", "x", "--seed", "1", "--seed", "2"]),
+        ("--label", ["tune", "--preset", "x", "--label", "a", "--label", "b"]),
+        ("--split", ["eval", "x", "--split", "dev", "--split", "test"]),
+        ("--header/--no-header", ["check", "x", "--header", "--no-header"]),
+        ("--id", ["predict", "x", "--id", "a", "--id", "a"]),
+        ("--output", ["compare", "x", "--output", "a.md", "--output", "b.md"]),
+        ("--format", ["export", "x", "--format", "onnx", "--format", "clue", "--output", "y"]),
+        ("--length", ["bench", "--length", "8", "--length", "16"]),
+    ],
+)
+def test_an_option_with_one_value_is_refused_twice(option: str, arguments: list[str], recur: Recur) -> None:
+    code, out, err = recur(*arguments)
+    assert (code, out) == (2, "")
+    assert err == f"recur: error: {option} is given 2 times, but takes one value; give it once\n"
+
+
+def test_help_is_shown_whatever_is_given_twice(recur: Recur) -> None:
+    assert recur("finetune", "--data", "a", "--data", "b", "--help")[0] == 0
+
+
+def test_flags_and_lists_may_be_repeated(recur: Recur) -> None:
+    settings = ["--set", "encoder.num_layers=1", "--set", "encoder.hidden_size=16"]
+    code, out, _ = recur("presets", "starsaber-custom", *settings, "--debug", "--debug")
+    assert code == 0
+    assert re.findall(r"encoder\.(?:hidden_size|num_layers) +(\d+)", out) == ["16", "1"]
+
+
+@pytest.mark.parametrize(("given", "stored"), [(["a"], "a"), (["a", "b"], ("a", "b")), (None, None)])
+def test_repeated_columns_are_those_of_a_list_in_a_preset(given: list[str] | None, stored: object) -> None:
+    assert Columns(text=given, pair=given, label="x").given() == {
+        **dict.fromkeys(("id", "header", "delimiter", "encoding")),
+        **{"text": stored, "pair": stored, "label": "x"},
+    }
 
 
 def test_an_unknown_device_is_wrong_usage(recur: Recur, trained: Path, tmp_path: Path) -> None:

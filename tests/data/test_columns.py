@@ -147,7 +147,9 @@ def found_by_eval_and_predict(header: str, trained: TrainingRows, text: str | No
             answers.append(str(error))
     with read_records(io.BytesIO(content), "tsv", header=False, name="x.tsv") as records:
         try:
-            inputs = find_input_columns(records, [*records], trained, ColumnOptions(text=text))
+            inputs = find_input_columns(
+                records, [*records], trained, ColumnOptions(text=() if text is None else (text,))
+            )
             names = dict(zip(inputs.keys, inputs.names, strict=True))
             text_names, pair_names = (tuple(map(names.__getitem__, keys)) for keys in inputs.texts[:2])
             told = (note.text for note in inputs.notes if "read" in note.text and "line 1" not in note.text)
