@@ -51,15 +51,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and errors o
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Text = Annotated[
     list[str] | None,
-    typer.Option(
-        "--text",
-        help="Column of the text, by name or number from 1; repeated, the columns are joined by a space.",
-        metavar="COLUMN",
-    ),
+    typer.Option("--text", help="Column of the text, by name or number from 1; may be repeated.", metavar="COLUMN"),
 ]
 Pair = Annotated[
     list[str] | None,
-    typer.Option("--pair", help="Column of the second text; may be repeated, too.", metavar="COLUMN"),
+    typer.Option("--pair", help="Column of the second text; may be repeated.", metavar="COLUMN"),
 ]
 Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", metavar="COLUMN")]
 Id = Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")]

@@ -11,7 +11,16 @@ import numpy as np
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, TokenizerConfig, with_options
-from recurcli.data.tasks import CUSTOM, TASKS, Task, files_in_words, is_one_file, task_named, task_with_columns
+from recurcli.data.tasks import (
+    CUSTOM,
+    TASKS,
+    Task,
+    files_in_words,
+    is_one_file,
+    split_named,
+    task_named,
+    task_with_columns,
+)
 from recurcli.errors import DataError, StorageError, UsageError, escaped
 from recurcli.events import Finding, Finished, Note, RowsDone, sort_by_severity
 from recurcli.export.clue import is_submission, validate
@@ -96,7 +105,9 @@ def check(
                 config = with_options(used.data, dataset.path, columns)
                 if together:
                     config = replace(config, path=None, files={**together})
-                facts, findings = yield from inspect(dataset, config, used.tokenizer if lengths else None)
+                roles = {*(files or ()), *(split_named(TASKS[CUSTOM], other) for other in paths if other != path)}
+                counted = used.tokenizer if lengths else None
+                facts, findings = yield from inspect(dataset, config, counted, without_dev=roles <= {"test"})
                 reports.append(_report("data", dataset.path, findings, facts))
                 checked.append((task_named(dataset.task), config))
         except (DataError, StorageError) as error:
@@ -219,11 +230,11 @@ def _has_files(task: str, path: Path) -> bool:
 
 
 def inspect(
-    dataset: Dataset, config: DataConfig, tokenizer: TokenizerConfig | None
+    dataset: Dataset, config: DataConfig, tokenizer: TokenizerConfig | None, *, without_dev: bool = False
 ) -> Generator[Note | RowsDone, None, tuple[dict[str, Any], list[Finding]]]:
     """Read every file of a data set; return the counts as `--json` prints them, and the findings.
 
-    `tokenizer` None counts no tokens. Raises DataError if there is no file, or if a single file cannot be read; an
+    `tokenizer` None counts no tokens. `without_dev`: see `find_split_issues`. Raises DataError if there is no file, or if a single file cannot be read; an
     unreadable file of a folder is a finding.
     """
     task = task_with_columns(task_named(dataset.task), config)
@@ -262,7 +273,7 @@ def inspect(
         note_repeated_ids(rows)
         reports.append(_facts(rows, row_numbers, task, tokens))
         if rows.fault is None:
-            findings += find_split_issues(rows, reports[-1], task, config)
+            findings += find_split_issues(rows, reports[-1], task, config, without_dev=without_dev)
     overlaps = shared_texts(splits, numbers)
     findings += find_task_issues(splits, overlaps, task)
     if dataset.path.is_dir() and not is_one_file(dataset.path) and not config.named_files:

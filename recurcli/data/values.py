@@ -1,6 +1,5 @@
 """Turns the values of a record into texts and labels, checks labels, and recognises the script of texts."""
 
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -272,20 +271,16 @@ def _seeming(label: str, known: Sequence[str]) -> str:
     return "; it looks like regression" if fraction_among([label]) else ""
 
 
-def fraction_among(labels: Iterable[str]) -> str | None:
+def fraction_among(labels: Sequence[str]) -> str | None:
     """Return the first label with a fraction, such as 4.75 or 4,75, if all labels are numbers: they seem to be for regression.
 
     Whole numbers, such as 1 to 5 stars, and 1.0, are classes.
     """
-    fraction = None
-    for label in labels:
-        try:
-            number = float(label.replace(",", "."))
-        except ValueError:
-            return None
-        if fraction is None and math.isfinite(number) and not number.is_integer():
-            fraction = label
-    return fraction
+    try:
+        numbers = [float(label.replace(",", ".")) for label in labels]
+    except ValueError:
+        return None
+    return next((label for label, number in zip(labels, numbers, strict=True) if number % 1 > 0), None)
 
 
 def in_quotes(labels: Sequence[str]) -> str:

@@ -27,15 +27,20 @@ _DEV_RULE = (
 )
 
 
-def find_split_issues(rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig) -> Iterator[Finding]:
-    """Yield the findings about one split. `facts` are the counts of the split that the report shows."""
+def find_split_issues(
+    rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig, *, without_dev: bool = False
+) -> Iterator[Finding]:
+    """Yield the findings about one split. `facts` are the counts of the split that the report shows.
+
+    `without_dev`: whether no other file that was named can hold the dev rows of a training, so that these rows must.
+    """
     name = escaped(rows.path.name) + (f" ({rows.split} rows)" if rows.drawn else "")
-    for level, message in _split_issues(rows, facts, task, config):
+    for level, message in _split_issues(rows, facts, task, config, without_dev):
         yield Finding(level, f"{name}: {message}")
 
 
 def _split_issues(
-    rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig
+    rows: SplitRows, facts: Mapping[str, Any], task: Task, config: DataConfig, without_dev: bool
 ) -> Iterator[tuple[Level, str]]:
     if rows.bad:
         first = rows.first_bad[0].removeprefix(f"{rows.path}:")
@@ -71,7 +76,7 @@ def _split_issues(
         longer = f"longer than {facts['lengths']['max_length']} tokens (data.max_length)"
         yield "information", f"{pluralize(cut, 'row')} ({cut / len(rows):.1%}) {longer}; the rest of each is cut off"
     yield from _labels(rows, task)
-    yield from _training_rows(rows, config)
+    yield from _training_rows(rows, config, without_dev)
     if config.id is not None and rows.issues.keys() & {"no id", "repeated id"}:
         yield "error", f"--id {escaped(config.id)}: this column does not give each row a different id"
     yield from _header(rows)
@@ -122,11 +127,12 @@ def _labels(rows: SplitRows, task: Task) -> Iterator[tuple[Level, str]]:
             yield "warning", f"{what} has control, bidi, zero-width or U+FFFD characters"
 
 
-def _training_rows(rows: SplitRows, config: DataConfig) -> Iterator[tuple[Level, str]]:
+def _training_rows(rows: SplitRows, config: DataConfig, without_dev: bool) -> Iterator[tuple[Level, str]]:
     """Yield messages on the dev rows that training draws from a single file, and on the rows that `data.extra_rows` adds."""
     if rows.alone and rows.label_counts:
         if not rows.dev_rows:
-            yield "information", f"training on this file alone stops, since none of its rows is a dev row; {_DEV_RULE}"
+            level: Level = "error" if without_dev else "information"
+            yield level, f"training on this file alone stops, since none of its rows is a dev row; {_DEV_RULE}"
         else:
             parts = f"{pluralize(len(rows) - rows.dev_rows, 'training row')} and {pluralize(rows.dev_rows, 'dev row')}"
             yield (

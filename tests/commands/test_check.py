@@ -45,40 +45,57 @@ def messages(report: dict[str, Any], level: str) -> list[str]:
     return [finding["message"] for finding in report["findings"] if finding["level"] == level]
 
 
+SOUND = [*(f"good film {n}\tpos" for n in range(20)), *(f"bad film {n}\tneg" for n in range(10))]
+"""Rows enough for dev rows, so that a training on them alone does not stop."""
+
+
 # --- your own rows
 
 
 def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    found = report(written(tmp_path / "x.tsv", "good film\tpos", "bad film\tneg", "a good film\tpos"))
+    found = report(written(tmp_path / "x.tsv", *SOUND))
     assert (found["task"], found["errors"], found["warnings"]) == ("custom", 0, 0)
-    stops, line_1 = messages(found, "information")
+    divides, line_1 = messages(found, "information")
     assert line_1 == f"x.tsv: {HEADER_TAKEN}"
-    assert stops.startswith(
-        "x.tsv: training on this file alone stops, since none of its rows is a dev row; the fraction "
-    )
+    assert divides.startswith("x.tsv: training on this file alone divides it into ")
     (split,) = found["splits"]
     assert split["columns"] == {"text": ["text"], "label": "label", "id": None}
-    assert split["labels"] == {"pos": 2, "neg": 1}
+    assert split["labels"] == {"pos": 20, "neg": 10}
     assert split["majority"] == pytest.approx(2 / 3)
     assert found["tokens"] == {"kind": "wordpiece", "max_length": 8, "vocabulary": "rows"}
 
 
 def test_a_sound_file_of_your_own_has_no_official_size_and_one_verdict(recur: Recur, tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", "good film\tpos", "bad film\tneg", "a good film\tpos")
-    out = recur("check", path)[1]
+    out = recur("check", written(tmp_path / "x.tsv", *SOUND))[1]
     assert "nothing wrong" in out
     assert "texts from 'text', labels from 'label'" in out
     assert not [word for word in ("No findings", "official") if word in out]
 
 
+def test_a_file_without_dev_rows_is_an_error_where_it_would_be_the_whole_training(recur: Recur, tmp_path: Path) -> None:
+    few, other = (written(tmp_path / name, *SOUND[:1], *SOUND[-1:]) for name in ("few.tsv", "other.tsv"))
+    dev, test, train = (written(tmp_path / f"{name}.tsv", *SOUND[:1], *SOUND[-1:]) for name in ("dev", "test", "train"))
+    stops = "few.tsv: training on this file alone stops, since none of its rows is a dev row; the fraction "
+    for whole in ([few], [few, test], [few, "--test", test]):
+        code, _, err = recur("check", *whole)
+        assert (code, f"recur: error: 1 error was found: {stops}" in err) == (3, True)
+    for alone in ([few, dev], [few, "--dev", dev], [few, other], [few, train]):
+        code, out, _ = recur("check", *alone, "--json")
+        found = [one for part in json.loads(out)["reports"] for one in part["findings"] if stops in one["message"]]
+        assert (code, [one["level"] for one in found]) == (0, ["information"])
+    for role in ([dev], [test], [test, dev], ["--train", train, "--dev", dev]):
+        code, out, _ = recur("check", *role)
+        assert (code, "stops" in out) == (0, False)
+
+
 def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", "a\tx", "b", "c\ty", *["d"] * 7)
+    path = written(tmp_path / "x.tsv", *SOUND[:1], "b", *SOUND[1:], *["d"] * 7)
     code, out, err = recur("check", path)
     assert code == 3
     assert f"{path}:3: has 1 field, not 2" in out
     assert "… and 3 more" in out
     assert err.endswith(
-        "1 error was found: x.tsv: 8 of 10 rows cannot be used, the first in line 3: has 1 field, not 2\n"
+        "1 error was found: x.tsv: 8 of 38 rows cannot be used, the first in line 3: has 1 field, not 2\n"
     )
     few = written(tmp_path / "few.tsv", *["a\tx", "c\ty"] * 50, "b")
     skip = "has 1 field, not 2; training skips up to 1 % of the rows with --set data.skip_bad_rows=true\n"
@@ -90,9 +107,9 @@ def test_what_would_stop_a_training_is_an_error(report: Callable[..., dict[str, 
         return messages(report(written(tmp_path / "x.tsv", *rows, **more), code=3), "error")
 
     assert errors() == ["x.tsv: has no rows"]
-    (one_class,) = errors("a\tx", "b\tx")
-    assert one_class.startswith("x.tsv: the label column 'label' holds only 'x' in all 2 rows")
-    (no_classes,) = errors(*(f"text {row}\t{row}" for row in range(200)))
+    (one_class,) = errors(*SOUND[:20])
+    assert one_class.startswith("x.tsv: the label column 'label' holds only 'pos' in all 20 rows")
+    no_classes, _ = errors(*(f"text {row}\t{row}" for row in range(200)))
     assert no_classes.endswith("which cannot be classes; name the right column: --label COLUMN")
 
 
@@ -185,7 +202,7 @@ def test_label_folders_without_files_are_an_error(
 
 
 def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", "1\tgood\tpos", "2\tbad\tneg", header="n\twords\tverdict")
+    path = written(tmp_path / "x.tsv", *(f"{n}\t{row}" for n, row in enumerate(SOUND)), header="n\twords\tverdict")
     code, _, err = recur("check", path)
     assert code == 3
     assert "which column is the text? add --text COLUMN" in err
@@ -196,14 +213,14 @@ def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str
 
 
 def test_a_header_in_doubt_is_a_warning(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", "bad film\tneg", "fine film\tpos", header="good film\tpos")
+    path = written(tmp_path / "x.tsv", *SOUND, header="good film\tpos")
     columns = ["--text", "1", "--label", "2"]
     (warning,) = messages(report(path, *columns, "--header", "--no-lengths"), "warning")
     assert (
         warning == "x.tsv: line 1 was read as column names, but 'pos' looks like a value; --no-header reads it as a row"
     )
     assert messages(report(path, *columns, "--no-header", "--no-lengths"), "warning") == []
-    path = written(tmp_path / "y.tsv", "good\tpos", "bad\tneg")
+    path = written(tmp_path / "y.tsv", *SOUND)
     (warning,) = messages(report(path, *columns, "--no-header", "--no-lengths"), "warning")
     assert warning == "y.tsv: line 1 was read as a row but looks like column names; --header reads it as names"
 
@@ -214,7 +231,7 @@ def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
     assert code == 3
     assert "seem to be separated by a semicolon, not by a comma: --delimiter ';'" in err
     assert recur("check", path, "--delimiter", ";")[0] == 3, "its last row has three fields"
-    path = written(path, "good film;pos", "bad film;neg", "a good film;pos", header="text;label")
+    path = written(path, *(row.replace("\t", ";") for row in SOUND), header="text;label")
     code, out, _ = recur("check", path)
     assert (code, "its fields are separated by a semicolon, which splits every row alike" in out) == (0, True)
 
@@ -222,6 +239,8 @@ def test_another_delimiter_is_named(recur: Recur, tmp_path: Path) -> None:
 def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_bytes(b"text\tlabel\r\na b\tPos\r\nb c\tpos\nnull\tneg \nc\ta|b\nd\tb|c\ne\ta|c\n")
+    with path.open("a") as file:
+        file.writelines(f"{row}\n" for row in SOUND[:20])
     found = report(path, "--no-lengths")
     assert messages(found, "warning") == [
         "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ only by case or spaces; they are taken as 2 classes",
@@ -229,9 +248,7 @@ def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any
         "6 different values is taken as a class",
         "x.tsv: line 4: the label 'neg ' begins or ends with a space",
     ]
-    assert all(
-        ("training on this file alone" in text) or HEADER_TAKEN in text for text in messages(found, "information")
-    )
+    assert messages(found, "information")[0].startswith("x.tsv: training on this file alone divides it")
 
 
 def test_fractions_as_labels_look_like_regression(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -263,9 +280,9 @@ def test_issues_of_texts_are_warnings_with_their_lines(report: Callable[..., dic
 
 
 def test_ids_must_be_sound_only_where_they_are_asked_for(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", "1\ta b\tx", "1\tb c\ty", header="id\ttext\tlabel")
+    path = written(tmp_path / "x.tsv", *(f"1\t{row}" for row in SOUND), header="id\ttext\tlabel")
     found = report(path, "--no-lengths")
-    assert messages(found, "warning")[0].startswith("x.tsv: 1 row with an id that an earlier row has")
+    assert messages(found, "warning")[0].startswith("x.tsv: 29 rows with an id that an earlier row has")
     assert messages(report(path, "--id", "id", "--no-lengths", code=3), "error") == [
         "x.tsv: --id id: this column does not give each row a different id"
     ]
@@ -287,7 +304,7 @@ def test_a_preset_brings_task_columns_and_tokens(report: Callable[..., dict[str,
         "extends: bilstm-custom\ndata: {text: [title, body], label: kind, max_length: 8}\ntokenizer: {kind: byte}\n"
     )
     path = written(tmp_path / "x.tsv", "ab\tcd\tp", "abcdefg\thi\tq", header="title\tbody\tkind")
-    found = report(path, "--preset", preset)
+    found = report(path, "--preset", preset, code=3)
     assert found["tokens"] == {"kind": "byte", "max_length": 8, "vocabulary": None}
     lengths = found["splits"][0]["lengths"]
     assert (lengths["minimum"], lengths["maximum"], lengths["cut"]) == (5, 10, 1)
@@ -396,7 +413,7 @@ def test_a_reader_that_leaves_ends_a_check_silently(tmp_path: Path) -> None:
 
 
 def test_a_small_check_needs_no_torch(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.tsv", "a b\tx", "c d\ty")
+    path = written(tmp_path / "x.tsv", *SOUND)
     code = (
         "import sys; from recurcli.cli import run; code = run(['check', sys.argv[1]]); "
         "heavy = {'torch', 'datasets', 'transformers', 'sklearn', 'scipy', 'pandas', 'pyarrow'} & set(sys.modules); "

@@ -50,10 +50,7 @@ def test_columns_have_the_same_options_in_every_command(command: str) -> None:
         {"--label"} if command != "predict" else set()
     )
     assert wanted <= found.keys()
-    assert (
-        found["--text"].help
-        == "Column of the text, by name or number from 1; repeated, the columns are joined by a space."
-    )
+    assert found["--text"].help == "Column of the text, by name or number from 1; may be repeated."
     assert found["--header"].secondary_opts == ["--no-header"]
 
 

@@ -83,7 +83,7 @@ def test_check_training_and_prediction_read_every_row_or_name_the_first_bad_one(
     path = write(case, tmp_path / name)
     started = time.process_time()
     check_training(case, name, rows_to_train)
-    code, _, err = recur("check", path, "--no-lengths")
+    code, _, err = recur("check", path, "--dev", folder / "dev.tsv", "--no-lengths")
     assert code == (3 if isinstance(case.training, str) else 0), err
     result = recur("predict", trained, path, "--format", "jsonl")
     assert time.process_time() - started < MAX_SECONDS
