@@ -80,16 +80,12 @@ def check_not_both(*, resume: bool, overwrite: bool) -> None:
         raise UsageError("--resume and --overwrite exclude each other; leave out one")
 
 
-NAMES_COMPARED = 1000
-"""Names among which `did_you_mean` looks for the nearest one, since it is asked about each bad row."""
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown `word`: its nearest known name, or all names when none is near.
 
-    Of more than NAMES_COMPARED names only the first are compared.
+    Of more than 1,000 names only the first are compared, since this is asked about each bad row.
     """
-    names = sorted(islice(known, NAMES_COMPARED))
+    names = sorted(islice(known, 1000))
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean '{near[0]}'?"

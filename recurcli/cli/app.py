@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand
 
 from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.cli.usage import usage_line
@@ -62,10 +62,9 @@ class SingleValues(TyperCommand):
         """Parse the arguments. Raises UsageError for an option that has two values, since one would be lost."""
         _, _, given = self.make_parser(ctx).parse_args(args=[*args])
         left = super().parse_args(ctx, args)  # which first prints the help, if it is asked for
-        for option, times in Counter(given).items():
-            is_flag = isinstance(option, TyperOption) and option.is_flag and not option.secondary_opts
-            if times > 1 and not is_flag and not getattr(option, "multiple", False):
-                name = "/".join((*option.opts, *option.secondary_opts))
+        for option, times in Counter[Any](given).items():
+            if times > 1 and not option.multiple and (not option.is_flag or option.secondary_opts):
+                name = "/".join([*option.opts, *option.secondary_opts])
                 raise UsageError(f"{name} is given {times} times, but takes one value; give it once")
         return left
 

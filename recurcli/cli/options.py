@@ -54,8 +54,7 @@ Text = Annotated[
     typer.Option("--text", help="Column of the text, by name or number from 1; may be repeated.", metavar="COLUMN"),
 ]
 Pair = Annotated[
-    list[str] | None,
-    typer.Option("--pair", help="Column of the second text; may be repeated.", metavar="COLUMN"),
+    list[str] | None, typer.Option("--pair", help="Column of the second text; may be repeated.", metavar="COLUMN")
 ]
 Label = Annotated[str | None, typer.Option("--label", help="Column of the label.", metavar="COLUMN")]
 Id = Annotated[str | None, typer.Option("--id", help="Column of the ids.", metavar="COLUMN")]
@@ -68,6 +67,9 @@ Header = Annotated[
 Delimiter = Annotated[
     str | None,
     typer.Option("--delimiter", help="Separator of the fields of a TSV or CSV, if not TAB or a comma.", metavar="MARK"),
+]
+Quote = Annotated[
+    str | None, typer.Option("--quote", help='Quote around fields of a CSV, if not ". A TSV has none.', metavar="MARK")
 ]
 Encoding = Annotated[
     str | None,
@@ -103,6 +105,7 @@ class TextColumns(_ColumnOptions):
     pair: Pair = None
     header: Header = None
     delimiter: Delimiter = None
+    quote: Quote = None
     encoding: Encoding = None
 
 
@@ -116,6 +119,7 @@ class Columns(_ColumnOptions):
     id: Id = None
     header: Header = None
     delimiter: Delimiter = None
+    quote: Quote = None
     encoding: Encoding = None
 
 
@@ -167,7 +171,7 @@ def overrides_of(section: str, settings: Sequence[str], given: Mapping[str, obje
         **dict.fromkeys(("seed", "device", "precision"), "runtime"),
         **dict.fromkeys(("epochs", "learning_rate", "batch_size", "teacher"), section),
         **dict.fromkeys(("train", "dev", "test"), "data.files"),
-        **dict.fromkeys(("text", "pair", "label", "id", "header", "delimiter", "encoding"), "data"),
+        **dict.fromkeys(("text", "pair", "label", "id", "header", "delimiter", "quote", "encoding"), "data"),
     }
     overrides = {}
     for name, value in given.items():

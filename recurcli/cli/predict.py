@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from recurcli.cli.app import command
-from recurcli.cli.options import Computation, Debug, Fast, Header, Pair, Quiet, Run, Text
+from recurcli.cli.options import Computation, Debug, Delimiter, Fast, Header, Pair, Quiet, Quote, Run, Text
 
 
 @command(
@@ -50,14 +50,8 @@ def predict(
         str | None, typer.Option("--id", help="Column of the ids that --format clue writes.", metavar="COLUMN")
     ] = None,
     header: Header = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(
-            help="What separates the fields of a CSV or TSV input, if not a comma or TAB; "
-            "an output of the same form has it, too.",
-            metavar="MARK",
-        ),
-    ] = None,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
     encoding: Annotated[
         str | None,
         typer.Option(
@@ -118,6 +112,7 @@ def predict(
         format=format,
         input_format=input_format,
         delimiter=delimiter,
+        quote=quote,
         encoding=encoding,
         columns=ColumnOptions(tuple(text or ()), tuple(pair or ()), id_column, header),
         probabilities=probabilities,

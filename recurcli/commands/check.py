@@ -73,7 +73,7 @@ def check(
     """Check each path. Yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
     `files` maps splits (train, dev, test) to the absolute paths of files that are compared with each other. `columns` has the
-    options `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`; None means that an option was not given.
+    options `text`, `pair`, `label`, `id`, `header`, `delimiter`, `quote` and `encoding`; None: the option was not given.
     `labels` names files that are written about the labels of the training rows of one data set.
     Raises UsageError without a path and files. Raises DataError or StorageError if a single path cannot be read. With several
     paths, the report of that path says so.
@@ -234,8 +234,8 @@ def inspect(
 ) -> Generator[Note | RowsDone, None, tuple[dict[str, Any], list[Finding]]]:
     """Read every file of a data set; return the counts as `--json` prints them, and the findings.
 
-    `tokenizer` None counts no tokens. `without_dev`: see `find_split_issues`. Raises DataError if there is no file, or if a single file cannot be read; an
-    unreadable file of a folder is a finding.
+    `tokenizer` None counts no tokens. `without_dev`: see `find_split_issues`. Raises DataError if there is no file, or if
+    a single file cannot be read; an unreadable file of a folder is a finding.
     """
     task = task_with_columns(task_named(dataset.task), config)
     files = find_files(task, config)

@@ -58,8 +58,8 @@ class EvaluationRequest:
     """None: all rows of `data` if it is a file or holds label folders, else the dev rows."""
     data: Path | None = None
     columns: Mapping[str, object] = field(default_factory=dict)
-    """Keys of DataConfig for the rows of `data`: `text`, `pair`, `label`, `id`, `header`, `delimiter` and `encoding`. A key
-    that is None has its value of the training."""
+    """Keys of DataConfig for the rows of `data`: `text`, `pair`, `label`, `id`, `header`, `delimiter`, `quote` and `encoding`.
+    A key that is None has its value of the training."""
     device: str = "auto"
     precision: Precision = "fp32"
     batch_size: int = 64

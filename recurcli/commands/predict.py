@@ -44,7 +44,7 @@ from recurcli.data.columns import (
     trained_delimiter,
 )
 from recurcli.data.readers import format_of, recognised_delimiter, recognised_in_words
-from recurcli.data.rows import UTF8, Format, Record, Records, canonical_encoding
+from recurcli.data.rows import QUOTE, UTF8, Format, Record, Records, canonical_encoding
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError, escaped, pluralize
@@ -70,6 +70,8 @@ class PredictRequest:
     """None: detected from the file name or the first byte."""
     delimiter: str | None = None
     """Field delimiter; None: that of the training rows if it is the input's too, else TAB for TSV, a comma for CSV."""
+    quote: str | None = None
+    """The quote around fields of a CSV; None: that of the training rows."""
     encoding: str | None = None
     """Encoding of the input; None means UTF-8, with a note if the training data had another encoding."""
     columns: ColumnOptions = field(default_factory=ColumnOptions)
@@ -99,7 +101,9 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     if not ranks.is_main:  # the main process reads the input and writes the output
         _load(request).serve()
         return
-    input = Input(request.source, request.input_format, request.delimiter, request.encoding or UTF8)
+    input = Input(
+        request.source, request.input_format, request.delimiter, request.encoding or UTF8, request.quote or QUOTE
+    )
     input.check()
     kind = output_kind(request.format)
     check_prediction_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
@@ -112,7 +116,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             )
         yield from RunDirectory(request.run).note_if_unfinished()
         trained = training_rows(request.run, predictor)
-        input = _with_delimiter(input, request, trained)
+        input = _with_delimiter(input._replace(quote=request.quote or trained.quote), request, trained)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         rows = yield from _open_rows(request, input, trained, stack, at_once=_answers_at_once(request, output))
@@ -153,7 +157,7 @@ def _with_delimiter(input: Input, request: PredictRequest, trained: TrainingRows
         is_table = format_of(str(request.source)) in ("tsv", "csv")
         return input._replace(delimiter=trained_delimiter(trained, is_table=is_table))
     if request.delimiter is None and request.columns.header is not False:
-        mark = recognised_delimiter(request.source, input.encoding, request.input_format)
+        mark = recognised_delimiter(request.source, input.encoding, request.input_format, input.quote)
         return input._replace(delimiter=trained_delimiter(trained._replace(delimiter=mark), is_table=False))
     return input
 
@@ -193,6 +197,7 @@ def _row_writer(request: PredictRequest, rows: _Rows, predictor: Predictor) -> R
         predictor.labels,
         name=rows.records.name,
         delimiter=rows.delimiter,
+        quote=rows.records.quote if rows.format == rows.records.format else QUOTE,
         probabilities=request.probabilities,
         top_k=request.top_k,
         threshold=request.threshold,
@@ -333,6 +338,7 @@ def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter, del
             "the model": sha256_of(request.run / MANIFEST),
             "--format": writer.format,
             "--delimiter": delimiter,
+            "--quote": writer.quote,
             "--encoding": canonical_encoding(request.encoding or UTF8),
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,

@@ -86,14 +86,12 @@ def is_training_file(run: Path, task: Task, data: Path) -> bool:
 
 def training_rows(run: Path, predictor: Predictor) -> TrainingRows:
     """Return what rows for the model of `run` must be like: its training rows. A run without a readable preset names none."""
-    named, delimiter = False, None
+    named, config = False, DataConfig()
     with contextlib.suppress(ModelError, UsageError):
         config = RunDirectory(run).read_data_config()
-        delimiter = config.delimiter
         named = bool(task_with_columns(task_named(predictor.model.config.task), config).text)
-    return TrainingRows(
-        str(run), TextColumns.from_json(predictor.model.config.columns), named=named, delimiter=delimiter
-    )
+    columns = TextColumns.from_json(predictor.model.config.columns)
+    return TrainingRows(str(run), columns, named=named, delimiter=config.delimiter, quote=config.quote)
 
 
 def task_of(run: Path, predictor: Predictor) -> Task:

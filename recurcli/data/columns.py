@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import DELIMITERS, USUAL_DELIMITERS, in_words
-from recurcli.data.rows import Record, Records
+from recurcli.data.rows import QUOTE, Record, Records
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, did_you_mean, escaped
@@ -69,6 +69,7 @@ class TrainingRows(NamedTuple):
     """Whether a setting named their columns. If not, they were found by their usual names."""
     delimiter: str | None = None
     """The separator of their fields; None: TAB or a comma."""
+    quote: str = QUOTE
 
 
 @dataclass
@@ -273,6 +274,8 @@ def find_columns(
         if mark is not None:
             what = f"its fields seem to be separated by {in_words(mark)}, not by {in_words(used)}"
             hint = f"; {what}: {option('delimiter', mark)}"
+    if hint or (numbered and any(cell.startswith("'") for cell in cells)):
+        hint = records.other_quote() or hint
     names, line = records.columns, "" if records.named else f"{records.name}:1"
     decided = decides and layout.header is None
     no_header = NO_HEADER if decided and records.header else ""
@@ -516,7 +519,7 @@ def trained_delimiter(trained: TrainingRows, *, is_table: bool) -> Callable[[str
     def choose(first: str) -> str | None:
         if mark is None or mark not in first:
             return None
-        has_names = not known.isdisjoint(folded(part.strip('"')) for part in first.split(mark))
+        has_names = not known.isdisjoint(folded(part.strip("\"'")) for part in first.split(mark))
         return (
             mark
             if has_names or (is_table and not any(other in first for other in DELIMITERS if other != mark))
@@ -535,7 +538,7 @@ def _other_delimiter(records: Records, sample: Sequence[Record], trained: Traini
         return None
     first, known = str(sample[0].fields["1"]), _header_names(trained.columns.to_json())
     for mark in dict.fromkeys((*(trained.delimiter or ""), *DELIMITERS)):
-        names = {folded(part.strip('"')) for part in first.split(mark)}
+        names = {folded(part.strip("\"'")) for part in first.split(mark)}
         if mark in first and (mark == trained.delimiter or not known.isdisjoint(names)):
             format = "tsv" if mark == "\t" else "csv"
             ways = [f"--input-format {format}"] if records.format != format else []

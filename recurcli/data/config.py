@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from recurcli.data.rows import UTF8, canonical_encoding
+from recurcli.data.rows import QUOTE, UTF8, canonical_encoding
 from recurcli.errors import UsageError, did_you_mean
 from recurcli.validation import STRICT
 
@@ -38,6 +38,8 @@ class DataConfig:
     """Whether the first row of a TSV or CSV file names the columns; null: the task's setting, else what the row holds."""
     delimiter: str | None = None
     """Separator of the fields of a TSV or CSV file; null: TAB or a comma."""
+    quote: str = QUOTE
+    """The quote around fields of a CSV file; a TSV has none."""
     encoding: str = UTF8
     """Encoding of the files by its name in Python, such as utf-8, latin-1, cp1252, gb18030 or utf-16. Parquet has none."""
     text: Column | tuple[Column, ...] | None = None
@@ -72,8 +74,11 @@ class DataConfig:
             raise ValueError(f"dev_fraction must be above 0 and at most 0.5, not {self.dev_fraction}")
         if not 0 < self.train_share <= 1:
             raise ValueError(f"train_share must be above 0 and at most 1, not {self.train_share}")
-        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ValueError(f"delimiter must be one character, no quote and no line end, not {self.delimiter!r}")
+        for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
+            if mark is not None and (len(mark) != 1 or mark in "\r\n"):
+                raise ValueError(f"{name} must be one character and no line end, not {mark!r}")
+        if self.quote in (self.delimiter or ",\t"):
+            raise ValueError(f"quote must not be the delimiter, {self.quote!r}")
         canonical_encoding(self.encoding)
         for split in self.files or {}:
             if split not in SPLITS:

@@ -3,10 +3,10 @@
 No types are guessed and no word means "missing": a text is a string. An unreadable row is a record with a `fault`, so that
 `recur predict` can answer it. First come the readers of each format, then the choice among them (`read_records`).
 
-TSV: TABs separate fields; quotes have no meaning. CSV: RFC 4180; a field that begins with a quote ends at the next single
-quote, and may hold delimiters and line ends. What a strict reader reads as one row of the header's width is one row, with a
-doubt if its lines look like rows. What it cannot read, such as a quote that is never closed, makes its line a fault; the
-lines after it are read as rows, where usual readers put them into one field (ours).
+TSV: TABs separate fields; quotes have no meaning. CSV: RFC 4180, also with another quote; a field that begins with a quote
+ends at the next single one, and may hold delimiters and line ends. What a strict reader reads as one row of the header's
+width is one row, with a doubt if its lines look like rows. What it cannot read, such as a quote that is never closed, makes
+its line a fault; the lines after it are read as rows, where usual readers put them into one field (ours).
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 from recurcli.data.rows import (
     BOM,
     NUL,
+    QUOTE,
     UTF8,
     Doubts,
     Format,
@@ -76,7 +78,7 @@ class Line(NamedTuple):
     end: str
 
 
-def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts) -> Iterator[Fields]:
+def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts, quote: str = QUOTE) -> Iterator[Fields]:
     """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
 
     If a quote is never closed, or text follows the closing quote, the first line is a row with a fault and the lines after it
@@ -89,9 +91,9 @@ def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts) -> Iter
     width = None
     while (line := waiting.popleft() if waiting else next(lines, None)) is not None:
         values, fault = line.text.split(delimiter), line.fault
-        if '"' in line.text:
+        if quote in line.text:
             taken = [line]
-            found, broken = _quoted(line, delimiter, _following(taken, waiting, lines), width)
+            found, broken = _quoted(line, delimiter, quote, _following(taken, waiting, lines), width)
             later = len(taken) - 1
             widths = {each.text.count(delimiter) + 1 for each in taken} if later and broken is None else set()
             if later and broken is None and width != len(found) and widths == {width}:
@@ -122,7 +124,9 @@ def _following(taken: list[Line], waiting: deque[Line], lines: Iterator[Line]) -
         yield line
 
 
-def _quoted(line: Line, delimiter: str, following: Iterator[Line], width: int | None) -> tuple[list[str], str | None]:
+def _quoted(
+    line: Line, delimiter: str, quote: str, following: Iterator[Line], width: int | None
+) -> tuple[list[str], str | None]:
     """Return the fields of a row that begins with `line`, and its fault; takes more lines if a field needs them.
 
     A field beyond the first `width` takes no more lines, so that the work grows with the lines wherever they open quotes.
@@ -130,7 +134,7 @@ def _quoted(line: Line, delimiter: str, following: Iterator[Line], width: int | 
     values: list[str] = []
     text, start = line.text, 0
     while True:
-        if not text.startswith('"', start):
+        if not text.startswith(quote, start):
             end = text.find(delimiter, start)
             values.append(text[start:] if end < 0 else text[start:end])
             if end < 0:
@@ -140,7 +144,7 @@ def _quoted(line: Line, delimiter: str, following: Iterator[Line], width: int | 
         pieces: list[str] = []
         opened, start = start, start + 1
         while True:
-            end = text.find('"', start)
+            end = text.find(quote, start)
             if end < 0:  # the field goes on in the next line
                 pieces.append(text[start:] + line.end)
                 if width is not None and len(values) >= width:
@@ -149,7 +153,7 @@ def _quoted(line: Line, delimiter: str, following: Iterator[Line], width: int | 
                 if more is None:
                     return values, f"has a quote at character {opened + 1} that is never closed"
                 line, text, start = more, more.text, 0
-            elif text.startswith('""', end):
+            elif text.startswith(quote, end + 1):
                 pieces.append(text[start : end + 1])
                 start = end + 2
             else:
@@ -400,17 +404,18 @@ def read_records(
     delimiter: str | Callable[[str], str | None] | None = None,
     labels: Sequence[str] = (),
     encoding: str = UTF8,
+    quote: str = QUOTE,
 ) -> Records:
     """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
 
     `format` None means the format of the file's name, else that of its first row. `header` (whether the first row names the
     columns) and `delimiter` (or a function of the first row that returns it; None: TAB or a comma) are for TSV and CSV.
-    `labels` is for folders, and `encoding` for all formats but Parquet. A stream stays open. Raises DataError for a missing
-    file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header. The records raise DataError if a
-    file cannot be read to its end.
+    `quote` is for CSV, `labels` for folders, and `encoding` for all formats but Parquet. A stream stays open. Raises DataError
+    for a missing file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header. The records raise
+    DataError if a file cannot be read to its end.
     """
     if not isinstance(source, str | Path):
-        return _text_records(source, name, format, TextDecoder(encoding), header=header, delimiter=delimiter)
+        return _text_records(source, name, format, TextDecoder(encoding), quote, header=header, delimiter=delimiter)
     path = Path(source)
     if format == "folders":
         return label_folder_records(path, labels, TextDecoder(encoding))
@@ -420,12 +425,14 @@ def read_records(
         if (format or format_of(str(path))) == "parquet":
             return parquet_records(path)
         decoder = TextDecoder(encoding)
-        records = _text_records(stream, str(path), format, decoder, header=header, delimiter=delimiter)
+        records = _text_records(stream, str(path), format, decoder, quote, header=header, delimiter=delimiter)
+        if records.format == "csv" and quote == QUOTE:
+            records.other_quote = partial(_other_quote, path, format, encoding, records.delimiter)
         records.close = on_error.pop_all().close
         return records
 
 
-def recognised_delimiter(path: Path, encoding: str, format: Format | None = None) -> str | None:
+def recognised_delimiter(path: Path, encoding: str, format: Format | None = None, quote: str = QUOTE) -> str | None:
     """Return the mark that separates the fields of a TSV or CSV file if it is not the usual one; None if it cannot be told.
 
     It is the only mark in the first row, which has one field by the usual delimiter, that splits every row into equally many
@@ -434,26 +441,38 @@ def recognised_delimiter(path: Path, encoding: str, format: Format | None = None
     """
 
     def marks_in_first_row() -> Iterator[str]:
-        with read_records(path, format, header=False, encoding=encoding) as records:
+        with read_records(path, format, header=False, encoding=encoding, quote=quote) as records:
             if records.format in ("tsv", "csv") and len(records.columns) == 1:
                 first = next(records)
                 usual = USUAL_DELIMITERS[records.format]
                 yield from (mark for mark in DELIMITERS if mark in first.fields["1"] and mark != usual)
 
-    def splits_alike(mark: str) -> bool:
-        with read_records(path, format, header=False, encoding=encoding, delimiter=mark) as records:
-            sound = (
-                record.fault is None
-                and not (records.format == "tsv" and any(value.startswith('"') for value in record.fields.values()))
-                for record in records
-            )
-            return len(records.columns) > 1 and all(sound)
-
     try:
-        marks = [mark for mark in marks_in_first_row() if splits_alike(mark)] if path.is_file() else []
+        marks = [mark for mark in marks_in_first_row() if _splits_alike(path, format, encoding, mark, quote)]
     except (DataError, ValueError):  # reading the file says what is wrong with it
         return None
     return marks[0] if len(marks) == 1 else None
+
+
+def _splits_alike(path: Path, format: Format | None, encoding: str, mark: str, quote: str) -> bool:
+    """Return whether every row of a file can be read with these marks, and has the same number of fields, two or more."""
+    with read_records(path, format, header=False, encoding=encoding, delimiter=mark, quote=quote) as records:
+        sound = (
+            record.fault is None
+            and not (records.format == "tsv" and any(value.startswith('"') for value in record.fields.values()))
+            for record in records
+        )
+        return len(records.columns) > 1 and all(sound)
+
+
+def _other_quote(path: Path, format: Format | None, encoding: str, delimiter: str | None) -> str:
+    """Return the end of a message with the options that read every row of a CSV, if ' is the quote in it; else ""."""
+    mark = delimiter or recognised_delimiter(path, encoding, format, "'")
+    with contextlib.suppress(DataError):
+        if _splits_alike(path, format, encoding, mark or ",", "'"):
+            shown = "$'\\t'" if mark == "\t" else f"'{mark}'"
+            return f'; every row reads with {"" if mark == delimiter else f"--delimiter {shown} "}--quote "\'"'
+    return ""
 
 
 def recognised_in_words(mark: str) -> str:
@@ -471,6 +490,7 @@ def _text_records(
     name: str,
     format: Format | None,
     decoder: TextDecoder,
+    quote: str,
     *,
     header: bool,
     delimiter: str | Callable[[str], str | None] | None,
@@ -493,11 +513,11 @@ def _text_records(
         delimiter = None if first is None else delimiter(decoded(first)[0])
     doubts = Doubts()
     mark = delimiter or USUAL_DELIMITERS[format]
-    fields = comma_separated(rows, mark, doubts) if format == "csv" else tab_separated(rows, mark)
+    fields = comma_separated(rows, mark, doubts, quote) if format == "csv" else tab_separated(rows, mark)
     start_of_fields = list(islice(fields, 1))
     columns = tuple(str(number + 1) for row in start_of_fields for number in range(len(row.values)))
     found = (_record(row, columns) for row in chain(start_of_fields, fields))
-    table = Records(name, format, columns, found, decoder=decoder, doubts=doubts, delimiter=delimiter)
+    table = Records(name, format, columns, found, decoder=decoder, doubts=doubts, delimiter=delimiter, quote=quote)
     if header:
         table.take_header()
     return table

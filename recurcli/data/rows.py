@@ -6,6 +6,7 @@ import gzip
 import lzma
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Self, cast
 from recurcli.errors import DataError, escaped, pluralize
 
 UTF8 = "utf-8"
+QUOTE = '"'
 UNDECODED_KEPT = 1 << 16
 """The number of bytes of undecodable rows that are kept to guess the encoding of a file."""
 MANY_BYTES = 8
@@ -240,6 +242,11 @@ class Records(Iterator[Record]):
     """Whether nobody named the delimiter (see `recognised_delimiter`)."""
     header: bool = False
     """Whether row 1 of a TSV or CSV was taken as the names of its columns (see `take_header`)."""
+    quote: str = QUOTE
+    other_quote: Callable[[], str] = str
+    """Reads the file, and returns the options with which every row can be read, by another quote; "" if there are none."""
+    faulty: bool = False
+    """Whether one of the rows read so far could not be read."""
 
     def peek(self, count: int) -> list[Record]:
         """Return the next rows of a TSV or CSV, `count` at most. They stay unread."""
@@ -273,8 +280,9 @@ class Records(Iterator[Record]):
 
     @property
     def hint(self) -> str:
-        """The end of a message about rows that could not be read: the likely encoding of the file (see TextDecoder)."""
-        return "" if self.decoder is None else self.decoder.hint
+        """The end of a message about rows that could not be read: the likely quote or encoding of the file."""
+        quote = self.other_quote() if self.faulty else ""
+        return quote or ("" if self.decoder is None else self.decoder.hint)
 
     @property
     def doubt(self) -> str:
@@ -284,11 +292,13 @@ class Records(Iterator[Record]):
         others = f", and {pluralize(self.doubts.rows - 1, 'other row')} so" if self.doubts.rows > 1 else ""
         return (
             f"{self.name}:{self.doubts.line}: {self.doubts.lines} lines in quotes are read as one row, though each looks like "
-            f'a row{others}; a quote that is text must be doubled ("")'
+            f"a row{others}; a quote that is text must be doubled ({self.quote * 2})"
         )
 
     def __next__(self) -> Record:
-        return next(self.rows)
+        record = next(self.rows)
+        self.faulty = self.faulty or record.fault is not None
+        return record
 
     def __enter__(self) -> Self:
         return self
@@ -299,13 +309,8 @@ class Records(Iterator[Record]):
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first of the `names` that stood before, or None if all are different."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    """Return the first of the `names` that stands there more than once, or None if all are different."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
 def kind_of(value: Any) -> str:

@@ -425,10 +425,11 @@ def open_source(source: Source, task: Task, config: DataConfig) -> Records:
     path, layout = source.path, source.layout
     format: Format | None = "folders" if path.is_dir() else None
     folders = task.labels if task.name != CUSTOM or config.labels else ()  # task `custom`: every folder is a label
-    delimiter, encoding = layout.delimiter, config.encoding
-    recognised = recognised_delimiter(path, encoding) if layout.header is not False and delimiter is None else None
-    mark = delimiter or recognised
-    records = read_records(path, format, header=False, delimiter=mark, labels=folders, encoding=encoding)
+    mark, quote, encoding = layout.delimiter, config.quote, config.encoding
+    is_sought = mark is None and layout.header is not False
+    recognised = recognised_delimiter(path, encoding, quote=quote) if is_sought else None
+    mark = mark or recognised
+    records = read_records(path, format, header=False, delimiter=mark, labels=folders, encoding=encoding, quote=quote)
     records.recognised = recognised is not None
     return records
 

@@ -75,7 +75,7 @@ def read_teacher(
     opinions: dict[tuple[str, str], _Opinion] = {}
     contradicted: list[tuple[int, int]] = []
     without = left_out = 0
-    with read_records(path, encoding=config.encoding, delimiter=config.delimiter) as records:
+    with read_records(path, encoding=config.encoding, delimiter=config.delimiter, quote=config.quote) as records:
         own = replace(config, label=None, id=None)
         texts = find_columns(records, task, own, labelled=False, trained=train.as_training_rows).texts
         column, read = _reader(records, task)

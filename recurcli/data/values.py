@@ -18,8 +18,7 @@ _WITHOUT_SPACES = re.compile(
 )
 """Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 
-JOINTS = ";|,"
-"""Marks that may join several labels in one cell."""
+JOINTS = ";|,"  # marks that may join several labels in one cell
 _SEVERAL = "; it looks like several labels a row"
 MAX_LABELS = 10_000
 """The largest number of classes, which a test trains."""
@@ -302,7 +301,4 @@ def label_doubts(labels: Sequence[str], named: Callable[[Sequence[str]], str] = 
             f"the {len(labels):,} different values is taken as a class"
         )
     elif (fraction := fraction_among(labels)) is not None:
-        yield (
-            f"the label {named([fraction])} looks like regression; numbers are not predicted, and each of the {len(labels):,} "
-            "different values is taken as a class"
-        )
+        yield f"the label {named([fraction])} looks like regression; each of the {len(labels):,} values is taken as a class"

@@ -46,7 +46,7 @@ def test_columns_have_the_same_options_in_every_command(command: str) -> None:
     from typer.main import get_command
 
     found = {option: parameter for parameter in get_command(app).commands[command].params for option in parameter.opts}  # type: ignore[attr-defined]
-    wanted = {"--text", "--pair", "--id", "--header", "--delimiter", "--encoding"} | (
+    wanted = {"--text", "--pair", "--id", "--header", "--delimiter", "--quote", "--encoding"} | (
         {"--label"} if command != "predict" else set()
     )
     assert wanted <= found.keys()
@@ -206,7 +206,7 @@ def test_flags_and_lists_may_be_repeated(recur: Recur) -> None:
 @pytest.mark.parametrize(("given", "stored"), [(["a"], "a"), (["a", "b"], ("a", "b")), (None, None)])
 def test_repeated_columns_are_those_of_a_list_in_a_preset(given: list[str] | None, stored: object) -> None:
     assert Columns(text=given, pair=given, label="x").given() == {
-        **dict.fromkeys(("id", "header", "delimiter", "encoding")),
+        **dict.fromkeys(("id", "header", "delimiter", "quote", "encoding")),
         **{"text": stored, "pair": stored, "label": "x"},
     }
 

@@ -151,10 +151,28 @@ def test_test_rows_that_are_dev_rows_are_counted(recur: Recur, tmp_path: Path) -
 def test_labels_that_look_like_no_classes_are_told_in_training_and_in_eval(recur: Recur, tmp_path: Path) -> None:
     path, output = tmp_path / "x.tsv", tmp_path / "run"
     path.write_text("text\tlabel\n" + "".join(f"{'good' if n % 2 else 'bad'} {n}\t{n % 2 + 0.5}\n" for n in range(40)))
-    warning = (
-        "the label '0.5' looks like regression; numbers are not predicted, and each of the 2 different values is taken"
-    )
+    warning = "the label '0.5' looks like regression; each of the 2 values is taken as a class"
     code, _, err = recur("finetune", "--preset", "linear-custom", "--data", path, "--output", output)
     assert (code, err.count(warning)) == (0, 1)
     code, _, err = recur("eval", output, "--data", path)
     assert (code, err.count(warning)) == (0, 1)
+
+
+def test_a_run_reads_later_files_with_the_quote_of_its_training(recur: Recur, tmp_path: Path) -> None:
+    path, run, output = tmp_path / "x.csv", tmp_path / "run", tmp_path / "o.csv"
+    rows = [f"'{'good' if n % 2 else 'bad'}; it''s \"{n}\"';{'pn'[n % 2]}" for n in range(40)]
+    path.write_text("text;label\n" + "".join(f"{row}\n" for row in rows))
+    options = ["--preset", "linear-custom", "--data", path, "--output", run]
+    code, _, err = recur("finetune", *options, "--delimiter", ";")
+    assert (code, err.endswith('; every row reads with --quote "\'"\n')) == (3, True)
+    code, _, err = recur("finetune", *options, "--quote", "'")
+    assert code == 0, err
+    assert recur("eval", run, "--data", path)[0] == 0
+    assert recur("predict", run, path, "--output", output)[0] == 0
+    head, first, *_ = output.read_text().splitlines()
+    assert (head, first[: len(rows[0])]) == ("text;label;prediction;score", rows[0]), (
+        "the output has the marks of the input"
+    )
+    texts = [json.loads(line)["text"] for line in recur("predict", run, path, "--format", "jsonl")[1].splitlines()]
+    assert texts[0] == 'bad; it\'s "0"'
+    assert json.loads(recur("eval", run, "--data", output, "--json")[1])["rows"] == 40

@@ -156,7 +156,7 @@ def test_another_delimiter_is_named(recur: Recur, trained: Path, tmp_path: Path)
     found = [json.loads(line) for line in out.splitlines()]
     assert [[line["key"], line["sentence"]] for line in found] == ROWS
     code, _, err = recur("predict", trained, path, "--delimiter", ";;")
-    assert (code, err) == (2, "recur: error: --delimiter: one character, no quote and no line end, not ';;'\n")
+    assert (code, err) == (2, "recur: error: --delimiter must be one character and no line end, not ';;'\n")
 
 
 def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(

@@ -2,29 +2,35 @@
 
 import csv
 import io
+import re
 import sys
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from cases import slow_but
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recurcli.data.config import DataConfig
 from recurcli.data.readers import COST_OF_LINE, MAX_QUOTED, read_records
 from recurcli.data.rows import Record
+from recurcli.data.splits import load_split
+from recurcli.data.tasks import TASKS
+from recurcli.errors import DataError
 
 Read = tuple[list[list[str]], list[str | None]]
 
 
-def records(data: bytes | str, *, header: bool = False, delimiter: str | None = None) -> list[Record]:
+def records(data: bytes | str, *, header: bool = False, delimiter: str | None = None, quote: str = '"') -> list[Record]:
     stream = io.BytesIO(data.encode() if isinstance(data, str) else data)
-    return list(read_records(stream, "csv", header=header, name="x.csv", delimiter=delimiter))
+    return list(read_records(stream, "csv", header=header, name="x.csv", delimiter=delimiter, quote=quote))
 
 
 def values(data: bytes | str, **more: str) -> list[list[str]]:
     """The fields of rows that are all as they should be."""
-    found = records(data, delimiter=more.get("delimiter"))
+    found = records(data, **more)  # type: ignore[arg-type]
     assert [record.fault for record in found] == [None] * len(found)
     return [list(record.fields.values()) for record in found]
 
@@ -48,6 +54,44 @@ def values(data: bytes | str, **more: str) -> list[list[str]]:
 )
 def test_fields_are_what_rfc_4180_says(data: str, expected: list[list[str]]) -> None:
     assert values(data) == expected
+
+
+def test_another_quote_may_be_named() -> None:
+    body = """a;b\n'it''s; "so"\nhere';"c"\nd'e;'f'\n"""
+    assert values(body, delimiter=";", quote="'") == [["a", "b"], ['it\'s; "so"\nhere', '"c"'], ["d'e", "f"]]
+    with read_records(io.BytesIO(b"'a'\tb\n"), "tsv", header=False, quote="'") as found:
+        assert [record.fields for record in found] == [{"1": "'a'", "2": "b"}], "a TSV has no quotes"
+
+
+QUOTED = "'good; or not';pos\n'it''s bad, bad; or so';neg\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "delimiter", "way_out"),
+    [
+        ("text;label\n" + QUOTED, ";", """; every row reads with --quote "'\""""),
+        ("text;label\n" + QUOTED, None, """; every row reads with --delimiter ';' --quote "'\""""),
+        ("text,label\n" + QUOTED.replace(";", ","), None, """; every row reads with --quote "'\""""),
+        ("text;label\n" + QUOTED + "a;b;c\n", ";", ""),
+        ("text;label\na;b\n", ";", ""),
+    ],
+)
+def test_the_quote_that_reads_every_row_is_named(
+    body: str, delimiter: str | None, way_out: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text(body)
+    with read_records(tmp_path / "x.csv", delimiter=delimiter) as found:
+        faults = [record.fault for record in found]
+        assert found.hint == way_out
+    assert any(faults) or not way_out
+
+
+def test_fragments_of_texts_are_no_columns_where_a_quote_reads_every_row(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(QUOTED)
+    way_out = "x.csv: every row reads with --quote \"'\"; line 1 is: 'good,  or not', pos"
+    config = DataConfig(path=str(tmp_path / "x.csv"), delimiter=";")
+    with pytest.raises(DataError, match=re.escape(way_out)):
+        load_split(TASKS["custom"], "train", config)
 
 
 @pytest.mark.parametrize("delimiter", [";", "|", "\t", ":"])
@@ -183,7 +227,7 @@ def lines_executed(text: str) -> int:
     return count
 
 
-text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8) | st.text('",\n ab\r', max_size=8)
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8) | st.text("\"',\n ab\r", max_size=8)
 many_lines = st.lists(st.text('a,"', max_size=3), min_size=5, max_size=12).map("\n".join)
 """Texts of lines that look like rows."""
 field = text | many_lines
@@ -196,20 +240,24 @@ field = text | many_lines
     delimiter=st.sampled_from(",;\t"),
     end=st.sampled_from(["\n", "\r\n"]),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    quote=st.sampled_from("\"'"),
 )
-def test_what_python_writes_is_read_back(table: list[list[str]], delimiter: str, end: str, quoting: int) -> None:
+def test_what_python_writes_is_read_back(
+    table: list[list[str]], delimiter: str, end: str, quoting: Literal[0, 1], quote: str
+) -> None:
     buffer = io.StringIO(newline="")
-    csv.writer(buffer, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows([["é"] * 9, *table])  # type: ignore[arg-type]
+    form: dict[str, Any] = {"delimiter": delimiter, "quotechar": quote}
+    csv.writer(buffer, lineterminator=end, quoting=quoting, **form).writerows([["é"] * 9, *table])
     body = buffer.getvalue().partition(end)[2]
-    if body.startswith("\ufeff") or strictly_read(body, delimiter) != table:
+    if body.startswith("\ufeff") or strictly_read(body, **form) != table:
         return  # a byte order mark, or a carriage return that Python left without quotes
-    assert values(body, delimiter=delimiter) == table
+    assert values(body, delimiter=delimiter, quote=quote) == table
 
 
-def strictly_read(text: str, delimiter: str) -> list[list[str]] | None:
+def strictly_read(text: str, delimiter: str, quotechar: str = '"') -> list[list[str]] | None:
     """What Python's own reader makes of a CSV; None if it refuses it."""
     try:
-        return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+        return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quotechar, strict=True))
     except csv.Error:
         return None
 

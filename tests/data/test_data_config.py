@@ -28,6 +28,21 @@ def test_a_column_without_a_name_is_refused(key: str) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
+        ({"delimiter": ";;"}, "delimiter: must be one character and no line end, not ';;'"),
+        ({"quote": ""}, "quote: must be one character and no line end, not ''"),
+        ({"delimiter": '"'}, "quote: must not be the delimiter, '\"'"),
+        ({"quote": ","}, "quote: must not be the delimiter, ','"),
+        ({"quote": "'", "delimiter": "'"}, 'quote: must not be the delimiter, "\'"'),
+    ],
+)
+def test_marks_that_cannot_separate_fields_are_refused(values: dict[str, object], reason: str) -> None:
+    with pytest.raises(InvalidConfig, match=reason):
+        parse_config(DataConfig, values)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
         ({"vocab_size": 7}, "vocab_size: must be at least 8"),
         ({"min_frequency": 0}, "min_frequency: must be at least 1"),
         ({"kind": "bpe", "vocabulary": "vocab.txt"}, "vocabulary: is for kind char, wordpiece or whitespace, not bpe"),

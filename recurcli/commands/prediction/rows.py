@@ -18,8 +18,9 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
 from recurcli.data.columns import InputColumns
+from recurcli.data.config import DataConfig
 from recurcli.data.readers import escapes_of, read_records
-from recurcli.data.rows import UTF8, Record, Records, canonical_encoding, first_repeated
+from recurcli.data.rows import QUOTE, UTF8, Record, Records, first_repeated
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
@@ -73,15 +74,15 @@ class Input(NamedTuple):
     delimiter: str | Callable[[str], str | None] | None = None
     """Field delimiter, or a function of the first row that returns it; None: TAB for TSV, a comma for CSV."""
     encoding: str = UTF8
+    quote: str = QUOTE
 
     def check(self) -> None:
-        """Raise UsageError if the delimiter or the encoding is invalid."""
+        """Raise UsageError if the delimiter, the quote or the encoding is invalid."""
         try:
-            canonical_encoding(self.encoding)
+            mark = self.delimiter if isinstance(self.delimiter, str) else None
+            DataConfig(delimiter=mark, quote=self.quote, encoding=self.encoding)
         except ValueError as error:
             raise UsageError(f"--{error}") from None
-        if isinstance(self.delimiter, str) and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise UsageError(f"--delimiter: one character, no quote and no line end, not '{escaped(self.delimiter)}'")
 
 
 def open_input(
@@ -92,8 +93,9 @@ def open_input(
     With `at_once`, the second value for a stream is a function of n: whether reading the record after line n would wait.
     Otherwise it is None.
     """
-    source, waits = input.source, None
+    source, format, mark, encoding, quote = input
     opened: Path | BinaryIO = source
+    waits = None
     if str(source) == "-":
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file")
@@ -105,9 +107,7 @@ def open_input(
         pollable = PollableStream(opened.fileno())
         opened, waits = cast(BinaryIO, pollable), pollable.keeps_waiting
     name = "standard input" if str(source) == "-" else str(source)
-    records = read_records(
-        opened, input.format, header=False, name=name, delimiter=input.delimiter, encoding=input.encoding
-    )
+    records = read_records(opened, format, header=False, name=name, delimiter=mark, encoding=encoding, quote=quote)
     return stack.enter_context(records), waits
 
 
@@ -252,6 +252,7 @@ class RowWriter:
     """Name of the input in messages."""
     delimiter: str | None = None
     """Separator of the fields of a TSV or CSV; None: TAB or a comma."""
+    quote: str = QUOTE
     probabilities: bool
     top_k: int | None
     threshold: float | None
@@ -350,7 +351,7 @@ class RowWriter:
         """
         if self.format == "csv":
             buffer = io.StringIO()
-            csv.writer(buffer, delimiter=self._mark, lineterminator="\n").writerow(values + added)
+            csv.writer(buffer, delimiter=self._mark, quotechar=self.quote, lineterminator="\n").writerow(values + added)
             return buffer.getvalue().encode()
         for value in added:
             if found := breaking(value, self._mark):
