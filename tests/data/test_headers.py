@@ -44,6 +44,7 @@ Found = tuple[list[list[str]], str]
 
 def as_input(content: str, trained: TrainingRows = ON_TEXT, **told: object) -> Found:
     """Read an input of `recur predict`."""
+    told |= {what: (column,) for what in ("text", "pair") if isinstance(column := told.get(what), str)}
     with read_records(io.BytesIO(content.encode()), "tsv", header=False, name="x.tsv") as records:
         sample = list(records)
         columns = find_input_columns(records, sample, trained, ColumnOptions(**told))  # type: ignore[arg-type]
