@@ -20,6 +20,17 @@ from recurcli.cli import run
 from recurcli.requirements import unmet
 
 
+def pytest_configure() -> None:
+    """Signals that nohup or a shell in the background has set to be ignored get a handler that does nothing.
+
+    A handler becomes the default in the programs that a test starts, which would inherit that a signal is ignored; the tests
+    themselves go on as they would with an ignored one.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data: RECUR_DATA, else ../shared/data beside the checkout; without one the test is skipped."""
