@@ -453,15 +453,14 @@ def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys in which a pretrained run and the preset must agree; dropout may differ.
 
     `embedding.scaled` has no effect on an encoder with positions, so it may differ there. So may the place of a Hugging Face
-    encoder, and the head that its config.json names; its sizes may not.
+    encoder; its sizes may not.
     """
-    of_place = {("encoder", "path"), ("encoder", "architecture", "architectures")}
     encoder = encoder_class(values["encoder"]["name"])
     with_positions = encoder.adds_positions or encoder.concatenates_positions
     return {
         ".".join(path): value
         for path, value in flatten(values)
-        if path not in of_place
+        if path != ("encoder", "path")
         and (
             (path[0] in ("tokenizer", "encoder") and not path[-1].endswith("dropout") and value is not None)
             or (path == ("embedding", "orthonormal") and value)

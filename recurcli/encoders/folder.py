@@ -5,13 +5,13 @@ Only safetensors are read. A name of the Hub stands for its folder in Hugging Fa
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.files import naming_damage, read_limited
+from recurcli.errors import ModelError, UsageError, escaped, pluralize
+from recurcli.files import naming_damage, read_header, read_limited
 from recurcli.requirements import check_packages
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -21,25 +21,85 @@ MAX_CONFIG = 1 << 20
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-class Family(NamedTuple):
-    """The names under which a family's config.json has its sizes, and how it counts positions."""
+LAYER, GROUP = (re.compile(rf"(?:^|[._]){name}\.(\d{{1,9}})\.") for name in ("layers?", "layer_groups"))
+"""Where the name of a tensor has the number of its layer, or of its group of layers."""
 
+
+class Family(NamedTuple):
+    """What a family's config.json says of its encoder, and how it counts positions."""
+
+    keys: tuple[str, ...]
+    """The keys that are passed on to `transformers`: those that shape the encoder and its head for masked tokens."""
     hidden_size: str = "hidden_size"
     num_layers: str = "num_hidden_layers"
+    layers: Mapping[str, re.Pattern[str]] = {"num_hidden_layers": LAYER}
+    """The keys that say how many layers have tensors of their own, with what numbers them in the names of these."""
     after_padding: bool = False
     """Whether the first position has the number padding_idx + 1."""
 
 
-FAMILIES = {
-    **dict.fromkeys(("bert", "electra", "albert", "deberta-v2", "modernbert", "ernie"), Family()),
-    **dict.fromkeys(("roberta", "xlm-roberta", "mpnet"), Family(after_padding=True)),
-    "distilbert": Family("dim", "n_layers"),
-}
-"""The families, by `model_type`."""
-_NOT_ARCHITECTURE = re.compile(
-    r"_.*|id2label|label2id|num_labels|(torch_)?dtype|transformers_version|auto_map|problem_type|finetuning_task"
-    r"|task_specific_params|output_.*|return_dict|use_cache|gradient_checkpointing"
+_OF_ALL = ("vocab_size", "max_position_embeddings", "pad_token_id", "initializer_range", "tie_word_embeddings")
+_OF_MOST = (
+    *_OF_ALL,
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
 )
+_BERT = (*_OF_MOST, "type_vocab_size")
+_GROUPS = ("num_hidden_groups", "inner_group_num")
+_DISTILBERT = (
+    *("dim", "n_layers", "n_heads", "hidden_dim", "activation"),
+    *("dropout", "attention_dropout", "sinusoidal_pos_embds"),
+)
+_DEBERTA = (
+    *("relative_attention", "max_relative_positions", "position_buckets", "norm_rel_ebd", "share_att_key"),
+    *("pos_att_type", "position_biased_input", "attention_head_size", "embedding_size"),
+    *("conv_kernel_size", "conv_groups", "conv_act"),
+)
+_MODERNBERT = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_activation"),
+    *(
+        "norm_eps",
+        "norm_bias",
+        "attention_bias",
+        "mlp_bias",
+        "decoder_bias",
+        "classifier_bias",
+        "classifier_activation",
+    ),
+    *("attention_dropout", "embedding_dropout", "mlp_dropout", "initializer_cutoff_factor", "local_attention"),
+    *("global_attn_every_n_layers", "layer_types", "rope_parameters", "global_rope_theta", "local_rope_theta"),
+)
+FAMILIES = {
+    "bert": Family(_BERT),
+    "electra": Family((*_BERT, "embedding_size")),
+    "albert": Family((*_BERT, "embedding_size", *_GROUPS), layers=dict(zip(_GROUPS, (GROUP, LAYER), strict=True))),
+    "deberta-v2": Family((*_BERT, *_DEBERTA)),
+    "modernbert": Family((*_OF_ALL, *_MODERNBERT)),
+    "ernie": Family((*_BERT, "task_type_vocab_size", "use_task_id")),
+    **dict.fromkeys(("roberta", "xlm-roberta"), Family(_BERT, after_padding=True)),
+    "mpnet": Family((*_OF_MOST, "relative_attention_num_buckets"), after_padding=True),
+    "distilbert": Family((*_OF_ALL, *_DISTILBERT), "dim", "n_layers", {"n_layers": LAYER}),
+}
+"""The families, by `model_type`.
+
+A key of config.json that a family does not list never reaches `transformers`. It is no error, since files of the Hub have many
+that no encoder reads; one that would change what the encoder computes is (`_REFUSED`).
+"""
+_DECODER = "recur reads encoders, which see the tokens on both sides"
+_REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    **dict.fromkeys(("is_decoder", "is_encoder_decoder", "add_cross_attention"), ((), _DECODER)),
+    "quantization_config": ((), "recur reads floating-point weights, none that are quantised"),
+    "attn_implementation": (
+        ("sdpa", "eager"),
+        "recur computes attention by torch and fetches no kernel; remove the key",
+    ),
+    "position_embedding_type": (("absolute",), "recur reads encoders with absolute positions"),
+    "chunk_size_feed_forward": ((), "recur computes all positions at once; remove the key"),
+    **dict.fromkeys(("pruned_heads", "per_layer_config"), ((), "recur reads encoders whose layers are alike")),
+}
+"""Keys that would change what is computed, with the values that do not beside those that are false, and the reason."""
+MAX_REPEATS = 100
+"""Most layers of a model that does not have the tensors of as many, since its layers share weights; ALBERT has 12 or 24."""
 
 
 def check_transformers() -> None:
@@ -71,10 +131,11 @@ def folder_of(path: str, *, download: bool = False) -> Path:
     )
 
 
-def read_folder(folder: Path) -> dict[str, Any]:
+def read_folder(folder: Path, *, predicts_tokens: bool = False) -> dict[str, Any]:
     """Return the keys of PretrainedConfig that the config.json in `folder` gives.
 
-    Raises ModelError if the folder has no config.json of a known encoder, no safetensors or no tokenizer.
+    Raises ModelError if the folder has no config.json of a known encoder, no safetensors with as many layers or no tokenizer,
+    and with `predicts_tokens` UsageError for ELECTRA's discriminator.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -83,29 +144,39 @@ def read_folder(folder: Path) -> dict[str, Any]:
         values = json.loads(read_limited(path, MAX_CONFIG))
         if not isinstance(values, dict):
             raise ValueError("it must be a mapping")
-        keys = _sizes(values, path)
-    _check_files(folder, values.get("architectures"))
+        if values.get("model_type") == "recurcli":
+            start = f"`recur finetune --init {escaped(quote(str(folder)))}` starts from it"
+            raise ModelError(f"{path}: is a run of recur; {start}")
+        keys = read_architecture(values, path)
+    architectures = values.get("architectures")
+    _check_files(folder, architectures)
+    if predicts_tokens and "ElectraForPreTraining" in (architectures or ()):
+        raise UsageError(
+            f"{folder}: is ELECTRA's discriminator, which predicts no tokens; pretrain its generator, or finetune it"
+        )
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in weight_files(folder):
+        with naming_damage(file):
+            shapes |= {name: tuple(dict(entry).get("shape", ())) for name, entry in read_header(file).items()}
+    check_architecture(keys, shapes, path, file)
     return keys
 
 
-def _sizes(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def read_architecture(values: Mapping[str, Any], where: Path | str) -> dict[str, Any]:
+    """Return the keys of PretrainedConfig that the content `values` of a config.json gives; others of it are left out.
+
+    Raises ModelError, which begins with `where`, for another model_type, and for a key that recur cannot read.
+    """
     kind = values.get("model_type")
-    known = ", ".join(sorted(FAMILIES))
-    if kind == "recurcli":
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None:
+        known = ", ".join(sorted(FAMILIES))
         raise ModelError(
-            f"{path}: is a run of recur; `recur finetune --init {escaped(quote(str(path.parent)))}` starts from it"
+            f"{where}: model_type is {escaped(repr(kind))}, which is no encoder that recur reads; it reads {known}"
         )
-    if kind not in FAMILIES:
-        raise ModelError(
-            f"{path}: model_type is {escaped(repr(kind))}, which is no encoder that recur reads; it reads {known}"
-        )
-    if values.get("is_decoder") or values.get("is_encoder_decoder"):
-        raise ModelError(f"{path}: is a decoder; recur reads encoders, which see the tokens on both sides")
-    if values.get("quantization_config"):
-        raise ModelError(
-            f"{path}: has a quantization_config; recur reads floating-point weights, none that are quantised"
-        )
-    family = FAMILIES[kind]
+    for key, (harmless, reason) in _REFUSED.items():
+        if (value := values.get(key)) and value not in harmless:
+            raise ModelError(f"{where}: {key} is {escaped(repr(value), 60)}; {reason}")
     numbers = {}
     for key, name in (
         ("hidden_size", family.hidden_size),
@@ -114,23 +185,58 @@ def _sizes(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     ):
         number = values.get(name)
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ModelError(f"{path}: {name} must be a whole number above 0, not {escaped(repr(number))}")
+            raise ModelError(f"{where}: {name} must be a whole number above 0, not {escaped(repr(number))}")
         numbers[key] = number
+    if family.num_layers not in family.layers and numbers["num_layers"] > MAX_REPEATS:
+        number = escaped(numbers["num_layers"], 40)
+        raise ModelError(f"{where}: {family.num_layers} must be at most {MAX_REPEATS}, not {number}")
     for name in ("type_vocab_size", "vocab_size", "pad_token_id"):
         number = values.get(name, 0)
         if number is None and name == "pad_token_id" and not family.after_padding:
             continue
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ModelError(f"{path}: {name} must be a whole number from 0, not {escaped(repr(number))}")
+            raise ModelError(f"{where}: {name} must be a whole number from 0, not {escaped(repr(number))}")
     if family.after_padding:
         numbers["max_length"] -= values.get("pad_token_id", 1) + 1
         if numbers["max_length"] < 1:
             places = values["max_position_embeddings"]
             raise ModelError(
-                f"{path}: max_position_embeddings must be above pad_token_id + 1, since positions begin there, not {places}"
+                f"{where}: max_position_embeddings must be above pad_token_id + 1, since positions begin there, not {places}"
             )
-    architecture = {key: value for key, value in values.items() if not _NOT_ARCHITECTURE.fullmatch(key)}
-    return {**numbers, "architecture": architecture}
+    return {**numbers, "architecture": {key: values[key] for key in ("model_type", *family.keys) if key in values}}
+
+
+def check_architecture(
+    keys: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], where: Path | str, file: Path
+) -> None:
+    """Raise ModelError as `check_sizes` does for the `keys` of PretrainedConfig that `read_architecture` gives."""
+    architecture = keys["architecture"]
+    family = FAMILIES[architecture["model_type"]]
+    layers = {key: (architecture.get(key, 1), pattern) for key, pattern in family.layers.items()}
+    check_sizes(shapes, layers, {family.hidden_size: keys["hidden_size"]}, where, file)
+
+
+def check_sizes(
+    shapes: Mapping[str, Sequence[int]],
+    layers: Mapping[str, tuple[object, re.Pattern[str]]],
+    sizes: Mapping[str, object],
+    where: Path | str,
+    file: Path,
+) -> None:
+    """Raise ModelError if a number of `layers`, by its key, is not that of the tensors' names, or one of `sizes` is in no shape.
+
+    `shapes` are those of the tensors of `file`. A model that claims to be a giant is refused before a module of it is built.
+    """
+    for key, (number, pattern) in layers.items():
+        found = max((int(match[1]) + 1 for name in shapes if (match := pattern.search(name))), default=0)
+        if isinstance(number, int) and number != found:
+            raise ModelError(
+                f"{where}: {key} is {escaped(number, 40)}, but {file.name} has {pluralize(found, 'layer')}"
+            )
+    known = {size for shape in shapes.values() for size in shape}
+    for key, size in sizes.items():
+        if isinstance(size, int) and size not in known:
+            raise ModelError(f"{where}: {key} is {escaped(size, 40)}, but no tensor of {file.name} has this size")
 
 
 def _check_files(folder: Path, architectures: object) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from recurcli.encoders.config import PretrainedConfig
 from recurcli.encoders.encoder import Encoder
-from recurcli.encoders.folder import check_transformers
+from recurcli.encoders.folder import check_transformers, read_architecture
 from recurcli.errors import UsageError, escaped
 
 _UNFIT = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, AssertionError, RuntimeError)
@@ -127,14 +127,18 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 
 
 def _made(config: PretrainedConfig) -> Any:
-    """Return the configuration of `transformers`. Raises UsageError if `config` names no folder, or the family rejects it."""
+    """Return the configuration of `transformers`.
+
+    Raises UsageError if `config` names no folder, or the family rejects it, and ModelError as `read_architecture` does.
+    """
     if config.architecture is None:
         raise UsageError("encoder.path is null; name a folder in Hugging Face's layout with --set encoder.path=FOLDER")
     from transformers import AutoConfig
 
-    values: Mapping[str, Any] = {key: value for key, value in config.architecture.items() if key != "model_type"}
+    # AutoModel computes attention by sdpa where the family has it, else eagerly, since nothing names another way.
+    values: Mapping[str, Any] = read_architecture(config.architecture, "encoder.architecture")["architecture"]
     try:
-        made = AutoConfig.for_model(config.architecture["model_type"], **values)
+        made = AutoConfig.for_model(**values)
     except Exception as error:  # of many kinds, also those of another package
         raise UsageError(f"encoder.architecture: {escaped(error, 300)}") from None
     if config.dropout is not None:

@@ -121,16 +121,7 @@ def find_weights(model: Backbone, folder: Path) -> FolderWeights:
             )
         if (found := list(entry.get("shape", ()))) != list(shapes[name]):
             raise ModelError(f"{file}: {place} has the shape {found}, but its config.json gives {list(shapes[name])}")
-    read = set(names.values())
-    layers = {_any_layer(place) for place in read}
-    if more := next((place for place in stored if place not in read and _any_layer(place) in layers), None):
-        raise ModelError(f"{stored[more][0]}: has {escaped(more)}, a layer more than its config.json gives")
     return FolderWeights(names, {place: stored[place][0] for place in names.values()}, bias)
-
-
-def _any_layer(name: str) -> str:
-    """Return the name of a tensor without the number of its layer."""
-    return re.sub(r"\.\d+\.", ".*.", name)
 
 
 @torch.no_grad()

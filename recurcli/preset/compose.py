@@ -346,11 +346,8 @@ def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, Origin], section:
         return
     if section is not None:
         check_transformers()
-    found = read_folder(folder_of(str(path), download=section is not None))
-    if section == "pretraining" and "ElectraForPreTraining" in (found["architecture"].get("architectures") or ()):
-        raise UsageError(
-            f"{path}: is ELECTRA's discriminator, which predicts no tokens; pretrain its generator, or finetune it"
-        )
+    folder = folder_of(str(path), download=section is not None)
+    found = read_folder(folder, predicts_tokens=section == "pretraining")
     for size in _OF_FOLDER:
         if values.get(size) not in (None, found[size]):
             reason = f"is {escaped(values[size])}, but {path} has {found[size]}; leave it out"

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from recurcli.data.splits import row_hash
 from recurcli.encoders import PRETRAINED
+from recurcli.encoders.config import built_in
+from recurcli.encoders.folder import LAYER, MAX_REPEATS, check_architecture, check_sizes, read_architecture
 from recurcli.errors import ModelError, UsageError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.facts import MAX_IN_FULL
@@ -123,8 +125,6 @@ MAX_PROBABLE = 10
 """Probabilities of a row in predictions.dev.jsonl if there are more than MAX_IN_FULL classes."""
 MAX_ENSEMBLE_WEIGHT = 1e6
 """Largest weight of an ensemble that is read."""
-LAYERS_WITHOUT_TENSORS = 100
-"""A config is refused if its layers outnumber both this and the file's tensors. Fewer layers may share weights."""
 
 
 class TrainedFiles(NamedTuple):
@@ -341,14 +341,31 @@ def build_trained_language_model(files: TrainedFiles, device: torch.device) -> L
 
 def _build_trained(kind: type[Model], files: TrainedFiles, device: torch.device) -> Model:
     config_path, weights_path = files.path / "config.json", files.path / "model.safetensors"
-    layers = files.config.encoder.get("num_layers")
-    if isinstance(layers, int) and layers > max(len(files.tensors), LAYERS_WITHOUT_TENSORS):
-        raise ModelError(
-            f"{config_path}: encoder.num_layers is {escaped(layers, 40)}, "
-            f"but {weights_path.name} holds {len(files.tensors):,} tensors"
-        )
+    _check_encoder(files, config_path, weights_path)
     try:
         model = build_from_weights(partial(kind, files.config), files.tensors, weights_path)
     except (UsageError, ArithmeticError, RuntimeError, TypeError, MemoryError) as error:  # sizes that torch rejects
         raise ModelError(f"{config_path}: encoder: {escaped(error, limit=1000)}") from None
     return model.to(device).eval()
+
+
+def _check_encoder(files: TrainedFiles, where: Path, weights: Path) -> None:
+    """Raise ModelError if config.json (`where`) gives the encoder other layers or sizes than the tensors have."""
+    encoder, shapes = files.config.encoder, {name: tensor.shape for name, tensor in files.tensors.items()}
+    layers, heads, size = (encoder.get(key) for key in ("num_layers", "num_heads", "head_size"))
+    if encoder.get("name") == PRETRAINED and isinstance(encoder.get("architecture"), dict):
+        keys = read_architecture(encoder["architecture"], f"{where}: encoder.architecture")
+        for key in keys.keys() - {"architecture"}:
+            if encoder.get(key) != keys[key]:
+                given = escaped(repr(encoder.get(key)), 40)
+                raise ModelError(f"{where}: encoder.{key} is {given}, but its architecture gives {keys[key]}")
+        check_architecture(keys, shapes, f"{where}: encoder.architecture", weights)
+    elif built_in(str(encoder.get("name"))) is not None:
+        sizes = {"encoder.hidden_size": encoder.get("hidden_size")}
+        if isinstance(heads, int) and isinstance(size, int):
+            sizes["encoder.num_heads · encoder.head_size"] = heads * size
+        check_sizes(shapes, {"encoder.num_layers": (layers, LAYER)}, sizes, where, weights)
+    elif isinstance(layers, int) and layers > max(len(shapes), MAX_REPEATS):
+        raise ModelError(
+            f"{where}: encoder.num_layers is {escaped(layers, 40)}, but {weights.name} holds {len(shapes):,} tensors"
+        )

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from recurcli.cli import run
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.encoders import build_encoder
-from recurcli.errors import RecurError
+from recurcli.encoders.folder import read_folder
+from recurcli.errors import ModelError, RecurError
 from recurcli.events import Progress
+from recurcli.files import extend_manifest
 from recurcli.preset import compose
 from recurcli.preset.matching import match_parameters
 from recurcli.runs.model_files import read_model
@@ -224,7 +227,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
         4,
     ),
     (edit("config.json", model_type="vit"), "model_type is 'vit', which is no encoder that recur reads", 4),
-    (edit("config.json", is_decoder=True), "config.json: is a decoder", 4),
+    (edit("config.json", is_decoder=True), "config.json: is_decoder is True; recur reads encoders", 4),
     (edit("config.json", model_type="recurcli"), "is a run of recur; `recur finetune --init", 4),
     (
         edit("config.json", max_position_embeddings="24"),
@@ -240,8 +243,17 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
         "max_position_embeddings must be above pad_token_id + 1, since positions begin there, not 24",
         4,
     ),
-    (edit("config.json", hidden_size=1 << 20), "has the shape [24, 16], but its config.json gives [24, 1048576]", 4),
-    (edit("config.json", num_hidden_layers=3), "has no tensor encoder.layer.2", 4),
+    (edit("config.json", type_vocab_size=3), "has the shape [2, 16], but its config.json gives [3, 16]", 4),
+    (
+        edit("config.json", hidden_size=1 << 20),
+        "hidden_size is 1048576, but no tensor of model.safetensors has this",
+        4,
+    ),
+    (
+        edit("config.json", num_hidden_layers=10**6),
+        "num_hidden_layers is 1000000, but model.safetensors has 2 layers",
+        4,
+    ),
     (edit("config.json", num_attention_heads=5), "encoder.architecture: The hidden size (16) is not a multiple", 2),
     (
         without_a_tensor,
@@ -249,8 +261,23 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
         4,
     ),
     (quantised, f"{NAME} has the type 'I8'; recur reads floating-point weights, none that are quantised", 4),
-    (edit("config.json", quantization_config={"load_in_8bit": True}), "config.json: has a quantization_config", 4),
-    (edit("config.json", num_hidden_layers=1), "bert.encoder.layer.1.", 4),
+    (
+        edit("config.json", quantization_config={"load_in_8bit": True}),
+        "config.json: quantization_config is {'load_in_8bit'",
+        4,
+    ),
+    (edit("config.json", num_hidden_layers=1), "num_hidden_layers is 1, but model.safetensors has 2 layers", 4),
+    (edit("config.json", chunk_size_feed_forward=7), "config.json: chunk_size_feed_forward is 7; recur", 4),
+    (
+        edit("config.json", attn_implementation="flash_attention_2"),
+        "attn_implementation is 'flash_attention_2'; recur",
+        4,
+    ),
+    (
+        edit("config.json", position_embedding_type="relative_key"),
+        "position_embedding_type is 'relative_key'; recur",
+        4,
+    ),
     (with_a_nan, f"{NAME} has values that are not finite", 4),
     (of_more_tokens, "bert: its tokenizer has 23 tokens, and its config.json a vocab_size of 22", 4),
     (without_words, "bert: its tokenizer has no token beside the special ones", 4),
@@ -278,6 +305,98 @@ def test_a_folder_that_is_no_encoder_is_refused_in_one_line(
     assert len([line for line in lines if "error: " in line]) == 1
     assert told in lines[-1]
     assert not (tmp_path / "x" / "config.json").exists()
+
+
+KERNEL = "kernels-community/flash-attn2"
+
+
+def claiming(trained: Path, target: Path, *, encoder: dict[str, object], **architecture: object) -> Path:
+    """A copy of a run whose config.json has other keys of the encoder and its architecture, with a manifest that fits."""
+    copy = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
+    config = json.loads((copy / "config.json").read_text())
+    config["encoder"] |= encoder
+    config["encoder"]["architecture"] |= architecture
+    (copy / "config.json").write_text(json.dumps(config))
+    extend_manifest(copy, "config.json")
+    return copy
+
+
+def test_neither_a_folder_nor_a_run_makes_transformers_fetch_a_kernel(
+    place: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fetch(name: str, **_: object) -> object:
+        fetched.append(name)
+        return types.SimpleNamespace(flash_attn_varlen_func=None, flash_attn_func=None)
+
+    fetched: list[str] = []
+    hub_kernels = pytest.importorskip("transformers.integrations.hub_kernels")
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel_hub", fetch, raising=False)  # of the package `kernels`
+    folder = shutil.copytree(place / "bert", tmp_path / "bert")
+    copy = claiming(trained, tmp_path / "run", encoder={}, attn_implementation=KERNEL)
+    (tmp_path / "x.txt").write_text("a b good\n")
+    edit("config.json", attn_implementation=KERNEL)(folder)
+    for command in (
+        ["finetune", *options(place, tmp_path / "x", folder=folder)],
+        ["predict", str(copy), str(tmp_path / "x.txt"), "--quiet", "--no-header"],
+    ):
+        code = run(command)
+        assert not fetched
+        assert code == 4
+        assert f"attn_implementation is '{KERNEL}'; recur computes" in capsys.readouterr().err
+    others = {"_attn_implementation": KERNEL, "use_kernels": True, "auto_map": {"AutoModel": "evil/code--m.M"}}
+    edit("config.json", attn_implementation="eager", **others)(folder)
+    encoder = build_encoder({"name": "pretrained", **read_folder(folder)})
+    assert encoder.model.config._attn_implementation == "sdpa"
+    assert not fetched
+
+
+def test_keys_that_no_encoder_reads_are_left_out(place: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(place / "bert", tmp_path / "bert")
+    of_hub = {"directionality": "bidi", "torch_dtype": "float16", "id2label": {"0": "a"}, "pruned_heads": {}, "x": [1]}
+    harmless = {"position_embedding_type": "absolute", "chunk_size_feed_forward": 0, "quantization_config": None}
+    edit("config.json", **of_hub, **harmless)(folder)
+    assert read_folder(folder) == read_folder(place / "bert")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "architecture", "told"),
+    [
+        ({}, {"num_hidden_layers": 10**6}, "encoder.num_layers is 2, but its architecture gives 1000000"),
+        (
+            {"num_layers": 10**6},
+            {"num_hidden_layers": 10**6},
+            "encoder.architecture: num_hidden_layers is 1000000, but model.safetensors has 2 layers",
+        ),
+        ({}, {"chunk_size_feed_forward": 7}, "encoder.architecture: chunk_size_feed_forward is 7; recur computes"),
+        (
+            {},
+            {"attn_implementation": "flash_attention_2"},
+            "attn_implementation is 'flash_attention_2'; recur computes",
+        ),
+        ({}, {"model_type": ["bert"]}, "encoder.architecture: model_type is ['bert'], which is no encoder"),
+        ({"num_layers": "2"}, {}, "encoder.num_layers is '2', but its architecture gives 2"),
+    ],
+)
+def test_a_run_that_claims_another_architecture_is_refused_before_it_is_built(
+    encoder: dict[str, object],
+    architecture: dict[str, object],
+    told: str,
+    trained: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = claiming(trained, tmp_path / "run", encoder=encoder, **architecture)
+    assert run(["eval", str(copy), "--quiet"]) == 4
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_hidden_groups", "inner_group_num"])
+def test_alberts_shared_layers_are_bounded(key: str, tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "albert", "albert")
+    edit("config.json", **{key: 10**6})(folder)
+    with pytest.raises(ModelError, match=f"{key} (is 1000000, but|must be at most 100, not 1000000)"):
+        read_folder(folder)
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,20 @@ def test_a_size_beyond_all_memory_is_one_line(size: int, recur: Recur, trained: 
     assert (code, out, err.count("\n")) == (4, "", 1), err
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("num_layers", 99, "encoder.num_layers is 99, but model.safetensors has 2 layers"),
+        ("hidden_size", 10**6, "encoder.hidden_size is 1000000, but no tensor of model.safetensors has this size"),
+    ],
+)
+def test_a_config_is_compared_with_the_tensors_before_a_model_is_built(
+    key: str, value: int, told: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    code, _, err = recur("eval", claiming(trained, tmp_path / "run", **{key: value}))
+    assert (code, told in err) == (4, True), err
+
+
 def claiming(trained: Path, target: Path, **encoder: object) -> Path:
     """A copy of a run whose config.json claims other sizes, and whose manifest fits."""
     run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))

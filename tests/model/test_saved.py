@@ -8,10 +8,13 @@ import torch
 from sized_encoders import SIZED
 from torch import Tensor, nn
 
+from recurcli.data.config import TokenizerConfig
 from recurcli.errors import ModelError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights
+from recurcli.runs.model_files import TrainedFiles, build_trained_classifier
+from recurcli.tokens.tokenizer import Tokenizer
 
 SOURCE = Path("model.safetensors")
 
@@ -77,12 +80,15 @@ def test_a_module_that_the_meta_device_cannot_hold_is_built_too(kind: type[nn.Mo
 
 
 @pytest.mark.parametrize("name", SIZED)
-def test_a_classifier_comes_back_without_drawing_weights(name: str) -> None:
+def test_a_classifier_comes_back_without_drawing_weights(name: str, tmp_path: Path) -> None:
     encoder = {"name": name, "hidden_size": 8, "num_layers": 2}
     config = ModelConfig(encoder=encoder, vocab_size=11, pad_id=0, max_length=9, labels=("a", "b"))
     trained = Classifier(config).eval()
     drawn = torch.get_rng_state()
-    loaded = build_from_weights(lambda: Classifier(config), trained.state_dict(), SOURCE).eval()
+    files = TrainedFiles(
+        config, Tokenizer.train(["a"], TokenizerConfig(kind="char", min_frequency=1)), trained.state_dict(), tmp_path
+    )
+    loaded = build_trained_classifier(files, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), drawn)
     ids, mask = torch.randint(1, 11, (3, 5)), torch.ones(3, 5, dtype=torch.bool)
     assert torch.equal(loaded(ids, mask)[0], trained(ids, mask)[0])
