@@ -12,6 +12,7 @@ from recurcli.commands.trained_run import (
     ScoredSplit,
     check_rows_of_training,
     is_training_file,
+    known_rows_of,
     scored_split,
     task_of,
     training_rows,
@@ -89,6 +90,10 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     if is_language_model(run):
         yield from evaluate_language_model(request)
         return
+    if request.errors is not None and request.data is None and not _keeps_texts(run):
+        raise UsageError(
+            f"{run}: keeps no texts (finetuning.keep_texts); --errors writes those of rows that --data names"
+        )
     predictor = Predictor.load(
         run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=ranks
     )
@@ -103,7 +108,7 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     own_dev = scored.name == "dev" and _divides_as_training(run, task, scored)
     overlap = {}
     if scored.name != "train":
-        overlap = yield from training_overlap(run, task, rows, request.data, own_dev=own_dev)
+        overlap = yield from training_overlap(run, rows, request.data, own_dev=own_dev)
     has_encoder = not predictor.model.config.is_linear
     diagnosed = request.diagnosed and has_encoder
     if request.diagnosed and not has_encoder and request.report is None:  # a report has a diagnosis where it can
@@ -226,15 +231,17 @@ def _divides_as_training(run: Path, task: Task, scored: ScoredSplit) -> bool:
 
 
 def training_overlap(
-    run: Path, task: Task, rows: Split, data: Path | None, *, own_dev: bool = False
+    run: Path, rows: Split, data: Path | None, *, own_dev: bool = False
 ) -> Generator[Note, None, dict[str, int | None]]:
     """Return the numbers of `rows` with the text of a training row and of a dev row of the run; yields a note on them.
 
     The dev rows are training rows if the linear model was fitted again on them; as `own_dev` rows they are not. A number is
-    None if the run tells no longer. On rows of the run's own, for which `data` is None, there is a note only if training
-    rows are among them.
+    None if it is unknown. On rows of the run's own, for which `data` is None, there is a note only if training rows are among
+    them.
     """
-    known = read_known_rows(run)
+    known = read_known_rows(run) if data is None else (yield from known_rows_of(run))
+    if known is None:
+        return {"training_rows": None, "dev_rows": len(rows.examples) if own_dev else None}
     if is_refitted(run) and not own_dev:
         known = known.refitted()
     counts, note = known.among(rows.hashes)
@@ -303,6 +310,11 @@ def _lines(rows: EvaluatedRows, pairs: bool) -> Iterator[str]:
             *([pair or ""] if pairs else []),
         ]
         yield "\t".join(field.translate(escapes) for field in fields) + "\n"
+
+
+def _keeps_texts(run: Path) -> bool:
+    section = RunDirectory(run).read_preset().get("finetuning")
+    return not isinstance(section, dict) or bool(section.get("keep_texts", True))
 
 
 def is_language_model(run: Path) -> bool:
@@ -386,7 +398,9 @@ def _overlap_of_lines(run: Path, text: TextSplit, data: Path | None) -> Generato
 
     On text of the run's own, for which `data` is None, there is a note only if it is a warning.
     """
-    counts, note = read_known_rows(run).among(hashes_of(text.lines), lines=True)
+    if (known := read_known_rows(run)) is None:
+        return {"training_rows": None, "dev_rows": None}
+    counts, note = known.among(hashes_of(text.lines), lines=True)
     if data is not None or note.level == "warning":
         yield note
     return counts

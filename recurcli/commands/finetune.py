@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recurcli.commands.trained_run import known_rows_of
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
@@ -31,7 +32,7 @@ from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
-from recurcli.runs.model_files import KnownRows, TrainedFiles, is_refitted, read_known_rows, read_model, write_refit
+from recurcli.runs.model_files import KnownRows, TrainedFiles, is_refitted, read_model, write_refit
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.tokens.tokenizer import encode_splits
 from recurcli.training.objectives import ClassificationObjective
@@ -54,7 +55,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         rows = yield from _read_rows(request)
         request, task, splits, teacher = rows.request, rows.task, rows.splits, rows.teacher
         preset, train, test = request.resolved.preset, splits["train"], splits.get("test")
-        known = KnownRows.of(train.hashes, splits["dev"].hashes)
+        known = KnownRows.of(train.hashes, splits["dev"].hashes) if preset.finetuning.keep_texts else None
         if init is not None:
             known = yield from _add_known_rows(known, init, splits)
         given = None if init is None else init.tokenizer
@@ -94,6 +95,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             ensemble=preset.ensemble,
             refit=_refit_of(request, linear, train, splits["dev"], task, row_weights),
             test=None if test is None else ScoredRows(test, tokens["test"]),
+            keep_texts=preset.finetuning.keep_texts,
         )
         alone, linear_dev_metric = (None, None) if linear is None else dev.score_linear_model()
         yield from run_training(
@@ -308,7 +310,7 @@ def _with_teacher(
     if preset.is_linear and not teacher.facts["added"]:
         yield Note(f"{file}: has no effect; the linear model reads the opinions on rows without a label", "warning")
     if (run := preset.finetuning.teacher_run) is not None:
-        before = known_rows_of_init(read_model(Path(run)))
+        before = yield from known_rows_of(read_model(Path(run)).path)
         if before is not None:
             before = before.refitted() if is_refitted(Path(run)) else before
             way_out = "; train the teacher with the same --dev and --test, and with --set finetuning.refit=false"
@@ -348,14 +350,19 @@ def _labelled_hashes(rows: Split) -> Iterator[tuple[int, str | None]]:
 
 
 def _add_known_rows(
-    known: KnownRows, init: TrainedFiles, splits: Mapping[str, Split]
-) -> Generator[Note, None, KnownRows]:
-    """Return the `known` rows with those of the classifier `init`. Yields notes on its rows among the dev and test rows."""
-    before = known_rows_of_init(init)
-    if before is None:
+    known: KnownRows | None, init: TrainedFiles, splits: Mapping[str, Split]
+) -> Generator[Note, None, KnownRows | None]:
+    """Return the `known` rows with those of the classifier `init`; None if either are unknown.
+
+    Yields notes on the rows of `init` among the dev and test rows. A pretrained run has read no labels, and its text includes
+    dev and test by intention (StarSaber, section 4).
+    """
+    if not init.config.labels:
         return known
+    if (before := (yield from known_rows_of(init.path))) is None:
+        return None
     yield from _notes_on_earlier_rows(before, init.path, splits)
-    return known.joined(before)
+    return known and known.joined(before)
 
 
 def _notes_on_earlier_rows(
@@ -439,14 +446,6 @@ def read_init(path: Path, preset: Preset) -> TrainedFiles:
         way_out = f"; --set {key}={its.lower()} does" if key in ("encoder.causal", "embedding.scaled") else ""
         raise UsageError(f"--init {path}: its {key} is {its}, the preset's is {ours}; give both the same{way_out}")
     return files
-
-
-def known_rows_of_init(init: TrainedFiles) -> KnownRows | None:
-    """Return the rows that the classifier `init` was trained and selected on; None for a pretrained run.
-
-    A pretrained run has read no labels, and its text includes dev and test by intention (StarSaber, section 4).
-    """
-    return read_known_rows(init.path) if init.config.labels else None
 
 
 def _architecture(values: Mapping[str, Any]) -> dict[str, Any]:

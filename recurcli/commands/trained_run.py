@@ -1,7 +1,7 @@
 """Reads the facts of a trained run that commands need: its task, its columns, the files of its rows, and its training rows."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_n
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
+from recurcli.events import Note
 from recurcli.files import sha256_of
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_texts
@@ -106,6 +107,18 @@ def task_of(run: Path, predictor: Predictor) -> Task:
     return replace(task, labels=predictor.labels)
 
 
+def known_rows_of(run: Path) -> Generator[Note, None, KnownRows | None]:
+    """Return the rows that a verified classifier was trained on and selected on.
+
+    None if the run keeps no hashes of them, or started from one that keeps none; yields a warning that says so.
+    """
+    stored = read_known_rows(run)
+    if stored is None:
+        why = f"{run} keeps no hashes of the rows of its training (finetuning.keep_texts)"
+        yield Note(f"the number of training rows among these rows is unknown: {why}", "warning")
+    return stored
+
+
 def check_rows_of_training(run: Path, split: str, rows: Split | TextSplit) -> None:
     """Raise DataError if `rows`, read from the place that the run names for `split`, are not those of its training.
 
@@ -136,12 +149,12 @@ def _origin(directory: RunDirectory, split: str) -> tuple[str | None, bool]:
 
 
 def _selected(run: Path, rows: Split | TextSplit, *, has_init: bool) -> bool:
-    """Return whether `rows` are the dev rows that selected the model."""
-    if isinstance(rows, Split) and (run / PREDICTIONS).is_file():
-        stored = read_texts(run)
+    """Return whether `rows` are the dev rows that selected the model, as far as the run tells."""
+    if isinstance(rows, Split) and (run / PREDICTIONS).is_file() and (stored := read_texts(run)):
         same_texts = np.array_equal(rows.hashes, hashes_of((row.text, row.pair) for row in stored))
         return same_texts and [str(example.label) for example in rows.examples] == [row.label for row in stored]
-    known = read_known_rows(run)
+    if (known := read_known_rows(run)) is None:
+        return True
     own = KnownRows.of(rows.hashes).trained
     # The selected rows of the run that it started from are among those of the run.
     return bool(np.isin(own, known.selected).all()) if has_init else np.array_equal(own, known.selected)

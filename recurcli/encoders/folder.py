@@ -28,7 +28,7 @@ LAYER, GROUP = (re.compile(rf"(?:^|[._]){name}\.(\d{{1,9}})\.") for name in ("la
 class Family(NamedTuple):
     """What a family's config.json says of its encoder, and how it counts positions."""
 
-    keys: tuple[str, ...]
+    keys: str
     """The keys that are passed on to `transformers`: those that shape the encoder and its head for masked tokens."""
     hidden_size: str = "hidden_size"
     num_layers: str = "num_hidden_layers"
@@ -38,47 +38,34 @@ class Family(NamedTuple):
     """Whether the first position has the number padding_idx + 1."""
 
 
-_OF_ALL = ("vocab_size", "max_position_embeddings", "pad_token_id", "initializer_range", "tie_word_embeddings")
+_OF_ALL = "vocab_size max_position_embeddings pad_token_id initializer_range tie_word_embeddings"
 _OF_MOST = (
-    *_OF_ALL,
-    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    f"{_OF_ALL} hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act layer_norm_eps "
+    "hidden_dropout_prob attention_probs_dropout_prob"
 )
-_BERT = (*_OF_MOST, "type_vocab_size")
-_GROUPS = ("num_hidden_groups", "inner_group_num")
-_DISTILBERT = (
-    *("dim", "n_layers", "n_heads", "hidden_dim", "activation"),
-    *("dropout", "attention_dropout", "sinusoidal_pos_embds"),
-)
+_BERT = f"{_OF_MOST} type_vocab_size"
+_DISTILBERT = f"{_OF_ALL} dim n_layers n_heads hidden_dim activation dropout attention_dropout sinusoidal_pos_embds"
 _DEBERTA = (
-    *("relative_attention", "max_relative_positions", "position_buckets", "norm_rel_ebd", "share_att_key"),
-    *("pos_att_type", "position_biased_input", "attention_head_size", "embedding_size"),
-    *("conv_kernel_size", "conv_groups", "conv_act"),
+    f"{_BERT} relative_attention max_relative_positions position_buckets norm_rel_ebd share_att_key pos_att_type "
+    "position_biased_input attention_head_size embedding_size conv_kernel_size conv_groups conv_act"
 )
 _MODERNBERT = (
-    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_activation"),
-    *(
-        "norm_eps",
-        "norm_bias",
-        "attention_bias",
-        "mlp_bias",
-        "decoder_bias",
-        "classifier_bias",
-        "classifier_activation",
-    ),
-    *("attention_dropout", "embedding_dropout", "mlp_dropout", "initializer_cutoff_factor", "local_attention"),
-    *("global_attn_every_n_layers", "layer_types", "rope_parameters", "global_rope_theta", "local_rope_theta"),
+    f"{_OF_ALL} hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_activation norm_eps norm_bias "
+    "attention_bias mlp_bias decoder_bias classifier_bias classifier_activation attention_dropout embedding_dropout "
+    "mlp_dropout initializer_cutoff_factor local_attention global_attn_every_n_layers layer_types rope_parameters "
+    "global_rope_theta local_rope_theta"
 )
+_GROUPS = {"num_hidden_groups": GROUP, "inner_group_num": LAYER}
 FAMILIES = {
     "bert": Family(_BERT),
-    "electra": Family((*_BERT, "embedding_size")),
-    "albert": Family((*_BERT, "embedding_size", *_GROUPS), layers=dict(zip(_GROUPS, (GROUP, LAYER), strict=True))),
-    "deberta-v2": Family((*_BERT, *_DEBERTA)),
-    "modernbert": Family((*_OF_ALL, *_MODERNBERT)),
-    "ernie": Family((*_BERT, "task_type_vocab_size", "use_task_id")),
+    "electra": Family(f"{_BERT} embedding_size"),
+    "albert": Family(f"{_BERT} embedding_size num_hidden_groups inner_group_num", layers=_GROUPS),
+    "deberta-v2": Family(_DEBERTA),
+    "modernbert": Family(_MODERNBERT),
+    "ernie": Family(f"{_BERT} task_type_vocab_size use_task_id"),
     **dict.fromkeys(("roberta", "xlm-roberta"), Family(_BERT, after_padding=True)),
-    "mpnet": Family((*_OF_MOST, "relative_attention_num_buckets"), after_padding=True),
-    "distilbert": Family((*_OF_ALL, *_DISTILBERT), "dim", "n_layers", {"n_layers": LAYER}),
+    "mpnet": Family(f"{_OF_MOST} relative_attention_num_buckets", after_padding=True),
+    "distilbert": Family(_DISTILBERT, "dim", "n_layers", {"n_layers": LAYER}),
 }
 """The families, by `model_type`.
 
@@ -147,7 +134,7 @@ def read_folder(folder: Path, *, predicts_tokens: bool = False) -> dict[str, Any
         if values.get("model_type") == "recurcli":
             start = f"`recur finetune --init {escaped(quote(str(folder)))}` starts from it"
             raise ModelError(f"{path}: is a run of recur; {start}")
-        keys = read_architecture(values, path)
+        read_architecture(values, path)  # another model is named as such before its weights are looked for
     architectures = values.get("architectures")
     _check_files(folder, architectures)
     if predicts_tokens and "ElectraForPreTraining" in (architectures or ()):
@@ -158,14 +145,17 @@ def read_folder(folder: Path, *, predicts_tokens: bool = False) -> dict[str, Any
     for file in weight_files(folder):
         with naming_damage(file):
             shapes |= {name: tuple(dict(entry).get("shape", ())) for name, entry in read_header(file).items()}
-    check_architecture(keys, shapes, path, file)
-    return keys
+    with naming_damage(path):
+        return read_architecture(values, path, shapes)
 
 
-def read_architecture(values: Mapping[str, Any], where: Path | str) -> dict[str, Any]:
+def read_architecture(
+    values: Mapping[str, Any], where: Path | str, shapes: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, Any]:
     """Return the keys of PretrainedConfig that the content `values` of a config.json gives; others of it are left out.
 
-    Raises ModelError, which begins with `where`, for another model_type, and for a key that recur cannot read.
+    Raises ModelError, which begins with `where`, for another model_type, for a key that recur cannot read, and as
+    `check_sizes` does for the `shapes` of the tensors.
     """
     kind = values.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
@@ -203,40 +193,32 @@ def read_architecture(values: Mapping[str, Any], where: Path | str) -> dict[str,
             raise ModelError(
                 f"{where}: max_position_embeddings must be above pad_token_id + 1, since positions begin there, not {places}"
             )
-    return {**numbers, "architecture": {key: values[key] for key in ("model_type", *family.keys) if key in values}}
-
-
-def check_architecture(
-    keys: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], where: Path | str, file: Path
-) -> None:
-    """Raise ModelError as `check_sizes` does for the `keys` of PretrainedConfig that `read_architecture` gives."""
-    architecture = keys["architecture"]
-    family = FAMILIES[architecture["model_type"]]
-    layers = {key: (architecture.get(key, 1), pattern) for key, pattern in family.layers.items()}
-    check_sizes(shapes, layers, {family.hidden_size: keys["hidden_size"]}, where, file)
+    if shapes is not None:
+        layers = {key: (values.get(key, 1), pattern) for key, pattern in family.layers.items()}
+        check_sizes(where, shapes, layers, {family.hidden_size: numbers["hidden_size"]})
+    keys = ("model_type", *family.keys.split())
+    return {**numbers, "architecture": {key: values[key] for key in keys if key in values}}
 
 
 def check_sizes(
+    where: Path | str,
     shapes: Mapping[str, Sequence[int]],
     layers: Mapping[str, tuple[object, re.Pattern[str]]],
     sizes: Mapping[str, object],
-    where: Path | str,
-    file: Path,
 ) -> None:
-    """Raise ModelError if a number of `layers`, by its key, is not that of the tensors' names, or one of `sizes` is in no shape.
+    """Raise ModelError if a number of `layers`, by its key, is not that of the tensors, or if none has one of the `sizes`.
 
-    `shapes` are those of the tensors of `file`. A model that claims to be a giant is refused before a module of it is built.
+    `shapes` are those of the tensors, by name. What claims to be a giant is refused before a module of it is built.
     """
     for key, (number, pattern) in layers.items():
         found = max((int(match[1]) + 1 for name in shapes if (match := pattern.search(name))), default=0)
         if isinstance(number, int) and number != found:
-            raise ModelError(
-                f"{where}: {key} is {escaped(number, 40)}, but {file.name} has {pluralize(found, 'layer')}"
-            )
+            count = pluralize(found, "layer")
+            raise ModelError(f"{where}: {key} is {escaped(number, 40)}, but the weights have {count}")
     known = {size for shape in shapes.values() for size in shape}
     for key, size in sizes.items():
         if isinstance(size, int) and size not in known:
-            raise ModelError(f"{where}: {key} is {escaped(size, 40)}, but no tensor of {file.name} has this size")
+            raise ModelError(f"{where}: {key} is {escaped(size, 40)}, but no tensor of the weights has this size")
 
 
 def _check_files(folder: Path, architectures: object) -> None:

@@ -24,6 +24,7 @@ from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import write_ensemble, write_predictions, write_temperature, write_text_losses
+from recurcli.runs.run_directory import PREDICTIONS, TEST_PREDICTIONS
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokens
 
@@ -248,6 +249,8 @@ class DevEvaluation:
     """Fits the linear model again, on the dev rows too, and writes it in a folder. None if it is not fitted again."""
     test: ScoredRows | None = None
     """Rows that select nothing: the chosen model is scored on them once. None if there are none."""
+    keep_texts: bool = True
+    """Whether the texts of the dev rows are written beside their predictions."""
 
     def score(self) -> DevScore:
         """Evaluate the encoder on the dev rows and return its dev metric, and the mean of the loss that training minimizes.
@@ -317,7 +320,8 @@ class DevEvaluation:
             encoder, linear, ensemble, labels, self.task, self.task.baselines, temperature
         )
         shares = _shares(logits, temperature, encoder, None if ensemble is None else linear)
-        write_predictions(folder, self.dev.ids, labels, names, shares, self.dev.split.texts)
+        texts = self.dev.split.texts if self.keep_texts else None
+        write_predictions(folder / PREDICTIONS, self.dev.ids, labels, names, shares, texts)
         if self.linear is not None:
             assert linear is not None
             facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
@@ -348,7 +352,7 @@ class DevEvaluation:
             encoder, linear, ensemble, labels, self.task, {}, temperature, refitted
         )
         shares = _shares(logits, temperature, encoder, None if ensemble is None else linear)
-        write_predictions(folder, self.test.ids, labels, self.task.labels, shares, None)
+        write_predictions(folder / TEST_PREDICTIONS, self.test.ids, labels, self.task.labels, shares)
         facts.pop("ensemble", None)  # stands beside the dev metrics
         return {**report.to_json(), **facts}
 

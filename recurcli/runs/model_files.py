@@ -16,7 +16,7 @@ from torch import Tensor
 from recurcli.data.splits import row_hash
 from recurcli.encoders import PRETRAINED
 from recurcli.encoders.config import built_in
-from recurcli.encoders.folder import LAYER, MAX_REPEATS, check_architecture, check_sizes, read_architecture
+from recurcli.encoders.folder import LAYER, MAX_REPEATS, check_sizes, read_architecture
 from recurcli.errors import ModelError, UsageError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.facts import MAX_IN_FULL
@@ -99,20 +99,25 @@ class KnownRows:
         warned = trained > (LINES_REPEAT * len(rows) if lines else 0)
         return {"training_rows": trained, "dev_rows": selected}, Note(text, "warning" if warned else "info")
 
-    def to_bytes(self) -> bytes:
-        """Return the content of a safetensors file."""
-        from safetensors.numpy import save
 
-        return save({"trained": self.trained, "selected": self.selected})
+def known_to_bytes(known: KnownRows | None) -> bytes:
+    """Return the content of a safetensors file. For None it has no tensors: a run without the file is damaged."""
+    from safetensors.numpy import save
+
+    return save({} if known is None else {"trained": known.trained, "selected": known.selected})
 
 
-def read_known_rows(folder: Path) -> KnownRows:
-    """Read the known rows of a classifier or a language model that `read_model` has verified. Raises ModelError if they are
-    damaged or missing."""
+def read_known_rows(folder: Path) -> KnownRows | None:
+    """Read the known rows of a classifier or a language model that `read_model` has verified; None if it keeps none.
+
+    Raises ModelError if they are damaged or missing.
+    """
     path = folder / KNOWN_ROWS
     if KNOWN_ROWS not in read_manifest(folder):
         raise ModelError(f"{folder / MANIFEST}: does not list {KNOWN_ROWS}")
     tensors = {name: tensor.numpy() for name, tensor in load_tensors(path).items()}
+    if not tensors:
+        return None
     if tensors.keys() != {"trained", "selected"} or any(
         hashes.dtype != np.uint64 or hashes.ndim != 1 for hashes in tensors.values()
     ):
@@ -250,16 +255,16 @@ def read_temperature(folder: Path) -> float:
 
 
 def write_predictions(
-    folder: Path,
+    path: Path,
     ids: Sequence[str],
     labels: Sequence[str],
     names: Sequence[str],
     probabilities: Mapping[str, NDArray[np.float64]],
-    texts: Sequence[tuple[str, str | None]] | None,
+    texts: Sequence[tuple[str, str | None]] | None = None,
 ) -> None:
-    """Write the predictions of the dev rows, with their `texts`, or without texts those of the test rows.
+    """Write the predictions of the dev or test rows into the file `path` of a run, whose manifest then lists it.
 
-    The manifest then lists the file. A line is a row, with its id, label and prediction.
+    A line is a row, with its id, label and prediction, and where `texts` are given its text.
 
     Each key of `probabilities` (N, C) is a key of the line, with the probabilities of all `names`. Of more than MAX_IN_FULL
     names it has the MAX_PROBABLE largest ones, and `other_` and the key has the sum of the others. The prediction is the most
@@ -276,9 +281,8 @@ def write_predictions(
             text, pair = texts[row]
             line |= {"text": text} if pair is None else {"text": text, "pair": pair}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    name = TEST_PREDICTIONS if texts is None else PREDICTIONS
-    write_atomically(folder / name, "".join(lines))
-    extend_manifest(folder, name)
+    write_atomically(path, "".join(lines))
+    extend_manifest(path.parent, path.name)
 
 
 def write_text_losses(folder: Path, nats: Sequence[float], tokens: Sequence[int]) -> None:
@@ -341,7 +345,7 @@ def build_trained_language_model(files: TrainedFiles, device: torch.device) -> L
 
 def _build_trained(kind: type[Model], files: TrainedFiles, device: torch.device) -> Model:
     config_path, weights_path = files.path / "config.json", files.path / "model.safetensors"
-    _check_encoder(files, config_path, weights_path)
+    _check_encoder(config_path, files.config.encoder, files.tensors)
     try:
         model = build_from_weights(partial(kind, files.config), files.tensors, weights_path)
     except (UsageError, ArithmeticError, RuntimeError, TypeError, MemoryError) as error:  # sizes that torch rejects
@@ -349,23 +353,21 @@ def _build_trained(kind: type[Model], files: TrainedFiles, device: torch.device)
     return model.to(device).eval()
 
 
-def _check_encoder(files: TrainedFiles, where: Path, weights: Path) -> None:
-    """Raise ModelError if config.json (`where`) gives the encoder other layers or sizes than the tensors have."""
-    encoder, shapes = files.config.encoder, {name: tensor.shape for name, tensor in files.tensors.items()}
+def _check_encoder(where: Path, encoder: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Raise ModelError if the config.json at `where` gives the `encoder` other layers or sizes than the tensors have."""
+    shapes, architecture = {name: tensor.shape for name, tensor in tensors.items()}, encoder.get("architecture")
     layers, heads, size = (encoder.get(key) for key in ("num_layers", "num_heads", "head_size"))
-    if encoder.get("name") == PRETRAINED and isinstance(encoder.get("architecture"), dict):
-        keys = read_architecture(encoder["architecture"], f"{where}: encoder.architecture")
+    if isinstance(architecture, dict):  # of a pre-trained one
+        keys = read_architecture(architecture, f"{where}: encoder.architecture", shapes)
         for key in keys.keys() - {"architecture"}:
             if encoder.get(key) != keys[key]:
                 given = escaped(repr(encoder.get(key)), 40)
                 raise ModelError(f"{where}: encoder.{key} is {given}, but its architecture gives {keys[key]}")
-        check_architecture(keys, shapes, f"{where}: encoder.architecture", weights)
     elif built_in(str(encoder.get("name"))) is not None:
         sizes = {"encoder.hidden_size": encoder.get("hidden_size")}
         if isinstance(heads, int) and isinstance(size, int):
             sizes["encoder.num_heads · encoder.head_size"] = heads * size
-        check_sizes(shapes, {"encoder.num_layers": (layers, LAYER)}, sizes, where, weights)
+        check_sizes(where, shapes, {"encoder.num_layers": (layers, LAYER)}, sizes)
     elif isinstance(layers, int) and layers > max(len(shapes), MAX_REPEATS):
-        raise ModelError(
-            f"{where}: encoder.num_layers is {escaped(layers, 40)}, but {weights.name} holds {len(shapes):,} tensors"
-        )
+        count = f"the weights have {len(shapes):,} tensors"
+        raise ModelError(f"{where}: encoder.num_layers is {escaped(layers, 40)}, but {count}")

@@ -95,12 +95,15 @@ def read_text_losses(folder: Path) -> TextLosses:
 
 
 def read_texts(folder: Path) -> list[RowText]:
-    """Read the texts and labels of the dev rows, in the order of `read_predictions`. The file of the test rows has no texts.
+    """Read the texts and labels of the dev rows, in the order of `read_predictions`; [] if the run keeps none.
 
-    Raises ModelError if they are damaged.
+    The file of the test rows has none. Raises ModelError if they are damaged.
     """
     path = folder / PREDICTIONS
-    rows = (_row(path, number, line, TEXT_SHAPE) for number, line in enumerate(_lines(path), 1))
+    lines = _lines(path)
+    if "text" not in _row(path, 1, lines[0], {}):
+        return []
+    rows = (_row(path, number, line, TEXT_SHAPE) for number, line in enumerate(lines, 1))
     return [RowText(row["text"], row.get("pair"), row["label"]) for row in rows]
 
 

@@ -153,6 +153,9 @@ class FinetuningConfig(OptimizationConfig):
     class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
     """Weight of each class in the loss. none: 1; balanced: inversely proportional to the number of training rows of the
     class; a mapping: label to weight, 1 for a label that it omits."""
+    keep_texts: bool = True
+    """Whether the run keeps the texts of its dev rows, in predictions.dev.jsonl, and hashes of those of its training and dev
+    rows, in training_rows.safetensors. Without them nothing tells whether other rows are among them."""
     score_test: bool = True
     """Whether the chosen model is scored once, after the training, on the test rows, if these have labels."""
     linear_baseline: bool = True

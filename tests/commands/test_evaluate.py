@@ -12,6 +12,7 @@ import pytest
 from small_runs import edit_preset
 from tiny_task import LABELS, rows, tiny, write_rows
 
+from recurcli.cli import run as run_command
 from recurcli.commands.trained_run import check_rows_of_training
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import load_split
@@ -21,7 +22,8 @@ from recurcli.errors import DataError
 from recurcli.evaluation.metrics import classification_report
 from recurcli.files import extend_manifest, read_manifest, write_manifest
 from recurcli.runs.model_files import KnownRows, read_known_rows
-from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_FILES, RunDirectory
+from recurcli.runs.predictions import read_predictions, read_texts
+from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, MODEL_FILES, RunDirectory
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -188,6 +190,92 @@ def test_a_run_whose_hashes_of_rows_are_gone_is_damaged(recur: Recur, trained: P
     assert (code, err) == (4, f"recur: error: {run / 'manifest.json'}: does not list {KNOWN_ROWS}\n")
 
 
+@pytest.fixture(scope="module")
+def without_texts(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run that keeps no texts, and its data."""
+    folder = tmp_path_factory.mktemp("without")
+    data = shutil.copytree(tiny_tnews, folder / "data")
+    options = ["finetune", "--preset", "starsaber-tnews", "--data", data, "--output", folder / "run", "--quiet"]
+    settings = tiny("finetuning.max_steps=1", "ensemble=linear", "finetuning.keep_texts=false")
+    assert run_command([str(part) for part in [*options, *settings]]) == 0
+    return folder / "run", data
+
+
+def test_a_run_that_keeps_no_texts_holds_none_and_no_hashes_and_its_card_says_so(
+    without_texts: tuple[Path, Path], trained: Path
+) -> None:
+    run, data = without_texts
+    texts = [
+        json.loads(line)["sentence"]
+        for name in ("train", "dev")
+        for line in (data / f"{name}.json").read_text().splitlines()
+    ]
+    everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+    assert not [text for text in texts if len(text) > 8 and text.encode() in everything]
+    assert read_known_rows(run) is None
+    assert read_texts(run) == [] and len(read_predictions(run, "model").ids) == 24
+    assert (
+        "holds no texts of rows and no hashes of them (`finetuning.keep_texts: false`)"
+        in (run / MODEL_CARD).read_text()
+    )
+    told = (
+        "holds the texts of the dev rows in clear (predictions.dev.jsonl) and hashes of those of the training and dev"
+    )
+    assert told in (trained / MODEL_CARD).read_text()
+
+
+def test_the_rows_of_a_run_that_keeps_no_texts_are_checked_and_counts_of_leaks_are_unknown(
+    without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path
+) -> None:
+    run, data = without_texts
+    found, _ = scored(recur, run, "--report", tmp_path / "page.html")
+    assert (found["rows"], found["training_rows"], found["dev_rows"]) == (24, None, 24)
+    assert "How many training rows are among them is unknown" in (tmp_path / "page.html").read_text()
+    found, err = scored(recur, run, "--data", data / "train.json")
+    assert (found["training_rows"], found["dev_rows"]) == (None, None)
+    unknown = f"is unknown: {run} keeps no hashes of the rows of its training (finetuning.keep_texts)"
+    assert f"warning: the number of training rows among these rows {unknown}" in err
+    copy = copy_of(run, tmp_path / "run")
+    edit_preset(copy, str(data), str(shutil.copytree(data, tmp_path / "data")))
+    write_rows(tmp_path / "data" / "dev.json", rows(24, seed=9, labelled=True))
+    code, _, err = recur("eval", copy)
+    assert (code, "its sha256 is not that of the dev rows" in err) == (3, True)
+
+
+def test_mistakes_on_rows_that_a_run_does_not_keep_are_not_written(
+    without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path
+) -> None:
+    run, data = without_texts
+    code, _, err = recur("eval", run, "--errors", tmp_path / "errors.tsv")
+    assert (code, (tmp_path / "errors.tsv").exists()) == (2, False)
+    assert err == (
+        f"recur: error: {run}: keeps no texts (finetuning.keep_texts); --errors writes those of rows that --data names\n"
+    )
+    scored(recur, run, "--data", data / "dev.json", "--errors", tmp_path / "errors.tsv")
+    assert (tmp_path / "errors.tsv").exists()
+
+
+def test_a_run_that_starts_from_one_without_hashes_keeps_none(
+    without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path
+) -> None:
+    run, data = without_texts
+    options = ["--preset", "starsaber-tnews", "--data", data, "--init", run, "--output", tmp_path / "x", "--quiet"]
+    code, _, err = recur("finetune", *options, *tiny("finetuning.max_steps=1", "ensemble=null"))
+    assert (code, "among these rows is unknown: " in err) == (0, True)
+    assert read_known_rows(tmp_path / "x") is None, "a part of the rows would be counted as all"
+
+
+def test_runs_with_and_without_texts_are_compared_and_are_one_group(
+    without_texts: tuple[Path, Path], recur: Recur, tmp_path: Path
+) -> None:
+    run, data = without_texts
+    options = ["--preset", "starsaber-tnews", "--data", data, "--output", tmp_path / "x", "--quiet"]
+    settings = tiny("finetuning.max_steps=1", "ensemble=linear", "runtime.seed=11")
+    assert recur("finetune", *options, *settings)[0] == 0
+    code, out, _ = recur("compare", run, tmp_path / "x", "--json", "--report", tmp_path / "page.html")
+    assert (code, [len(group["runs"]) for group in json.loads(out)["groups"]]) == (0, [2])
+
+
 def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
     recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
@@ -207,6 +295,7 @@ def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
     assert f"recur: warning: dev: 8 of 8 rows are in the training rows of {trained}" in err
     assert f"recur: warning: test: 5 of 5 rows are in the training rows of {trained}" in err
     before, known = read_known_rows(trained), read_known_rows(tmp_path / "run")
+    assert before is not None and known is not None
     own = KnownRows.of(load_split(task_named("tnews"), "train", DataConfig(path=str(tmp_path))).hashes)
     assert set(known.trained) == {*before.trained, *own.trained}
     assert len(own.trained) == 20

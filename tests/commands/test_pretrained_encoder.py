@@ -24,6 +24,7 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
+from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError, RecurError
 from recurcli.events import Progress
 from recurcli.files import extend_manifest
@@ -246,12 +247,12 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
     (edit("config.json", type_vocab_size=3), "has the shape [2, 16], but its config.json gives [3, 16]", 4),
     (
         edit("config.json", hidden_size=1 << 20),
-        "hidden_size is 1048576, but no tensor of model.safetensors has this",
+        "hidden_size is 1048576, but no tensor of the weights has this",
         4,
     ),
     (
         edit("config.json", num_hidden_layers=10**6),
-        "num_hidden_layers is 1000000, but model.safetensors has 2 layers",
+        "num_hidden_layers is 1000000, but the weights have 2 layers",
         4,
     ),
     (edit("config.json", num_attention_heads=5), "encoder.architecture: The hidden size (16) is not a multiple", 2),
@@ -266,7 +267,7 @@ REFUSED: list[tuple[Callable[[Path], object], str, int]] = [
         "config.json: quantization_config is {'load_in_8bit'",
         4,
     ),
-    (edit("config.json", num_hidden_layers=1), "num_hidden_layers is 1, but model.safetensors has 2 layers", 4),
+    (edit("config.json", num_hidden_layers=1), "num_hidden_layers is 1, but the weights have 2 layers", 4),
     (edit("config.json", chunk_size_feed_forward=7), "config.json: chunk_size_feed_forward is 7; recur", 4),
     (
         edit("config.json", attn_implementation="flash_attention_2"),
@@ -347,7 +348,8 @@ def test_neither_a_folder_nor_a_run_makes_transformers_fetch_a_kernel(
     others = {"_attn_implementation": KERNEL, "use_kernels": True, "auto_map": {"AutoModel": "evil/code--m.M"}}
     edit("config.json", attn_implementation="eager", **others)(folder)
     encoder = build_encoder({"name": "pretrained", **read_folder(folder)})
-    assert encoder.model.config._attn_implementation == "sdpa"
+    assert isinstance(encoder, Pretrained)
+    assert encoder.architecture._attn_implementation == "sdpa"
     assert not fetched
 
 
@@ -362,12 +364,12 @@ def test_keys_that_no_encoder_reads_are_left_out(place: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("encoder", "architecture", "told"),
     [
-        ({}, {"num_hidden_layers": 10**6}, "encoder.num_layers is 2, but its architecture gives 1000000"),
         (
-            {"num_layers": 10**6},
+            {},
             {"num_hidden_layers": 10**6},
-            "encoder.architecture: num_hidden_layers is 1000000, but model.safetensors has 2 layers",
+            "encoder.architecture: num_hidden_layers is 1000000, but the weights have 2 layers",
         ),
+        ({"num_layers": 10**6}, {}, "encoder.num_layers is 1000000, but its architecture gives 2"),
         ({}, {"chunk_size_feed_forward": 7}, "encoder.architecture: chunk_size_feed_forward is 7; recur computes"),
         (
             {},

@@ -189,8 +189,8 @@ def test_a_size_beyond_all_memory_is_one_line(size: int, recur: Recur, trained: 
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("num_layers", 99, "encoder.num_layers is 99, but model.safetensors has 2 layers"),
-        ("hidden_size", 10**6, "encoder.hidden_size is 1000000, but no tensor of model.safetensors has this size"),
+        ("num_layers", 99, "encoder.num_layers is 99, but the weights have 2 layers"),
+        ("hidden_size", 10**6, "encoder.hidden_size is 1000000, but no tensor of the weights has this size"),
     ],
 )
 def test_a_config_is_compared_with_the_tensors_before_a_model_is_built(

@@ -4,6 +4,8 @@ import contextlib
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -157,6 +159,17 @@ def test_a_signal_from_outside_ends_a_prediction_that_waits_for_rows(
         ended = child.end()
     assert (ended.code, ended.err) == (code, f"recur: stopped by {number.name}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
+
+
+def test_programs_that_a_test_starts_have_default_signals_where_the_tests_ignore_some() -> None:
+    child = "import signal; print(*(signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT)))"
+    suite = (
+        "import os, signal, subprocess, sys, conftest; conftest.pytest_configure(); os.kill(os.getpid(), signal.SIGINT); "
+        f"sys.exit(subprocess.run([sys.executable, '-c', {child!r}]).returncode)"
+    )
+    line = ["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", sys.executable, "-c", suite]
+    ended = subprocess.run(line, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
+    assert ended.stdout == f"{signal.SIG_DFL:d} {signal.default_int_handler}\n"
 
 
 @contextlib.contextmanager

@@ -234,8 +234,8 @@ def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> di
             facts |= {f"init {split}": data[split]["sha256"][:8] for split in data}
         except (ModelError, OSError, KeyError, TypeError):
             facts["init"] = result["init"]
-    seeds = ("runtime.seed", "init.runtime.seed")
-    return as_stored({key: value for key, value in facts.items() if value is not None and key not in seeds})
+    differing = ("runtime.seed", "init.runtime.seed", "finetuning.keep_texts")
+    return as_stored({key: value for key, value in facts.items() if value is not None and key not in differing})
 
 
 def _progress(run: RunDirectory) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from recurcli.facts import parameters_in_words
 from recurcli.linear.ensemble import FEWEST_ROWS
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, RunDirectory
 from recurcli.training.config import WITHOUT_END
 from recurcli.training.fit import TrainingLoop, TrainingState, learning_rate, ngram_table
 from recurcli.validation import flatten
@@ -253,6 +253,7 @@ def result_of(setup: "TrainingSetup", state: TrainingState, report: Mapping[str,
         "steps": state.step,
         "best_step": state.best_step or state.step,
         "settled": _settled(setup),
+        "keep_texts": preset.finetuning.keep_texts,
         "early_stopping": _early_stopping(setup, state),
         "epochs": round(state.step / loop.steps_per_epoch, 2),
         "seconds": round(state.seconds, 2),
@@ -349,6 +350,7 @@ def model_card(result: Mapping[str, Any]) -> str:
         how = "; state carried over windows" if result.get("carry") else ""
         lines += [f"| dev perplexity | {dev['perplexity']:.2f} (of {dev['tokens']:,} tokens, `<eos>` included{how}) |"]
         lines += ["", "The model was selected on the dev text, so its dev perplexity is slightly too low."]
+    lines += ["", _kept_in_words(result)]
     if pretrained:
         way = " --set pretraining.objective=causal" if causal else ""
         lines += ["", "## Use", "", f"    recur finetune --preset PRESET --init THIS_FOLDER{way}"]
@@ -381,6 +383,20 @@ def model_card(result: Mapping[str, Any]) -> str:
             "    recur eval THIS_FOLDER",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _kept_in_words(result: Mapping[str, Any]) -> str:
+    """Return sentences on what the run keeps of its rows, for those who share it."""
+    words = "Its vocabulary and its linear model, if it has one, hold words and n-grams of the training rows."
+    if result["command"] == "pretrain":
+        return f"{KNOWN_ROWS} holds hashes of the training and dev lines. {words}"
+    if not result.get("keep_texts", True):
+        return f"This folder holds no texts of rows and no hashes of them (`finetuning.keep_texts: false`). {words}"
+    return (
+        f"This folder holds the texts of the dev rows in clear ({PREDICTIONS}) and hashes of those of the training and dev "
+        f"rows ({KNOWN_ROWS}), which tell whether a given text is among them. `--set finetuning.keep_texts=false` trains a "
+        f"model without both. {words}"
+    )
 
 
 def _test_lines(test: Mapping[str, Any] | None) -> Iterator[str]:

@@ -4,7 +4,7 @@ The two commands read their data and objectives between `enter_run` and `run_tra
 """
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -53,7 +53,7 @@ from recurcli.model.device import choose_device, choose_precision
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.preset import Preset, ResolvedPreset
-from recurcli.runs.model_files import KnownRows, write_model
+from recurcli.runs.model_files import KnownRows, known_to_bytes, write_model
 from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
@@ -344,11 +344,12 @@ def _session(setup: TrainingSetup) -> Session:
     machine = machine_facts(setup.loop, preset)
     if setup.loop.objective.carry is not None:
         origin["world size"] = machine.pop("world size")
-    parts = {LINEAR_MODEL: setup.linear, KNOWN_ROWS: setup.known}
-    unwritten = {name: part for name, part in parts.items() if part is not None}
+    unwritten: dict[str, Callable[[], bytes]] = {KNOWN_ROWS: partial(known_to_bytes, setup.known)}
+    if setup.linear is not None:
+        unwritten[LINEAR_MODEL] = setup.linear.to_bytes
 
     def publish(tensors: Mapping[str, Tensor]) -> None:
-        more = {name: part.to_bytes() for name, part in unwritten.items()}
+        more = {name: content() for name, content in unwritten.items()}
         if setup.linear_alone is not None:
             more[ENSEMBLE] = to_json(setup.linear_alone.to_json()).encode()
         write_model(run.path, config, setup.tokenizer, tensors, more)

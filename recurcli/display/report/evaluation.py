@@ -90,7 +90,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on what a reader must know to interpret the scores."""
     known = result.get("dev_rows")
     ensemble, is_linear = result.get("ensemble"), _is_linear(result)
-    if result["split"] == "dev" and known in (None, result["rows"]):
+    if result["split"] == "dev" and known == result["rows"]:
         if is_linear:
             yield "These rows scaled the probabilities. They selected nothing, and these scores are of a fit without them."
         else:
@@ -99,7 +99,9 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"{pluralize(known, 'dev row', 'are')} among them" + (
             "." if is_linear else ", on which the model was selected."
         )
-    if result.get("training_rows"):
+    if "training_rows" in result and result["training_rows"] is None:
+        yield "How many training rows are among them is unknown, since the run keeps no hashes of its rows."
+    elif result.get("training_rows"):
         yield f"{pluralize(result['training_rows'], 'training row', 'are')} among them."
     if ensemble and "parts" in result and not ensemble["encoder_weight"]:
         yield "The model is its linear part alone, which was kept by the dev rows."
