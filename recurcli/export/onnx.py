@@ -109,9 +109,11 @@ def export_onnx(
 
 def _dev_rows(run: TrainedRun) -> list[RowText]:
     """Return the dev rows that the run keeps. Raises ModelError if it keeps none."""
-    if not (run.path / PREDICTIONS).is_file():
-        raise ModelError(f"{run.path}: keeps no dev rows, on which int8 is compared with fp32; leave --quantize out")
-    return read_texts(run.path)
+    rows = read_texts(run.path) if (run.path / PREDICTIONS).is_file() else []
+    if not rows:
+        why = "keeps no texts of dev rows, on which int8 is compared with fp32"
+        raise ModelError(f"{run.path}: {why}; leave --quantize out")
+    return rows
 
 
 def _compare(

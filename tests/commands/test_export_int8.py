@@ -166,7 +166,9 @@ def test_the_linear_model_alone_is_in_half_precision_without_packages(
     (source / PREDICTIONS).unlink()  # which an unfinished run has not written
     write_manifest(source, [name for name in read_manifest(source) if name != PREDICTIONS])
     code, _, err = recur("export", source, *LINE, tmp_path / "other")
-    assert (code, f"{source}: keeps no dev rows" in err, (tmp_path / "other").exists()) == (4, True, False), err
+    assert (code, f"{source}: keeps no texts of dev rows" in err, (tmp_path / "other").exists()) == (4, True, False), (
+        err
+    )
 
 
 def test_largest_integers_are_multiplied_exactly() -> None:
