@@ -18,6 +18,7 @@ from recurcli.errors import ModelError
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_shapes, find_weights, load_folder
+from recurcli.runs.model_files import TrainedFiles, build_trained_classifier
 from recurcli.tokens.batching import collate
 from recurcli.tokens.pretrained import PretrainedTokenizer
 
@@ -129,6 +130,20 @@ def test_predicts_masked_tokens_as_the_folder_does(family: str, folders: Any) ->
         theirs = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True).eval()
         expected = theirs(input_ids=ids, attention_mask=mask.long()).logits[mask][:, : len(WORDS) + 5]
         torch.testing.assert_close(model(ids, mask, positions)[0], expected, atol=5e-6, rtol=0)
+
+
+@FAMILY
+def test_a_run_of_a_family_is_built_from_its_own_tensors_with_attention_by_torch(
+    family: str, folders: Any, tmp_path: Path
+) -> None:
+    folder = folders(family)
+    tokenizer = PretrainedTokenizer.of_folder(folder)
+    config = config_of(folder, tokenizer, labels=("a", "b"))
+    model = Classifier(config)
+    files = TrainedFiles(config, tokenizer, model.state_dict(), tmp_path)
+    encoder = build_trained_classifier(files, torch.device("cpu")).encoder
+    assert isinstance(encoder, Pretrained)
+    assert encoder.architecture._attn_implementation in ("sdpa", "eager")
 
 
 def test_a_head_with_the_older_names_of_layernorm_is_read(folders: Any, tmp_path: Path) -> None:
