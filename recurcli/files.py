@@ -1,34 +1,45 @@
-"""Files that survive a crash: atomic writes, sha256 manifests, a lock that dies with its holder, and the cache.
+"""Files that survive a crash: atomic writes, sha256 manifests, and a lock that dies with its holder.
 
 A folder is *committed* by its `manifest.json`, which is written last and lists name, size and sha256 of every other
-file. Reading verifies all of them, because safetensors itself carries no checksum. The cache holds files that are made once and
-found again, in `$RECUR_CACHE` or else `~/.cache/recurcli`. The name of a file there is a hash of everything that its content
-depends on.
+file. Reading verifies all of them, because safetensors itself carries no checksum. A file is opened once, hashed, and parsed
+from the bytes that were hashed; it is replaced by a rename only, so these bytes stay as they are.
 """
 
 import contextlib
 import errno
 import fcntl
+import functools
 import glob
 import hashlib
 import json
 import math
+import mmap
 import os
+import secrets
 import shutil
 import stat
-import struct
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, TextIO
 
 from recurcli.errors import ModelError, StorageError, UsageError, escaped
 from recurcli.requirements import check_packages
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MANIFEST = "manifest.json"
 MAX_NAME = 255
 MAX_HEADER_BYTES = 1 << 20
 MAX_TENSORS = 10_000
+MAX_DIMENSIONS = 32
+HASHED_AT_ONCE = 1 << 24
+"""Bytes of a mapped file that are in memory together while it is hashed."""
+ITEM_BYTES = {f"{kind}{bits}": bits // 8 for kind in "UIF" for bits in (8, 16, 32, 64) if kind + str(bits) != "F8"}
+ITEM_BYTES |= {"BF16": 2, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}
+"""The bytes of a value of each dtype of safetensors that is read."""
 
 _WAYS_OUT = {
     errno.ENOSPC: "make room there",
@@ -53,38 +64,44 @@ def writing(path: Path) -> Iterator[None]:
         raise StorageError(f"{path}: cannot be written: {error.strerror or error}{way_out}") from None
 
 
+class RecurWarning(UserWarning):
+    """What a layer without a log tells the user; the command line shows it as its other warnings."""
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Warn with `text`, once a process."""
+    warnings.warn(text, RecurWarning, stacklevel=2)
+
+
 def sync_directory(folder: Path) -> None:
-    """Make renames and new names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Make renames and new names in `folder` durable. Some network mounts cannot; a warning then says so."""
+    try:
+        sync_file(folder, os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        warn_once("folders cannot be synced on this file system: new files may be lost where the machine crashes")
+
+
+def sync_file(path: Path, flag: int = os.O_NOFOLLOW) -> None:
+    """Make the contents of `path` durable."""
+    descriptor = os.open(path, os.O_RDONLY | flag)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_file(path: Path) -> None:
-    """Make the contents of `path` durable, and give it the mode that the umask asks for (safetensors writes 0600)."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        os.fchmod(descriptor, 0o666 & ~_umask())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it replaces `path` at the end of the block and is deleted on any error."""
+def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
+    """Yield a temporary file beside `path`; it replaces `path` at the end of the block and is deleted on any error.
+
+    The umask applies to `mode`. What opens the file for writing keeps it.
+    """
+    temporary = _beside(path)
     with writing(path):
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(descriptor)
-    temporary = Path(name)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
         yield temporary
         with writing(path):
@@ -96,6 +113,10 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
     with writing(path):
         sync_directory(path.parent)
+
+
+def _beside(path: Path) -> Path:
+    return path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
 
 
 def write_atomically(path: Path, content: bytes | str | Callable[[Path], None]) -> None:
@@ -158,45 +179,101 @@ def _write_facts(folder: Path, facts: Mapping[str, tuple[int, str]]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, tuple[int, str]]:
-    """Return the size and the sha256 of each file that the manifest of `folder` lists, without a look at the files.
+    """Return what the manifest of `folder` lists, as `CommittedFolder` does."""
+    return CommittedFolder(folder).listed
 
-    Raises ModelError if `folder` was never committed, or its manifest is damaged.
+
+class OpenedFile:
+    """A plain file that was opened once; its `content` is mapped into memory.
+
+    The mapping is private and may be written to, which torch demands and which does not change the file. Raises ModelError if
+    the file is missing or no plain file.
     """
+
+    def __init__(self, path: Path, content: memoryview | None = None) -> None:
+        self.path = path
+        self.content = _mapped(path) if content is None else content
+
+    def read(self, limit: int | None = None) -> bytes:
+        """Return a copy of the content. Raises ModelError if it has more than `limit` bytes."""
+        if limit is not None and len(self.content) > limit:
+            raise ModelError(f"{self.path}: is larger than {limit:,} bytes; it is not a file of recur")
+        return self.content.tobytes()
+
+    def sha256(self) -> str:
+        """Return the hex sha256 of the content. What was written to the mapping before is lost."""
+        digest = hashlib.sha256()
+        for start in range(0, len(self.content), HASHED_AT_ONCE):
+            digest.update(self.content[start : start + HASHED_AT_ONCE])
+            if isinstance(self.content.obj, mmap.mmap):  # its pages would count as memory of the process
+                self.content.obj.madvise(mmap.MADV_DONTNEED, start, HASHED_AT_ONCE)
+        return digest.hexdigest()
+
+
+def _mapped(path: Path) -> memoryview:
     try:
-        manifest = json.loads(read_limited(folder / MANIFEST, limit=1 << 20))
-        return {entry["name"]: (entry["size"], entry["sha256"]) for entry in manifest["files"]}
-    except FileNotFoundError:
-        raise ModelError(f"{folder}: has no {MANIFEST}; it was never completed, or is not a run of recur") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ModelError(f"{folder / MANIFEST}: is damaged") from None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelError(f"{path}: is missing") from None
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise ModelError(f"{path}: is not a plain file")
+        size = facts.st_size
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) if size else bytearray())
+    finally:
+        os.close(descriptor)
 
 
-def verify_manifest(folder: Path, required: Iterable[str], *, may_miss: str | None = None) -> frozenset[str]:
-    """Verify every file that the manifest of `folder` lists. Returns their names, which include `required`.
+class CommittedFolder:
+    """The files of a committed folder, as its manifest lists them when this is made.
 
-    The file `may_miss` may have been deleted.
-
-    Raises ModelError if `folder` was never committed, or a file is damaged, missing or no plain file. A file that
-    the manifest does not list must not be read.
+    Each file is opened and verified when it is first asked for. What replaces it later is not read: either the files are those
+    of the manifest, or there is an error. Raises ModelError if the folder was never committed, or its manifest is damaged.
     """
-    listed = read_manifest(folder)
-    for name in [*required, *listed]:
-        if name not in listed:
-            raise ModelError(f"{folder / MANIFEST}: does not list {name}")
-        if name != may_miss or (folder / name).exists():
-            verify_file(folder, name, listed[name])
-    return frozenset(listed)
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._opened: dict[str, OpenedFile] = {}
+        if not os.path.lexists(path / MANIFEST):
+            raise ModelError(f"{path}: has no {MANIFEST}; it was never completed, or is not a run of recur")
+        content = read_limited(path / MANIFEST, limit=1 << 20)
+        try:
+            self.listed = {each["name"]: (each["size"], each["sha256"]) for each in json.loads(content)["files"]}
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ModelError(f"{path / MANIFEST}: is damaged") from None
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        """The hash of the manifest, which stands for all files."""
 
-def verify_file(folder: Path, name: str, facts: tuple[int, str]) -> None:
-    """Verify that the file `name` has the `facts` of its manifest. Raises ModelError as `verify_manifest` does."""
-    path = folder / str(name)
-    if Path(str(name)).name != name or len(name.encode(errors="replace")) > MAX_NAME or path.is_symlink():
-        raise ModelError(f"{path}: is not a plain file of its folder")
-    if not path.is_file():
-        raise ModelError(f"{path}: is missing")
-    if size_and_hash(path) != facts:
-        raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.listed
+
+    def __getitem__(self, name: str) -> OpenedFile:
+        """Return the verified file `name`. Raises ModelError if it is not listed, damaged, missing or no plain file."""
+        if name not in self._opened:
+            self._opened[name] = self._verified(name)
+        return self._opened[name]
+
+    def verify(self, required: Iterable[str] = (), *, may_miss: str | None = None) -> Self:
+        """Verify all files, which must include `required`. The file `may_miss` may have been deleted."""
+        for name in [*required, *self.listed]:
+            if name != may_miss or (self.path / name).exists():
+                self[name]
+        return self
+
+    def _verified(self, name: str) -> OpenedFile:
+        if name not in self.listed:
+            raise ModelError(f"{self.path / MANIFEST}: does not list {name}")
+        path = self.path / str(name)
+        if Path(str(name)).name != name or len(name.encode(errors="replace")) > MAX_NAME or path.is_symlink():
+            raise ModelError(f"{path}: is not a plain file of its folder")
+        file = OpenedFile(path)
+        if (len(file.content), file.sha256()) != self.listed[name]:
+            raise ModelError(f"{path}: is damaged (its size or sha256 is not what {MANIFEST} says)")
+        return file
 
 
 @contextlib.contextmanager
@@ -209,30 +286,61 @@ def naming_damage(where: Path | str) -> Iterator[None]:
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """Read a file of at most `limit` bytes. Raises ModelError if it is larger or not a plain file."""
-    if path.exists() and not path.is_file():
-        raise ModelError(f"{path}: is not a plain file")
-    with path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ModelError(f"{path}: is larger than {limit:,} bytes; it is not a file of recur")
-    return content
+    """Read a file of at most `limit` bytes. Raises ModelError if it is missing, larger or not a plain file."""
+    return OpenedFile(path).read(limit)
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """Read the header of a safetensors file: dtype and shape by name. Raises ModelError if it is invalid or truncated."""
-    with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-        if length > MAX_HEADER_BYTES or not 2 <= length <= path.stat().st_size - 8:
-            raise ModelError(f"{path}: is not a safetensors file, or is truncated")
-        try:
-            header = json.loads(file.read(length))
-        except (ValueError, RecursionError):
-            raise ModelError(f"{path}: its safetensors header is damaged") from None
+    return _header(OpenedFile(path))[0]
+
+
+def _header(file: OpenedFile) -> tuple[dict[str, Any], int]:
+    """Return the header of a safetensors file, and where its values begin."""
+    length = int.from_bytes(file.content[:8], "little")
+    if length > MAX_HEADER_BYTES or not 2 <= length <= len(file.content) - 8:
+        raise ModelError(f"{file.path}: is not a safetensors file, or is truncated")
+    try:
+        header = json.loads(file.content[8 : 8 + length].tobytes().decode())
+    except (ValueError, RecursionError):
+        raise ModelError(f"{file.path}: its safetensors header is damaged") from None
     if not isinstance(header, dict) or len(header) > MAX_TENSORS:
-        raise ModelError(f"{path}: its safetensors header must be a mapping of at most {MAX_TENSORS:,} tensors")
-    return header
+        raise ModelError(f"{file.path}: its safetensors header must be a mapping of at most {MAX_TENSORS:,} tensors")
+    return header, 8 + length
+
+
+def stored_tensors(file: OpenedFile) -> dict[str, tuple[str, list[int], memoryview]]:
+    """Return the name of the dtype, the shape and the bytes of each tensor of a safetensors file; the bytes are views of it.
+
+    Raises ModelError for a header that safetensors refuses too: the tensors must follow each other without a hole to the end
+    of the file, and each must have the size that its dtype and shape give.
+    """
+    header, first = _header(file)
+    header.pop("__metadata__", None)
+    tensors, end = {}, first
+    with naming_damage(file.path):
+        for name, entry in sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])):
+            dtype, shape, (start, stop) = entry["dtype"], list(entry["shape"]), entry["data_offsets"]
+            if len(shape) > MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in (*shape, start, stop)):
+                raise ValueError(f"the shape or place of {name} is none")
+            if first + start != end or stop - start != math.prod(shape) * ITEM_BYTES[dtype]:
+                raise ValueError(f"{name} overlaps another, leaves a hole, or has another size than its shape")
+            end = first + stop
+            tensors[name] = dtype, shape, file.content[first + start : end]
+        if end != len(file.content):
+            raise ValueError("it does not end with its last tensor")
+    return tensors
+
+
+def stored_arrays(file: OpenedFile) -> "dict[str, NDArray[Any]]":
+    """Return copies of the tensors of a safetensors file as arrays. Raises ModelError for a dtype that NumPy lacks, too."""
+    import numpy as np
+
+    with naming_damage(file.path):
+        return {
+            name: np.array(np.frombuffer(data, f"{dtype[0].lower()}{ITEM_BYTES[dtype]}").reshape(shape))
+            for name, (dtype, shape, data) in stored_tensors(file).items()
+        }
 
 
 def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object]], *, replace: bool = False) -> None:
@@ -246,7 +354,8 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
     with writing(target):
         if replace:
             _settle_older(target, target.parent.glob(f".{glob.escape(target.name)}.*.old"))
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
+        temporary = _beside(target)
+        temporary.mkdir()
     older = temporary.with_suffix(".old")
     try:
         for name, write in writers.items():
@@ -255,7 +364,6 @@ def commit_directory(target: Path, writers: Mapping[str, Callable[[Path], object
                 sync_file(temporary / name)
         with writing(target):
             write_manifest(temporary, writers)
-            temporary.chmod(0o777 & ~_umask())
             sync_directory(temporary)
             if replace and os.path.lexists(target):
                 target.rename(older)
@@ -416,53 +524,3 @@ def is_locked(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-FORMAT = 1
-"""Version of the cached files; a part of their names, so that another version writes new ones."""
-
-
-def cache_folder() -> Path:
-    """Return the cache folder. Raises StorageError if the home directory that `~` stands for is unknown."""
-    folder = os.environ.get("RECUR_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/recurcli"
-    try:
-        return Path(folder).expanduser()
-    except RuntimeError:
-        raise StorageError(f"{folder}: there is no such home folder; set RECUR_CACHE to a folder") from None
-
-
-def cached(
-    depends_on: tuple[object, ...], suffix: str, write: Callable[[Path], dict[str, Any]], *, wait: bool = True
-) -> tuple[Path, dict[str, Any]]:
-    """Return a file of the cache and the facts about it, both from `write` if the file is missing or damaged.
-
-    The facts and the file's sha256 are in a JSON file beside it. One process at a time writes the file; the others wait, or
-    get a StorageError if `wait` is False. Raises StorageError if the cache cannot be written.
-    """
-    name = hashlib.sha256(repr((FORMAT, *depends_on)).encode(errors="surrogatepass")).hexdigest()[:32]
-    path = cache_folder() / f"{name}{suffix}"
-    sidecar = path.with_name(f"{path.name}.json")
-    if facts := _verified(path, sidecar):
-        return path, facts
-    try:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(path.with_name(f"{path.name}.lock"), wait=wait):
-                if facts := _verified(path, sidecar):  # another process wrote it meanwhile
-                    return path, facts
-                with replacing(path) as temporary:
-                    facts = write(temporary)
-                    write_atomically(sidecar, to_json({**facts, "sha256": sha256_of(temporary)}))
-                return path, facts
-    except StorageError as error:
-        error.add_note("this file belongs to recur's cache; set RECUR_CACHE to use another folder")
-        raise
-
-
-def _verified(path: Path, sidecar: Path) -> dict[str, Any] | None:
-    """Return the facts about a file of the cache, or None if it is missing or damaged."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        facts: dict[str, Any] = json.loads(sidecar.read_text(encoding="utf-8"))
-        if facts["sha256"] == sha256_of(path):
-            return facts
-    return None

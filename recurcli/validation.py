@@ -79,11 +79,15 @@ for _tag, (_pattern, _first) in _SCALARS.items():
         _side.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), [*_first.replace("\0", ""), ""])
 
 
-def read_mapping(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """Return the mapping in a YAML file and the line of each of its keys. Raises UsageError for other files."""
+def read_mapping(path: Path, content: bytes | None = None) -> tuple[dict[str, Any], dict[KeyPath, int]]:
+    """Return the mapping in a YAML file and the line of each of its keys. Raises UsageError for other files.
+
+    `content` is that of the file where it has been read.
+    """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        if content is None:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:

@@ -86,7 +86,6 @@ def die_at_change(point: int, under: str, tally: str) -> None:
     counter = _Counter(point, under, tally)
     _watch_fsync(counter)
     _watch_writes(counter)
-    _watch_safetensors(counter)
     sys.addaudithook(counter.hook)
     leave = os._exit
 
@@ -128,23 +127,6 @@ def _watch_writes(counter: _Counter) -> None:
         return binary if "b" in mode else io.TextIOWrapper(binary, **options)
 
     io.open = builtins.open = opened
-
-
-def _watch_safetensors(counter: _Counter) -> None:
-    """safetensors writes below Python, in a file of its own that it renames: half of either stays at the point."""
-
-    def watched(honest: Callable[..., Any]) -> Callable[..., Any]:
-        def save_file(tensors: Any, path: Path) -> None:
-            honest(tensors, path)
-            for end in (path, path.with_name(".tmpAbC123")):
-                if counter.next():
-                    os.truncate(path, path.stat().st_size // 2)
-                    path.rename(end)
-                    _die()
-
-        return save_file
-
-    _replace("safetensors.torch:save_file", watched)
 
 
 def _replace(function: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

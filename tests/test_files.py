@@ -1,10 +1,12 @@
 """Files survive a crash, and what is damaged is found."""
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +15,15 @@ import pytest
 from recurcli.errors import ModelError, StorageError
 from recurcli.files import (
     MANIFEST,
+    CommittedFolder,
+    OpenedFile,
+    RecurWarning,
     commit_directory,
     extend_manifest,
     is_locked,
     locked,
     read_manifest,
-    verify_manifest,
+    warn_once,
     write_atomically,
     write_manifest,
 )
@@ -47,6 +52,52 @@ def test_a_written_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
 
 
+def test_no_other_thread_can_write_a_file_for_all_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The umask belongs to the process: who asks for it changes it for a moment, in which another thread writes here."""
+    honest = os.umask
+
+    def umask(mask: int) -> int:
+        before = honest(mask)
+        other = threading.Thread(target=(tmp_path / str(mask)).touch)
+        other.start()
+        other.join()
+        return before
+
+    before = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", umask)
+    try:
+        write_atomically(tmp_path / "x", b"1")
+        commit_directory(tmp_path / "y", {"a": lambda path: path.write_bytes(b"1")})
+    finally:
+        honest(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes == {"x": 0o640, "y": 0o750, "a": 0o640, "manifest.json": 0o640}
+
+
+def test_a_folder_that_cannot_be_synced_is_a_note_once_and_other_errors_stay_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network mounts answer EINVAL."""
+    honest, answer = os.fsync, errno.EINVAL
+
+    def fsync(descriptor: int) -> None:
+        if os.path.isdir(f"/dev/fd/{descriptor}"):  # noqa: PTH112
+            raise OSError(answer, os.strerror(answer))
+        honest(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    warn_once.cache_clear()
+    with pytest.warns(RecurWarning, match="folders cannot be synced on this file system") as caught:
+        write_atomically(tmp_path / "x", b"1")
+        warnings.simplefilter("always")
+        write_atomically(tmp_path / "y", b"2")
+    assert (len(caught), (tmp_path / "y").read_bytes()) == (1, b"2")
+    answer = errno.EIO
+    with pytest.raises(StorageError, match="its disk may be failing"):
+        write_atomically(tmp_path / "x", b"3")
+    warn_once.cache_clear()
+
+
 def test_a_directory_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
     def write(path: Path) -> None:
         path.write_text("content")
@@ -58,7 +109,7 @@ def test_a_directory_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
         commit_directory(tmp_path / "bad", {"a": write, "b": fail})
     assert not list(tmp_path.iterdir())
     commit_directory(tmp_path / "good", {"a": write, "b": write})
-    verify_manifest(tmp_path / "good", ["a", "b"])
+    CommittedFolder(tmp_path / "good").verify(["a", "b"])
 
 
 def test_a_directory_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +124,7 @@ def test_a_directory_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path, mon
     assert (tmp_path / "a").read_text() == "old"
     monkeypatch.chdir("/")
     commit_directory(tmp_path, {"a": write}, replace=True)
-    verify_manifest(tmp_path, ["a"])
+    CommittedFolder(tmp_path).verify(["a"])
     assert not [path for path in tmp_path.parent.iterdir() if path.suffix in (".tmp", ".old")]
 
 
@@ -117,9 +168,9 @@ def test_every_single_bit_flip_is_found(tmp_path: Path) -> None:
         flipped[place // 8] ^= 1 << place % 8
         (tmp_path / "a").write_bytes(flipped)
         with pytest.raises(ModelError, match="a: is damaged"):
-            verify_manifest(tmp_path, ["a"])
+            CommittedFolder(tmp_path).verify(["a"])
     (tmp_path / "a").write_bytes(content)
-    verify_manifest(tmp_path, ["a"])
+    CommittedFolder(tmp_path).verify(["a"])
 
 
 @pytest.mark.parametrize(
@@ -138,20 +189,42 @@ def test_a_hostile_manifest_is_an_error_and_no_traceback(tmp_path: Path, manifes
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "manifest.json").write_text(manifest)
     with pytest.raises(ModelError, match=message):
-        verify_manifest(tmp_path, ["a"])
+        CommittedFolder(tmp_path).verify(["a"])
 
 
 def test_a_missing_manifest_file_or_a_symlink_is_found(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"has no manifest\.json"):
-        verify_manifest(tmp_path, [])
+        CommittedFolder(tmp_path).verify([])
     (tmp_path / "a").write_bytes(b"1")
     write_manifest(tmp_path, ["a"])
     (tmp_path / "a").rename(tmp_path / "b")
     with pytest.raises(ModelError, match="a: is missing"):
-        verify_manifest(tmp_path, ["a"])
+        CommittedFolder(tmp_path).verify(["a"])
     (tmp_path / "a").symlink_to("b")
     with pytest.raises(ModelError, match="is not a plain file"):
-        verify_manifest(tmp_path, ["a"])
+        CommittedFolder(tmp_path).verify(["a"])
+
+
+def test_what_replaces_a_file_after_the_folder_was_opened_is_not_read(tmp_path: Path) -> None:
+    for name in ("a", "b", "empty"):
+        write_atomically(tmp_path / name, b"" if name == "empty" else b"old" * 9999)
+    write_manifest(tmp_path, ["a", "b", "empty"])
+    whole, late = CommittedFolder(tmp_path).verify(), CommittedFolder(tmp_path)
+    assert late["a"].read() == b"old" * 9999
+    for name in ("a", "b"):
+        write_atomically(tmp_path / name, b"new" * 9999)
+    write_manifest(tmp_path, ["a", "b", "empty"])
+    assert [whole[name].read() for name in ("a", "b", "empty")] == [b"old" * 9999, b"old" * 9999, b""]
+    assert late["a"].read() == b"old" * 9999
+    with pytest.raises(ModelError, match="b: is damaged"):
+        late["b"]
+    assert CommittedFolder(tmp_path)["b"].read() == b"new" * 9999
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(ModelError, match="a: is not a plain file"):
+        OpenedFile(tmp_path / "a")
 
 
 def test_a_manifest_is_extended_without_reading_the_other_files(tmp_path: Path) -> None:
@@ -163,7 +236,7 @@ def test_a_manifest_is_extended_without_reading_the_other_files(tmp_path: Path) 
     extend_manifest(tmp_path, "b")
     assert read_manifest(tmp_path) == {**before, "b": before["a"]}
     with pytest.raises(ModelError, match="a: is damaged"):
-        verify_manifest(tmp_path, ["a", "b"])
+        CommittedFolder(tmp_path).verify(["a", "b"])
     (tmp_path / "a").unlink()
     extend_manifest(tmp_path, "b")
 
@@ -173,7 +246,7 @@ def test_a_listed_file_is_hashed_again_when_it_was_written_again(tmp_path: Path)
     write_manifest(tmp_path, ["a"])
     (tmp_path / "a").write_bytes(b"22")
     extend_manifest(tmp_path, "a")
-    assert verify_manifest(tmp_path, ["a"]) == {"a"}
+    assert set(CommittedFolder(tmp_path).verify(["a"]).listed) == {"a"}
 
 
 def test_a_manifest_that_cannot_be_extended_stays_as_it_was(tmp_path: Path) -> None:
@@ -184,7 +257,7 @@ def test_a_manifest_that_cannot_be_extended_stays_as_it_was(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError):
         extend_manifest(tmp_path, "missing")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", MANIFEST]
-    verify_manifest(tmp_path, ["a"])
+    CommittedFolder(tmp_path).verify(["a"])
 
 
 HOLDER = """

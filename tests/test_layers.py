@@ -24,6 +24,7 @@ LAYERS = [
 ]
 EVERYWHERE = {
     "allocator",
+    "cache",
     "distributed",
     "errors",
     "events",

@@ -27,6 +27,6 @@ def test_no_private_name_is_patched() -> None:
 
 
 def test_a_fault_aimed_at_a_private_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(shims.MOMENTS, "a sum of files", ("recurcli.files:_umask",))
-    with pytest.raises(ValueError, match=r"recurcli\.files:_umask is private"):
+    monkeypatch.setitem(shims.MOMENTS, "a sum of files", ("recurcli.files:_beside",))
+    with pytest.raises(ValueError, match=r"recurcli\.files:_beside is private"):
         shims.die_at("a sum of files", 1, 0)

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
@@ -26,6 +27,7 @@ from recurcli.allocator import disable_gc, skip_final_gc
 from recurcli.cli.usage import usage_line
 from recurcli.distributed import group
 from recurcli.errors import Interrupted, RecurError, StorageError, UsageError, escaped, is_lack_of_memory, last_line
+from recurcli.files import RecurWarning
 from recurcli.requirements import check_packages
 
 app = typer.Typer(
@@ -152,8 +154,9 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run `arguments`. Returns the exit code; if it is not 0, one line is printed on stderr."""
-    with signals_as_errors() as received:
+    with signals_as_errors() as received, warnings.catch_warnings():
         try:
+            warnings.showwarning = show_warning
             open_streams()
             group.join()
             code = app(arguments, prog_name="recur", standalone_mode=False)
@@ -178,6 +181,15 @@ def run(arguments: list[str]) -> int:
                     print(last_line(code, line), file=sys.stderr)
             group.exit_group(code)
             return code
+
+
+def show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    """Print a warning of Python's; a RecurWarning as recur's other warnings are."""
+    ours = f"recur: warning: {escaped(message, limit=1000)}\n"
+    shown = ours if issubclass(category, RecurWarning) else warnings.formatwarning(message, category, filename, lineno)
+    print(shown, end="", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -29,12 +29,13 @@ from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import intervals
 from recurcli.events import Finished, Note, RowsDone
-from recurcli.files import OutputKind, finite, write_atomically
+from recurcli.files import CommittedFolder, OutputKind, finite, write_atomically
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Backbone
 from recurcli.runs.model_files import (
     build_trained_language_model,
     is_refitted,
+    open_run,
     read_known_rows,
     read_linear_model,
     read_model,
@@ -86,10 +87,11 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
 
     A language model is scored on a text. Raises DataError if the rows have no labels.
     """
-    run, ranks = request.run, current()
-    if is_language_model(run):
+    ranks = current()
+    if is_language_model(request.run):
         yield from evaluate_language_model(request)
         return
+    run = open_run(request.run)
     if request.errors is not None and request.data is None and not _keeps_texts(run):
         raise UsageError(
             f"{run}: keeps no texts (finetuning.keep_texts); --errors writes those of rows that --data names"
@@ -128,7 +130,8 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     if request.plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis
 
-        draw_diagnosis(facts["diagnosis"], request.plots, title=f"{run.name}: {predictor.model.config.encoder['name']}")
+        title = f"{request.run.name}: {predictor.model.config.encoder['name']}"
+        draw_diagnosis(facts["diagnosis"], request.plots, title=title)
     if request.errors is not None:
         written = pluralize(write_errors(request.errors, evaluated), "row")
         yield Note(f"{request.errors}: {written} predicted wrongly")
@@ -167,7 +170,7 @@ def _notes_on_rows(rows: Split, task: Task) -> Iterator[Note]:
 
 def _evaluated(
     predictor: Predictor,
-    run: Path,
+    run: CommittedFolder,
     task: Task,
     split: str,
     rows: Split,
@@ -205,7 +208,7 @@ def _evaluated(
     return scores.to_json(), facts, evaluated
 
 
-def load_rows(run: Path, task: Task, scored: ScoredSplit, trained: TrainingRows | None = None) -> Split:
+def load_rows(run: CommittedFolder, task: Task, scored: ScoredSplit, trained: TrainingRows | None = None) -> Split:
     """Return the labelled rows to score.
 
     Raises DataError if the rows have no labels or cannot be read, if they are pairs and the rows `trained` single texts, or
@@ -225,13 +228,13 @@ def load_rows(run: Path, task: Task, scored: ScoredSplit, trained: TrainingRows 
     return rows
 
 
-def _divides_as_training(run: Path, task: Task, scored: ScoredSplit) -> bool:
+def _divides_as_training(run: CommittedFolder, task: Task, scored: ScoredSplit) -> bool:
     """Return whether the dev rows are drawn from the file, as in the training of the run."""
     return scored.is_own or (scored.is_lone_file and is_training_file(run, task, Path(str(scored.config.path))))
 
 
 def training_overlap(
-    run: Path, rows: Split, data: Path | None, *, own_dev: bool = False
+    run: CommittedFolder, rows: Split, data: Path | None, *, own_dev: bool = False
 ) -> Generator[Note, None, dict[str, int | None]]:
     """Return the numbers of `rows` with the text of a training row and of a dev row of the run; yields a note on them.
 
@@ -312,7 +315,7 @@ def _lines(rows: EvaluatedRows, pairs: bool) -> Iterator[str]:
         yield "\t".join(field.translate(escapes) for field in fields) + "\n"
 
 
-def _keeps_texts(run: Path) -> bool:
+def _keeps_texts(run: CommittedFolder) -> bool:
     section = RunDirectory(run).read_preset().get("finetuning")
     return not isinstance(section, dict) or bool(section.get("keep_texts", True))
 
@@ -335,18 +338,19 @@ def evaluate_language_model(request: EvaluationRequest) -> Iterator[Note | RowsD
     Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
     Raises UsageError for what is asked of a classifier.
     """
-    run, ranks = request.run, current()
+    ranks = current()
     if request.errors is not None or request.report is not None:
-        raise UsageError(f"{run}: is a language model; --errors and --report are for classifiers")
+        raise UsageError(f"{request.run}: is a language model; --errors and --report are for classifiers")
     config = InferenceConfig(choose_device(request.device, ranks), request.precision, request.batch_size, ranks)
     ranks.connect(config.device)
-    files = read_model(run)
+    files = read_model(request.run)
+    run = files.folder
     model = build_trained_language_model(files, config.device)
     yield from RunDirectory(run).note_if_unfinished()
     try:
         task = task_named(files.config.task)
     except UsageError as error:
-        raise ModelError(f"{run / 'config.json'}: {error}") from None
+        raise ModelError(f"{run.path / 'config.json'}: {error}") from None
     scored = scored_split(run, request.split, request.data, request.columns)
     name, text = scored.name, _load_text(run, task, scored)
     overlap = {} if name == "train" else (yield from _overlap_of_lines(run, text, request.data))
@@ -361,7 +365,8 @@ def evaluate_language_model(request: EvaluationRequest) -> Iterator[Note | RowsD
         if request.plots is not None and found["diagnosis"] is not None:
             from recurcli.diagnostics.plots import draw_diagnosis
 
-            draw_diagnosis(found["diagnosis"], request.plots, title=f"{run.name}: {files.config.encoder['name']}")
+            title = f"{request.run.name}: {files.config.encoder['name']}"
+            draw_diagnosis(found["diagnosis"], request.plots, title=title)
     result: dict[str, Any] = {
         "run": str(run),
         "task": task.name,
@@ -378,7 +383,7 @@ def evaluate_language_model(request: EvaluationRequest) -> Iterator[Note | RowsD
         yield Finished(result)
 
 
-def _load_text(run: Path, task: Task, scored: ScoredSplit) -> TextSplit:
+def _load_text(run: CommittedFolder, task: Task, scored: ScoredSplit) -> TextSplit:
     """Return the text to score. Raises DataError if it cannot be read, and for text of the run if it is not that of the
     training.
     """
@@ -393,7 +398,9 @@ def _load_text(run: Path, task: Task, scored: ScoredSplit) -> TextSplit:
     return text
 
 
-def _overlap_of_lines(run: Path, text: TextSplit, data: Path | None) -> Generator[Note, None, Mapping[str, int | None]]:
+def _overlap_of_lines(
+    run: CommittedFolder, text: TextSplit, data: Path | None
+) -> Generator[Note, None, Mapping[str, int | None]]:
     """Return the numbers of lines of `text` that are training lines and dev lines of the run; yields a note on them.
 
     On text of the run's own, for which `data` is None, there is a note only if it is a warning.
@@ -406,7 +413,7 @@ def _overlap_of_lines(run: Path, text: TextSplit, data: Path | None) -> Generato
     return counts
 
 
-def _is_training_text(run: Path, task: Task, data: Path) -> bool:
+def _is_training_text(run: CommittedFolder, task: Task, data: Path) -> bool:
     """Return whether `data` is the folder that the run was trained on, or its training file."""
     path = RunDirectory(run).read_data_config().path
     if data.is_dir() and path is not None and Path(path).is_dir():

@@ -14,8 +14,9 @@ from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
 from recurcli.export.onnx import export_onnx
 from recurcli.export.quantize import MIN_AGREEMENT
-from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
+from recurcli.files import MANIFEST, CommittedFolder, OutputKind, check_place, check_writable, read_manifest
 from recurcli.model.device import Precision
+from recurcli.runs.model_files import open_run
 from recurcli.runs.run_directory import RunDirectory, contents_of
 
 FORMATS: dict[str, ExportFormat] = {
@@ -57,13 +58,14 @@ def export(
     else:
         read = [file for run in runs for file in contents_of(run)]
         check_writable(output, FORMATS[format].kind, overwrite=overwrite, inputs=read)
+    opened = [open_run(run) for run in runs]
     predictors = [
-        Predictor.load(run, device=device, precision=precision, batch_size=batch_size, fast=fast) for run in runs
+        Predictor.load(run, device=device, precision=precision, batch_size=batch_size, fast=fast) for run in opened
     ]
     for run in (run for run, predictor in zip(runs, predictors, strict=True) if predictor.is_linear_part):
         yield Note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
     loaded = [
-        _trained_run(run, predictor, data, FORMATS[format]) for run, predictor in zip(runs, predictors, strict=True)
+        _trained_run(run, predictor, data, FORMATS[format]) for run, predictor in zip(opened, predictors, strict=True)
     ]
     facts = yield from write(loaded, output)
     yield Finished({"output": str(output), "format": format, **facts})
@@ -89,7 +91,7 @@ def _writer(
     return lambda runs, output: quantized(runs, output, least)
 
 
-def _trained_run(run: Path, predictor: Predictor, data: Path | None, format: ExportFormat) -> TrainedRun:
+def _trained_run(run: CommittedFolder, predictor: Predictor, data: Path | None, format: ExportFormat) -> TrainedRun:
     def predict(texts: Texts, total: int, before: int) -> Generator[RowsDone, None, list[str]]:
         logits = yield from predictor.iter_logits(texts, total=total, before=before)
         return [predictor.labels[index] for index in logits.argmax(axis=1)]
@@ -97,7 +99,7 @@ def _trained_run(run: Path, predictor: Predictor, data: Path | None, format: Exp
     config = data_config(run, data) if format.reads_data else RunDirectory(run).read_data_config()
     task = task_of(run, predictor)
     return TrainedRun(
-        path=run,
+        folder=run,
         task=task,
         data=config,
         model=predictor.model,

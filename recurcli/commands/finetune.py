@@ -26,7 +26,6 @@ from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows
 from recurcli.events import Note
 from recurcli.facts import find_difference
-from recurcli.files import sha256_of
 from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier
@@ -115,7 +114,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
                 linear_dev_metric=linear_dev_metric,
                 known=known,
                 teacher=None if teacher is None else teacher.facts,
-                init_sha256=None if init is None else sha256_of(init.path / "model.safetensors"),
+                init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
             )
         )
 
@@ -310,9 +309,10 @@ def _with_teacher(
     if preset.is_linear and not teacher.facts["added"]:
         yield Note(f"{file}: has no effect; the linear model reads the opinions on rows without a label", "warning")
     if (run := preset.finetuning.teacher_run) is not None:
-        before = yield from known_rows_of(read_model(Path(run)).path)
+        files = read_model(Path(run))
+        before = yield from known_rows_of(files.folder)
         if before is not None:
-            before = before.refitted() if is_refitted(Path(run)) else before
+            before = before.refitted() if is_refitted(files.folder) else before
             way_out = "; train the teacher with the same --dev and --test, and with --set finetuning.refit=false"
             yield from _notes_on_earlier_rows(before, run, held_out, way_out)
     elif teacher.facts["column"] != "label":
@@ -359,7 +359,7 @@ def _add_known_rows(
     """
     if not init.config.labels:
         return known
-    if (before := (yield from known_rows_of(init.path))) is None:
+    if (before := (yield from known_rows_of(init.folder))) is None:
         return None
     yield from _notes_on_earlier_rows(before, init.path, splits)
     return known and known.joined(before)
@@ -438,7 +438,7 @@ _NGRAMS = "embedding.ngrams"
 def read_init(path: Path, preset: Preset) -> TrainedFiles:
     """Read the pretrained run at `path`. Raises UsageError if its tokenizer, embedding or encoder differs from the preset."""
     files = read_model(path)
-    before, now = (_architecture(values) for values in (RunDirectory(path).read_preset(), preset.to_dict()))
+    before, now = (_architecture(values) for values in (RunDirectory(files.folder).read_preset(), preset.to_dict()))
     if not any(key.startswith(_NGRAMS) for key in before):  # the table of the preset is then new
         now = {key: value for key, value in now.items() if not key.startswith(_NGRAMS)}
     if difference := find_difference(before, now):

@@ -51,9 +51,10 @@ from recurcli.errors import DataError, ModelError, UsageError, escaped, pluraliz
 from recurcli.evaluation.inference import WINDOW, Predictor
 from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
-from recurcli.files import MANIFEST, sha256_of
+from recurcli.files import CommittedFolder
 from recurcli.linear.explain import explain
 from recurcli.model.device import Precision, choose_precision
+from recurcli.runs.model_files import open_run
 from recurcli.runs.run_directory import RunDirectory
 
 
@@ -99,7 +100,7 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     """
     ranks = current()
     if not ranks.is_main:  # the main process reads the input and writes the output
-        _load(request).serve()
+        _load(request, open_run(request.run)).serve()
         return
     input = Input(
         request.source, request.input_format, request.delimiter, request.encoding or UTF8, request.quote or QUOTE
@@ -109,19 +110,21 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
     check_prediction_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
-        predictor = _load(request)
+        run = open_run(request.run)
+        predictor = _load(request, run)
         if request.explain and (predictor.ensemble is None or not predictor.ensemble.linear_weight):
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
-        yield from RunDirectory(request.run).note_if_unfinished()
-        trained = training_rows(request.run, predictor)
+        yield from RunDirectory(run).note_if_unfinished()
+        trained = training_rows(run, predictor)
         input = _with_delimiter(input._replace(quote=request.quote or trained.quote), request, trained)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
+        yield from _note_on_encoding(request, run)
         rows = yield from _open_rows(request, input, trained, stack, at_once=_answers_at_once(request, output))
         writer = _row_writer(request, rows, predictor)
-        progress = output.begin(**_facts(request, predictor, writer, rows.records.delimiter))
+        progress = output.begin(**_facts(request, run, predictor, writer, rows.records.delimiter))
         for note in output.notes:
             yield Note(note, "warning")
         if output.complete:
@@ -173,7 +176,6 @@ def _open_rows(
     if records.name == "standard input" and sys.stdin.isatty():
         yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
     sample = next(windows(records, waits), [])
-    yield from _note_on_encoding(request)
     if records.delimiter and request.delimiter is None and trained.delimiter is None:
         yield Note(f"{records.name}: {recognised_in_words(records.delimiter)}")
     columns = find_input_columns(records, sample, trained, request.columns)
@@ -281,9 +283,9 @@ def _summary(
         yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
-def _load(request: PredictRequest) -> Predictor:
+def _load(request: PredictRequest, run: CommittedFolder) -> Predictor:
     return Predictor.load(
-        request.run,
+        run,
         device=request.device,
         precision=request.precision,
         batch_size=request.batch_size,
@@ -292,10 +294,10 @@ def _load(request: PredictRequest) -> Predictor:
     )
 
 
-def _note_on_encoding(request: PredictRequest) -> Iterator[Note]:
+def _note_on_encoding(request: PredictRequest, run: CommittedFolder) -> Iterator[Note]:
     """Yield a note if the input is read as UTF-8, although the run was trained on files of another encoding."""
     with contextlib.suppress(ModelError):  # a prediction needs no preset
-        trained = RunDirectory(request.run).read_data_config().encoding
+        trained = RunDirectory(run).read_data_config().encoding
         if request.encoding is None and canonical_encoding(trained) != UTF8:
             yield Note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
 
@@ -329,13 +331,15 @@ def _answers_at_once(request: PredictRequest, output: OutputStream) -> bool:
     return request.unbuffered or is_terminal(request.output) or typed
 
 
-def _facts(request: PredictRequest, predictor: Predictor, writer: RowWriter, delimiter: str | None) -> dict[str, Facts]:
+def _facts(
+    request: PredictRequest, run: CommittedFolder, predictor: Predictor, writer: RowWriter, delimiter: str | None
+) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     columns, config = writer.columns, predictor.config
     on_gpu = config.device.type == "cuda"
     return {
         "options": {
-            "the model": sha256_of(request.run / MANIFEST),
+            "the model": run.sha256,
             "--format": writer.format,
             "--delimiter": delimiter,
             "--quote": writer.quote,

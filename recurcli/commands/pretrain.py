@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from recurcli.cache import cache_folder
 from recurcli.commands.training.request import Event, TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_window
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
@@ -18,7 +19,6 @@ from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevPerplexity
 from recurcli.events import Note
-from recurcli.files import cache_folder
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
 from recurcli.runs.model_files import KnownRows

@@ -16,14 +16,14 @@ from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
 from recurcli.events import Note
-from recurcli.files import sha256_of
+from recurcli.files import CommittedFolder, sha256_of
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_texts
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
 from recurcli.tokens.texts import TextSplit
 
 
-def data_config(run: Path, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
+def data_config(run: CommittedFolder, data: Path | None, columns: Mapping[str, object] | None = None) -> DataConfig:
     """Return the data section of the run's preset, with the path `data` and its `columns` (see `evaluate`) if given.
 
     Raises ModelError if the preset of the run cannot be read, DataError if its data no longer exist.
@@ -59,7 +59,7 @@ class ScoredSplit(NamedTuple):
 
 
 def scored_split(
-    run: Path, split: str | None, data: Path | None, columns: Mapping[str, object] | None = None
+    run: CommittedFolder, split: str | None, data: Path | None, columns: Mapping[str, object] | None = None
 ) -> ScoredSplit:
     """Return the `split` to score; None: all of `data` if it is one file, else the dev rows. Raises as `data_config` does."""
     name = split or ("file" if data is not None and is_one_file(data) else "dev")
@@ -68,7 +68,7 @@ def scored_split(
     return ScoredSplit(name, config, data is None, is_lone_file)
 
 
-def is_training_file(run: Path, task: Task, data: Path) -> bool:
+def is_training_file(run: CommittedFolder, task: Task, data: Path) -> bool:
     """Return whether `data` has the content of the file from which the run drew its train and dev rows."""
     config = RunDirectory(run).read_data_config()
     try:
@@ -85,7 +85,7 @@ def is_training_file(run: Path, task: Task, data: Path) -> bool:
     return data.samefile(source.path) or (same_size and sha256_of(data) == sha256_of(source.path))
 
 
-def training_rows(run: Path, predictor: Predictor) -> TrainingRows:
+def training_rows(run: CommittedFolder, predictor: Predictor) -> TrainingRows:
     """Return what rows for the model of `run` must be like: its training rows. A run without a readable preset names none."""
     named, config = False, DataConfig()
     with contextlib.suppress(ModelError, UsageError):
@@ -95,19 +95,19 @@ def training_rows(run: Path, predictor: Predictor) -> TrainingRows:
     return TrainingRows(str(run), columns, named=named, delimiter=config.delimiter, quote=config.quote)
 
 
-def task_of(run: Path, predictor: Predictor) -> Task:
+def task_of(run: CommittedFolder, predictor: Predictor) -> Task:
     """Return the task of the model. Raises ModelError if this recur does not know it, or knows different labels for it."""
     try:
         task = task_named(predictor.model.config.task)
     except UsageError as error:
-        raise ModelError(f"{run / 'config.json'}: {error}") from None
+        raise ModelError(f"{run.path / 'config.json'}: {error}") from None
     labels = task_with_columns(task, RunDirectory(run).read_data_config()).labels
     if labels and labels != predictor.labels:
-        raise ModelError(f"{run / 'config.json'}: its labels are not those of {task.name}")
+        raise ModelError(f"{run.path / 'config.json'}: its labels are not those of {task.name}")
     return replace(task, labels=predictor.labels)
 
 
-def known_rows_of(run: Path) -> Generator[Note, None, KnownRows | None]:
+def known_rows_of(run: CommittedFolder) -> Generator[Note, None, KnownRows | None]:
     """Return the rows that a verified classifier was trained on and selected on.
 
     None if the run keeps no hashes of them, or started from one that keeps none; yields a warning that says so.
@@ -119,7 +119,7 @@ def known_rows_of(run: Path) -> Generator[Note, None, KnownRows | None]:
     return stored
 
 
-def check_rows_of_training(run: Path, split: str, rows: Split | TextSplit) -> None:
+def check_rows_of_training(run: CommittedFolder, split: str, rows: Split | TextSplit) -> None:
     """Raise DataError if `rows`, read from the place that the run names for `split`, are not those of its training.
 
     The hash of their file is that of result.json, or of the newest checkpoint of a run that is not finished. The dev rows,
@@ -148,9 +148,9 @@ def _origin(directory: RunDirectory, split: str) -> tuple[str | None, bool]:
     return origin.get(f"{split} sha256"), origin.get("--init sha256") is not None
 
 
-def _selected(run: Path, rows: Split | TextSplit, *, has_init: bool) -> bool:
+def _selected(run: CommittedFolder, rows: Split | TextSplit, *, has_init: bool) -> bool:
     """Return whether `rows` are the dev rows that selected the model, as far as the run tells."""
-    if isinstance(rows, Split) and (run / PREDICTIONS).is_file() and (stored := read_texts(run)):
+    if isinstance(rows, Split) and PREDICTIONS in run and (stored := read_texts(run)):
         same_texts = np.array_equal(rows.hashes, hashes_of((row.text, row.pair) for row in stored))
         return same_texts and [str(example.label) for example in rows.examples] == [row.label for row in stored]
     if (known := read_known_rows(run)) is None:

@@ -21,6 +21,7 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import NumericError, UsageError, escaped
 from recurcli.events import RowsDone, run_to_end
+from recurcli.files import CommittedFolder
 from recurcli.linear.ensemble import Ensemble
 from recurcli.model.config import Label
 from recurcli.model.device import Precision, autocast, choose_device
@@ -271,7 +272,7 @@ class Predictor:
     @classmethod
     def load(
         cls,
-        run: str | Path,
+        run: str | Path | CommittedFolder,
         *,
         device: str = "auto",
         precision: Precision = "auto",
@@ -279,16 +280,18 @@ class Predictor:
         fast: bool = False,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> "Predictor":
-        """Load the model of a run directory. Raises ModelError if it is damaged, was not written by recur, or has no labels.
+        """Load the model of a run directory, which is named or opened.
+
+        Raises ModelError if it is damaged, was not written by recur, or has no labels.
 
         `fast` takes the linear part of a sum alone. Raises UsageError if the model has none. With several `ranks`, rank 0
         predicts and finally calls `dismiss`; the others call `serve`.
         """
-        files = read_model(Path(run))
+        files = read_model(Path(run) if isinstance(run, str) else run)
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
         ranks.connect(config.device)
-        ensemble = read_ensemble(files.path, len(files.config.labels)) if ranks.is_main else None
-        temperature = 1.0 if ensemble else read_temperature(files.path)
+        ensemble = read_ensemble(files.folder, len(files.config.labels)) if ranks.is_main else None
+        temperature = 1.0 if ensemble else read_temperature(files.folder)
         model = build_trained_classifier(files, config.device)
         predictor = cls(model, files.tokenizer, config, files.path, ensemble, temperature)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
 from recurcli.events import Note, RowsDone
-from recurcli.files import OutputKind
+from recurcli.files import CommittedFolder, OutputKind
 from recurcli.linear.ensemble import Ensemble
 from recurcli.model.models import Classifier
 from recurcli.tokens.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ Texts = Sequence[tuple[str, str | None]]
 class TrainedRun:
     """A verified run."""
 
-    path: Path
+    folder: CommittedFolder
     task: Task
     data: DataConfig
     """The preset's `data`, with the command's `--data`; the rows may be gone if the format does not read them."""
@@ -34,6 +34,11 @@ class TrainedRun:
     """The probabilities are softmax(logits / temperature)."""
     predict: Callable[[Texts, int, int], Generator[RowsDone, None, list[str]]]
     """Predicts labels. Arguments: the texts, and for RowsDone the numbers of all rows and of earlier rows."""
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.folder.path
 
 
 @dataclass(frozen=True)

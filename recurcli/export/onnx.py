@@ -63,10 +63,10 @@ def export_onnx(
     if weights[0]:
         check_packages("onnx", "--format onnx")
         check_exportable(run.model)
-    if not RunDirectory(run.path).is_finished:
+    if not RunDirectory(run.folder).is_finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
-    yield from RunDirectory(run.path).note_if_unfinished()
+    yield from RunDirectory(run.folder).note_if_unfinished()
     if "spans" in run.model.config.columns:
         yield Note("predict.py does not mark the two spans of a text; give it texts that are marked", "warning")
     files: dict[str, tuple[bytes, str]] = {}
@@ -79,7 +79,7 @@ def export_onnx(
         files["model.onnx"] = graph, f"encoder; {within}"
         files["tokenizer.json"] = run.tokenizer.to_json().encode(), "tokenizer"
     elif not run.is_linear_part:
-        why = "was kept" if RunDirectory(run.path).is_finished else "labels until the training is finished"
+        why = "was kept" if RunDirectory(run.folder).is_finished else "labels until the training is finished"
         yield Note(f"the linear model alone {why}, so there is no model.onnx: no encoder needs to run")
     if run.ensemble is not None and weights[1]:
         half = ", in half precision" if dev else ""
@@ -109,7 +109,7 @@ def export_onnx(
 
 def _dev_rows(run: TrainedRun) -> list[RowText]:
     """Return the dev rows that the run keeps. Raises ModelError if it keeps none."""
-    rows = read_texts(run.path) if (run.path / PREDICTIONS).is_file() else []
+    rows = read_texts(run.folder) if PREDICTIONS in run.folder else []
     if not rows:
         why = "keeps no texts of dev rows, on which int8 is compared with fp32"
         raise ModelError(f"{run.path}: {why}; leave --quantize out")
@@ -130,7 +130,7 @@ def _compare(
             )
             sums[part] += weights[0] * logits
     if weights[1]:
-        linear = read_linear_model(run.path, len(labels), first_fit=True)
+        linear = read_linear_model(run.folder, len(labels), first_fit=True)
         assert linear is not None, "the run has an ensemble"
         for part, model in enumerate((linear, in_half(linear))):
             sums[part] += weights[1] * model.logits(texts)

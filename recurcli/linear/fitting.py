@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from recurcli.cache import cached
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
 from recurcli.events import Note
-from recurcli.files import cached
 from recurcli.interruptible import interruptible
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.model import Hyperparameters, LinearModel
@@ -315,7 +315,7 @@ def fit_linear_model(
     if ids is not None and len(set(ids)) == len(ids):
         ids = None
     chosen = functools.partial(search_hyperparameters, texts, targets, num_classes, settings, row_weights, ids)
-    model, note = _fit(texts, targets, num_classes, chosen, {**asdict(settings), "ids": ids}, row_weights)
+    model, note = _fit(texts, targets, num_classes, chosen, {**asdict(settings), "ids": ids and list(ids)}, row_weights)
     if model is not None and model.hyperparameters.solver == "SGD" and settings.c != "auto":
         note = Note(f"{note.text}; linear.c has no effect on SGD")
     return model, note
@@ -356,11 +356,11 @@ def _fit(
 ) -> tuple[LinearModel | None, Note]:
     """Return the linear model of these rows, from the cache if it is there, and a note on it."""
     fitted: list[LinearModel] = []
-    digest = hashlib.sha256(repr((targets, num_classes, depends_on)).encode())
+    digest = hashlib.sha256(repr((np.asarray(targets).tolist(), num_classes, depends_on)).encode())
     for row in texts:
         digest.update(repr(row).encode())
     if row_weights is not None:
-        digest.update(row_weights.tobytes())
+        digest.update(np.asarray(row_weights, np.float64).tobytes())
     started = time.perf_counter()
 
     def fit() -> LinearModel:
@@ -376,8 +376,10 @@ def _fit(
     note = ""
     try:
         try:
-            path, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
-            model = fitted[0] if fitted else LinearModel.load(path)
+            file, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
+            model = fitted[0] if fitted else LinearModel.load(file)
+            if len(model.bias) != num_classes:
+                raise ModelError(f"{file.path}: has {len(model.bias)} classes, not {num_classes}")
         except (StorageError, ModelError) as error:
             model = fitted[0] if fitted else fit()
             note = f" (not cached: {error})"

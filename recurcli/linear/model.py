@@ -6,7 +6,6 @@ vocabulary, C classes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from recurcli.errors import ModelError, escaped, pluralize
+from recurcli.files import OpenedFile, stored_arrays
 from recurcli.linear.config import MAX_NGRAM
 from recurcli.linear.ngrams import CHARACTERS_AT_ONCE, NgramConfig, Ngrams, Texts, row_blocks
 
@@ -115,16 +115,14 @@ class LinearModel:
         return save(tensors)
 
     @classmethod
-    def load(cls, path: Path) -> "LinearModel":
+    def load(cls, file: OpenedFile) -> "LinearModel":
         """Read a file with the content of `to_bytes`. Raises ModelError for any other file."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         try:
-            tensors = load_file(path)
+            tensors = stored_arrays(file)
             _check_tensors(tensors)
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            raise ModelError(f"{path}: is not a linear model of recur: {escaped(error)}") from None
+        except (ModelError, KeyError, ValueError, TypeError) as error:
+            fault = str(error).removeprefix(f"{file.path}: ")
+            raise ModelError(f"{file.path}: is not a linear model of recur: {escaped(fault)}") from None
         characters, words = (tuple(pair) for pair in tensors["ranges"].tolist())
         config = NgramConfig(characters=characters, words=words, across_words=bool(tensors["across_words"][0]))
         accuracy, rows = tensors["cross_validation"].tolist()

@@ -7,7 +7,6 @@ encoder without embedding and head, so that the capacity does not depend on the 
 import dataclasses
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,16 +14,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import weight_files
 from recurcli.encoders.pretrained import Pretrained, TokenHead
-from recurcli.errors import ModelError, StorageError, UsageError, escaped
-from recurcli.files import naming_damage, read_header, read_limited
+from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.files import OpenedFile, naming_damage, read_header, stored_tensors
 from recurcli.model.config import FORMAT_VERSION, ModelConfig, check_format
 from recurcli.model.models import Backbone, LanguageModel
 from recurcli.validation import parse_config
@@ -32,34 +29,42 @@ from recurcli.validation import parse_config
 Model = TypeVar("Model", bound=nn.Module)
 
 
+_DTYPES = {f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("float", "int", "uint") for bits in (8, 16, 32, 64)}
+_DTYPES |= {"BF16": "bfloat16", "BOOL": "bool", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+"""torch's names of the dtypes by those of safetensors."""
+_NAMES = {f"torch.{dtype}": name for name, dtype in _DTYPES.items()}
+
+
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write named tensors as safetensors; a shared weight is written under each of its names.
 
-    Raises OSError or StorageError if the file cannot be written.
+    safetensors' own function writes another file, of mode 0600, in the place of `path`. Raises OSError if the file cannot be
+    written.
     """
-    stored: dict[str, Tensor] = {}
-    storages: set[int] = set()
-    for name, tensor in tensors.items():
-        stored[name] = tensor.detach().cpu().contiguous()
-        if (storage := stored[name].untyped_storage().data_ptr()) in storages:
-            stored[name] = stored[name].clone()  # safetensors refuses tensors that share memory
-        storages.add(storage)
-    try:
-        save_file(stored, path)
-    except SafetensorError as error:  # safetensors raises this for a full disk
-        if found := re.search(r"(?:os error |code: )(\d+)", str(error)):
-            number = int(found[1])
-            raise OSError(number, os.strerror(number), str(path)) from None
-        raise StorageError(f"{path}: cannot be written: {escaped(error)}") from None
+    ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # so all are aligned
+    header, end = {}, 0
+    for name in ordered:
+        start, end = end, end + tensors[name].nbytes
+        dtype, shape = _NAMES[str(tensors[name].dtype)], list(tensors[name].shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    content = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    content += b" " * (-len(content) % 8)
+    with path.open("wb") as file:
+        file.write(len(content).to_bytes(8, "little") + content)
+        for name in ordered:
+            values = tensors[name].detach().cpu().contiguous()
+            file.write(values.reshape(-1).view(torch.uint8).numpy().data)
 
 
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read named tensors from a safetensors file. Raises ModelError if the file is invalid or truncated."""
-    read_header(path)
-    try:
-        return load_file(path)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise ModelError(f"{path}: is damaged: {escaped(error)}") from None
+def load_tensors(file: OpenedFile) -> dict[str, Tensor]:
+    """Return the named tensors of a safetensors file, which are views of it. Raises ModelError as `stored_tensors` does."""
+    tensors = {}
+    for name, (kind, shape, data) in stored_tensors(file).items():
+        dtype: torch.dtype = getattr(torch, _DTYPES[kind])
+        flat = torch.frombuffer(data, dtype=dtype) if len(data) else torch.empty(0, dtype=dtype)
+        aligned = flat if flat.data_ptr() % dtype.itemsize == 0 else flat.clone()
+        tensors[name] = aligned.reshape(shape)
+    return tensors
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
@@ -132,7 +137,8 @@ def load_folder(model: Backbone, weights: FolderWeights) -> None:
     """
     encoder, rows = model.encoder, len(model.embedding.weight)
     assert isinstance(encoder, Pretrained)
-    read = {name: tensor for file in sorted({*weights.files.values()}) for name, tensor in load_tensors(file).items()}
+    files = map(OpenedFile, sorted({*weights.files.values()}))
+    read = {name: tensor for file in files for name, tensor in load_tensors(file).items()}
     tensors = {name: read[place].float() for name, place in weights.names.items()}
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
@@ -240,10 +246,11 @@ def config_to_dict(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def config_from_file(path: Path) -> ModelConfig:
+def config_from_file(file: OpenedFile) -> ModelConfig:
     """Read config.json. Raises ModelError if it is damaged or was not written by recur."""
+    path = file.path
     with naming_damage(path):
-        values = json.loads(read_limited(path, limit=1 << 22))
+        values = json.loads(file.read(limit=1 << 22))
         if not isinstance(values, dict) or values.pop("model_type", None) != "recurcli":
             raise ModelError(f"{path}: is not the config.json of a recur model")
         check_format(values.pop("format_version", None), path)

@@ -22,12 +22,11 @@ from recurcli.events import Note
 from recurcli.facts import MAX_IN_FULL
 from recurcli.files import (
     MANIFEST,
+    CommittedFolder,
     extend_manifest,
     naming_damage,
-    read_limited,
-    read_manifest,
+    stored_arrays,
     to_json,
-    verify_manifest,
     write_atomically,
     write_manifest,
 )
@@ -107,21 +106,17 @@ def known_to_bytes(known: KnownRows | None) -> bytes:
     return save({} if known is None else {"trained": known.trained, "selected": known.selected})
 
 
-def read_known_rows(folder: Path) -> KnownRows | None:
-    """Read the known rows of a classifier or a language model that `read_model` has verified; None if it keeps none.
-
-    Raises ModelError if they are damaged or missing.
-    """
-    path = folder / KNOWN_ROWS
-    if KNOWN_ROWS not in read_manifest(folder):
-        raise ModelError(f"{folder / MANIFEST}: does not list {KNOWN_ROWS}")
-    tensors = {name: tensor.numpy() for name, tensor in load_tensors(path).items()}
+def read_known_rows(folder: CommittedFolder) -> KnownRows | None:
+    """Read the known rows of a classifier or a language model; None if it keeps none. Raises ModelError if they are damaged or
+    missing."""
+    file = folder[KNOWN_ROWS]
+    tensors = stored_arrays(file)
     if not tensors:
         return None
     if tensors.keys() != {"trained", "selected"} or any(
         hashes.dtype != np.uint64 or hashes.ndim != 1 for hashes in tensors.values()
     ):
-        raise ModelError(f"{path}: does not hold the hashes of a run's rows")
+        raise ModelError(f"{file.path}: does not hold the hashes of a run's rows")
     return KnownRows(**tensors)
 
 
@@ -138,7 +133,12 @@ class TrainedFiles(NamedTuple):
     config: ModelConfig
     tokenizer: Tokenizer
     tensors: Mapping[str, Tensor]
-    path: Path
+    folder: CommittedFolder
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.folder.path
 
 
 def write_model(
@@ -172,24 +172,23 @@ def write_model(
     write_manifest(folder, (*MODEL_FILES, *present))
 
 
-def read_linear_model(folder: Path, num_classes: int, *, first_fit: bool = False) -> LinearModel | None:
-    """Read the linear model of a run that `read_model` has verified; None if its manifest lists none.
+def read_linear_model(folder: CommittedFolder, num_classes: int, *, first_fit: bool = False) -> LinearModel | None:
+    """Read the linear model of a run; None if its manifest lists none.
 
     `first_fit`: the one that was fitted on the training rows only. Raises ModelError if it does not have `num_classes` classes.
     """
-    listed = read_manifest(folder)
-    name = LINEAR_FIRST_FIT if first_fit and LINEAR_FIRST_FIT in listed else LINEAR_MODEL
-    if name not in listed:
+    name = LINEAR_FIRST_FIT if first_fit and is_refitted(folder) else LINEAR_MODEL
+    if name not in folder:
         return None
-    linear = LinearModel.load(folder / name)
+    linear = LinearModel.load(folder[name])
     if len(linear.bias) != num_classes:
-        raise ModelError(f"{folder / name}: has {len(linear.bias)} classes, but the model has {num_classes}")
+        raise ModelError(f"{folder.path / name}: has {len(linear.bias)} classes, but the model has {num_classes}")
     return linear
 
 
-def is_refitted(folder: Path) -> bool:
+def is_refitted(folder: CommittedFolder) -> bool:
     """Return whether the linear model of a run was fitted again on the dev rows too."""
-    return LINEAR_FIRST_FIT in read_manifest(folder)
+    return LINEAR_FIRST_FIT in folder
 
 
 def write_refit(folder: Path, linear: LinearModel) -> None:
@@ -197,12 +196,12 @@ def write_refit(folder: Path, linear: LinearModel) -> None:
 
     Meanwhile there is no manifest, so that a model in between does not verify.
     """
-    listed = read_manifest(folder)
-    first = (folder / LINEAR_MODEL).read_bytes()
+    before = CommittedFolder(folder)
+    first = before[LINEAR_MODEL].read()
     (folder / MANIFEST).unlink()
     write_atomically(folder / LINEAR_FIRST_FIT, first)
     write_atomically(folder / LINEAR_MODEL, linear.to_bytes())
-    write_manifest(folder, (*listed, LINEAR_FIRST_FIT))
+    write_manifest(folder, (*before.listed, LINEAR_FIRST_FIT))
 
 
 def write_ensemble(folder: Path, ensemble: Ensemble) -> None:
@@ -211,16 +210,16 @@ def write_ensemble(folder: Path, ensemble: Ensemble) -> None:
     extend_manifest(folder, ENSEMBLE)
 
 
-def read_ensemble(folder: Path, num_classes: int) -> Ensemble | None:
-    """Read the ensemble of a run that `read_model` has verified; None if its manifest lists none.
+def read_ensemble(folder: CommittedFolder, num_classes: int) -> Ensemble | None:
+    """Read the ensemble of a run; None if its manifest lists none.
 
     Raises ModelError if it is damaged, or does not have `num_classes` classes.
     """
-    path = folder / ENSEMBLE
-    if ENSEMBLE not in read_manifest(folder):
+    if ENSEMBLE not in folder:
         return None
-    with naming_damage(path):
-        stored = json.loads(read_limited(path, limit=1 << 16))
+    file = folder[ENSEMBLE]
+    with naming_damage(file.path):
+        stored = json.loads(file.read(limit=1 << 16))
         encoder, weight, alone = (float(stored[f"{name}_weight"]) for name in ("encoder", "linear", "linear_alone"))
         rows, linear = int(stored["rows"]), read_linear_model(folder, num_classes)
         if (
@@ -239,16 +238,13 @@ def write_temperature(folder: Path, temperature: float, rows: int) -> None:
     extend_manifest(folder, CALIBRATION)
 
 
-def read_temperature(folder: Path) -> float:
-    """Read the temperature of a run that `read_model` has verified; 1 if its manifest lists none.
-
-    Raises ModelError if it is damaged.
-    """
-    path = folder / CALIBRATION
-    if CALIBRATION not in read_manifest(folder):
+def read_temperature(folder: CommittedFolder) -> float:
+    """Read the temperature of a run; 1 if its manifest lists none. Raises ModelError if it is damaged."""
+    if CALIBRATION not in folder:
         return 1.0
-    with naming_damage(path):
-        temperature = float(json.loads(read_limited(path, limit=1 << 16))["temperature"])
+    file = folder[CALIBRATION]
+    with naming_damage(file.path):
+        temperature = float(json.loads(file.read(limit=1 << 16))["temperature"])
         if not 1e-6 <= temperature <= 1e6:
             raise ValueError("the temperature must lie between 1e-6 and 1e6")
     return temperature
@@ -300,18 +296,23 @@ def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) 
     return {key: {names[place]: float(shares[place]) for place in largest}, f"other_{key}": rest}
 
 
-def read_model(folder: Path) -> TrainedFiles:
-    """Read and verify the model files of a run. Raises ModelError if they are missing, damaged or inconsistent."""
+def open_run(folder: Path) -> CommittedFolder:
+    """Open and verify all files of a run that its manifest lists. Raises ModelError if one is missing or damaged."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: is not a run directory" + ("" if folder.exists() else " (it does not exist)"))
     if not (folder / MANIFEST).is_file() and (folder / "preset.yaml").is_file():
         raise ModelError(
             f"{folder}: has no complete model yet; continue its training with the same command and --resume"
         )
-    verify_manifest(folder, MODEL_FILES, may_miss=RESULT)  # without a result the run is unfinished
-    config = config_from_file(folder / "config.json")
+    return CommittedFolder(folder).verify(MODEL_FILES, may_miss=RESULT)  # without a result the run is unfinished
+
+
+def read_model(run: Path | CommittedFolder) -> TrainedFiles:
+    """Read the model files of a run, which is opened or a path. Raises ModelError as `open_run`, and if they do not fit."""
+    folder = open_run(run) if isinstance(run, Path) else run
+    config = config_from_file(folder["config.json"])
     kind = PretrainedTokenizer if config.encoder.get("name") == PRETRAINED else Tokenizer
-    tokenizer = kind.load(folder / "tokenizer.json")
+    tokenizer = kind.load(folder["tokenizer.json"])
     if tokenizer.vocab_size != config.vocab_size or tokenizer.pad_id != config.pad_id:
         raise ModelError(
             f"{folder}: the tokenizer does not fit the model: tokenizer.json has {tokenizer.vocab_size} tokens "
@@ -322,7 +323,7 @@ def read_model(folder: Path) -> TrainedFiles:
             f"{folder}: the tokenizer does not fit the model: the separator has id {tokenizer.separator_id} in tokenizer.json "
             f"and {config.separator_id} in config.json"
         )
-    return TrainedFiles(config, tokenizer, load_tensors(folder / "model.safetensors"), folder)
+    return TrainedFiles(config, tokenizer, load_tensors(folder["model.safetensors"]), folder)
 
 
 def build_trained_classifier(files: TrainedFiles, device: torch.device) -> Classifier:

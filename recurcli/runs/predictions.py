@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from recurcli.errors import ModelError, escaped
-from recurcli.files import naming_damage, read_limited
+from recurcli.files import CommittedFolder, OpenedFile, naming_damage
 from recurcli.runs.run_directory import (
     CLASSES_SHAPE,
     PREDICTIONS,
@@ -60,16 +60,15 @@ class RowText(NamedTuple):
     label: str
 
 
-def read_predictions(folder: Path, part: Part, split: ScoredSplit = "dev") -> Predictions:
-    """Read the predictions of a run whose manifest is verified. Raises ModelError if they are damaged."""
-    path = folder / FILES[split]
-    lines = _lines(path)
+def read_predictions(folder: CommittedFolder, part: Part, split: ScoredSplit = "dev") -> Predictions:
+    """Read the predictions of a run. Raises ModelError if they are damaged."""
+    path, lines = folder.path / FILES[split], _lines(folder[FILES[split]])
     first = _row(path, 1, lines[0], {**ROW_SHAPE, **SHARES_SHAPE})
     key = f"{part}_probabilities"
     if key not in first:
         part = "model"
     # A row of many classes has the largest probabilities only.
-    names = _names(folder) if "other_probabilities" in first else list(first["probabilities"])
+    names = _names(folder["config.json"]) if "other_probabilities" in first else list(first["probabilities"])
     shape = ROW_SHAPE if part == "model" else {**ROW_SHAPE, key: SHARES_SHAPE[f"{key}?"]}
     rows = []
     for number, line in enumerate(lines, 1):
@@ -83,35 +82,32 @@ def read_predictions(folder: Path, part: Part, split: ScoredSplit = "dev") -> Pr
     return Predictions(ids, labels, predictions, names, part)
 
 
-def read_text_losses(folder: Path) -> TextLosses:
-    """Read the losses of a language model whose manifest is verified. Raises ModelError if they are damaged."""
-    path = folder / TEXT_LOSSES
-    with naming_damage(path):
-        stored = json.loads(read_limited(path, limit=1 << 20))
+def read_text_losses(folder: CommittedFolder) -> TextLosses:
+    """Read the losses of a language model. Raises ModelError if they are damaged."""
+    file = folder[TEXT_LOSSES]
+    with naming_damage(file.path):
+        stored = json.loads(file.read(limit=1 << 20))
         check_shape(stored, TEXT_LOSSES_SHAPE)
         if len(stored["nats"]) != len(stored["tokens"]) or not all(stored["tokens"]):
             raise ValueError("each block must have one loss, and a token or more")
     return TextLosses(stored["nats"], stored["tokens"])
 
 
-def read_texts(folder: Path) -> list[RowText]:
+def read_texts(folder: CommittedFolder) -> list[RowText]:
     """Read the texts and labels of the dev rows, in the order of `read_predictions`; [] if the run keeps none.
 
     The file of the test rows has none. Raises ModelError if they are damaged.
     """
-    path = folder / PREDICTIONS
-    lines = _lines(path)
-    if "text" not in _row(path, 1, lines[0], {}):
+    file = folder[PREDICTIONS]
+    lines = _lines(file)
+    if "text" not in _row(file.path, 1, lines[0], {}):
         return []
-    rows = (_row(path, number, line, TEXT_SHAPE) for number, line in enumerate(lines, 1))
+    rows = (_row(file.path, number, line, TEXT_SHAPE) for number, line in enumerate(lines, 1))
     return [RowText(row["text"], row.get("pair"), row["label"]) for row in rows]
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_bytes().decode(errors="replace").removesuffix("\n").split("\n")
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {escaped(error)}") from None
+def _lines(file: OpenedFile) -> list[str]:
+    return file.read().decode(errors="replace").removesuffix("\n").split("\n")
 
 
 def _row(path: Path, number: int, line: str, shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,13 +118,9 @@ def _row(path: Path, number: int, line: str, shape: Mapping[str, Any]) -> dict[s
     return row
 
 
-def _names(folder: Path) -> list[str]:
-    """Return the classes of the model in `folder`, in the order of the logits. Raises ModelError if it names none."""
-    path = folder / "config.json"
-    with naming_damage(path):
-        try:
-            config = json.loads(read_limited(path, limit=1 << 24))
-        except OSError as error:
-            raise ValueError(error) from None
+def _names(file: OpenedFile) -> list[str]:
+    """Return the classes in a config.json, in the order of the logits. Raises ModelError if it names none."""
+    with naming_damage(file.path):
+        config = json.loads(file.read(limit=1 << 24))
         check_shape(config, CLASSES_SHAPE)
     return list(config["id2label"].values())

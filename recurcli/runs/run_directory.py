@@ -23,23 +23,22 @@ from recurcli.errors import ModelError, UsageError
 from recurcli.events import Note
 from recurcli.files import (
     MANIFEST,
+    CommittedFolder,
+    OpenedFile,
     check_utf8,
     extend_manifest,
     is_locked,
     locked,
     naming_damage,
     open_no_follow,
-    read_limited,
-    read_manifest,
     remove,
     sync_directory,
     to_json,
-    verify_file,
     write_atomically,
     writing,
 )
 from recurcli.model.config import FORMAT_VERSION, check_format
-from recurcli.validation import dump, parse_config, read_mapping
+from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 
 LARGEST = 1e18
 """The largest number that is read, except for a perplexity or a loss, which may be any finite number."""
@@ -259,16 +258,16 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 
 
 def _is_leftover(name: str) -> bool:
-    """Whether `name` is a temporary file of recur or safetensors that a killed process left behind."""
-    ours = name.endswith(".tmp") and name.startswith(tuple(f".{own}." for own in CONTENTS))
-    return ours or re.fullmatch(r"\.tmp[A-Za-z0-9]{6}", name) is not None
+    """Whether `name` is a temporary file of recur that a killed process left behind."""
+    return name.endswith(".tmp") and name.startswith(tuple(f".{own}." for own in CONTENTS))
 
 
 class RunDirectory:
-    """The run directory at `path`."""
+    """The run directory at `run`. Of a folder that was opened, the files are read that its manifest listed then."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, run: Path | CommittedFolder) -> None:
+        self._opened = None if isinstance(run, Path) else run
+        self.path = path = run if isinstance(run, Path) else run.path
         self.preset = path / PRESET
         self.metrics = path / METRICS
         self.result = path / RESULT
@@ -317,9 +316,9 @@ class RunDirectory:
             step = next((path.name for path in checkpoint_folders(self.checkpoints)), "none")
             has_ensemble = self.read_command() == "finetune" and self.read_preset().get("ensemble")
             missing = "; its ensemble is not joined yet" if has_ensemble else ""
-            if (self.path / ENSEMBLE).is_file():
+            if self._opened is not None and ENSEMBLE in self._opened:
                 with naming_damage(self.path / ENSEMBLE):
-                    weights = json.loads(read_limited(self.path / ENSEMBLE, limit=1 << 16))
+                    weights = json.loads(self._opened[ENSEMBLE].read(limit=1 << 16))
                     missing = "" if weights["encoder_weight"] else "; the linear model alone labels"
             state, way_out = "is not finished", "; --resume continues it"
             if is_locked(self.path / LOCK):
@@ -389,12 +388,12 @@ class RunDirectory:
 
         The manifest of a run that is not finished does not list it.
         """
-        self._verify_listed(PRESET)
+        content = self._listed_or_not(PRESET).content[: MAX_BYTES + 1].tobytes()
         try:
-            values = read_mapping(self.preset)[0]
+            values = read_mapping(self.preset, content)[0]
         except UsageError as error:
             raise ModelError(str(error)) from None
-        self.read_command()
+        self._command_in(content)
         return values
 
     def read_command(self) -> str | None:
@@ -404,8 +403,10 @@ class RunDirectory:
         """
         if not self.preset.is_file():
             return None
-        with self.preset.open("rb") as file:
-            header = _HEADER.match(file.read(120))
+        return self._command_in(self._listed_or_not(PRESET).content[:120].tobytes())
+
+    def _command_in(self, preset: bytes) -> str | None:
+        header = _HEADER.match(preset)
         check_format(int(header[1]) if header else 1, self.preset)
         return header[2].decode() if header and header[2] else None
 
@@ -418,9 +419,9 @@ class RunDirectory:
 
     def read_result(self) -> dict[str, Any]:
         """Return the content of result.json. Raises ModelError if it is damaged, or is not the file of the manifest."""
-        self._verify_listed(RESULT)
+        content = self._listed_or_not(RESULT).read()
         with naming_damage(self.result):
-            result = json.loads(self.result.read_bytes())
+            result = json.loads(content)
             check_shape(result, RESULT_SHAPE)
             if result["command"] == "finetune" or "metric" in result:
                 check_shape(result, SCORED_SHAPES[result["command"]])
@@ -440,17 +441,18 @@ class RunDirectory:
         extend_manifest(self.path, PRESET, coming={RESULT: content})
         write_atomically(self.result, content)
 
-    def _verify_listed(self, name: str) -> None:
-        """Raise ModelError if the manifest lists the file `name` with other facts."""
-        listed = read_manifest(self.path) if (self.path / MANIFEST).is_file() else {}
-        if name in listed:
-            verify_file(self.path, name, listed[name])
+    def _listed_or_not(self, name: str) -> OpenedFile:
+        """Return the file `name`. Raises ModelError if it is missing, or the manifest lists it with other facts."""
+        folder = self._opened
+        if folder is None and self.has_model:
+            folder = CommittedFolder(self.path)
+        return folder[name] if folder is not None and name in folder else OpenedFile(self.path / name)
 
     def read_states(self) -> Iterator[dict[str, Any]]:
         """Yield the content of state.json of each checkpoint that has a readable one, the newest first."""
         for checkpoint in checkpoint_folders(self.checkpoints):
             try:
-                stored = json.loads(read_limited(checkpoint / "state.json", limit=1 << 22))
+                stored = json.loads(CommittedFolder(checkpoint)["state.json"].read(limit=1 << 22))
             except (OSError, ModelError, ValueError, RecursionError):
                 continue  # a resume takes the one before, too
             if find_fault(stored, STATE_SHAPE) is None:

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processo
 
 from recurcli.encoders.folder import no_tokenizer
 from recurcli.errors import ModelError
-from recurcli.files import naming_damage, read_limited
+from recurcli.files import OpenedFile, naming_damage, read_limited
 from recurcli.tokens.tokenizer import MAX_FILE, Template, Tokenizer, read_vocabulary
 
 PADS, UNKNOWNS, MASKS = ("[PAD]", "<pad>"), ("[UNK]", "<unk>"), ("[MASK]", "<mask>")
@@ -58,7 +58,7 @@ class PretrainedTokenizer(Tokenizer):
     @classmethod
     def _read(cls, folder: Path) -> "PretrainedTokenizer":
         if (folder / "tokenizer.json").is_file():
-            return cls.load(folder / "tokenizer.json")
+            return cls.load(OpenedFile(folder / "tokenizer.json"))
         if not (folder / "vocab.txt").is_file():
             raise no_tokenizer(folder)
         vocab = read_vocabulary(folder / "vocab.txt", special=())

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recurcli.cache import cached
 from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.readers import is_fasttext
 from recurcli.data.rows import UTF8, TextDecoder, canonical_encoding, open_file, rows_of_file
@@ -29,7 +30,7 @@ from recurcli.data.splits import BAD_ROWS_SHOWN, check_bad_rows, divide_lines, h
 from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.events import Note
-from recurcli.files import cached, sha256_of
+from recurcli.files import OpenedFile, sha256_of
 from recurcli.tokens.tokenizer import (
     MANY_UNKNOWN,
     ROWS_AT_ONCE,
@@ -121,10 +122,12 @@ def read_corpus(path: Path, *, skip_bad_rows: bool = False, encoding: str = UTF8
 class StoredTokens:
     """Token ids of rows in an Arrow file, which is mapped into memory. `Tokens` holds such rows in memory instead."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: OpenedFile) -> None:
         import datasets
+        import pyarrow
 
-        rows = datasets.Dataset.from_file(str(path))  # maps the file; nothing is read yet
+        table = datasets.table.InMemoryTable.from_buffer(pyarrow.py_buffer(file.content))  # views of the mapped file
+        rows = datasets.Dataset(table, fingerprint=file.path.name)  # without one it would copy the rows to hash them
         self._rows = rows.with_format("arrow")
         chunks = rows.data.column("ids").chunks
         self.lengths = np.concatenate([np.diff(chunk.offsets).astype(np.int32) for chunk in chunks])
@@ -159,8 +162,8 @@ def corpus_tokenizer(corpus: Corpus, config: TokenizerConfig) -> Tokenizer:
         dataclasses.astuple(config),
         vocabulary,
     )
-    path, _ = cached(depends_on, ".tokenizer.json", write)
-    return Tokenizer.load(path)
+    file, _ = cached(depends_on, ".tokenizer.json", write)
+    return Tokenizer.load(file)
 
 
 def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> StoredTokens:
@@ -181,9 +184,9 @@ def stored_tokens(corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> Stor
         max_length,
         tokenizer.to_json(),
     )
-    path, counts = cached(depends_on, ".arrow", write)
+    file, counts = cached(depends_on, ".arrow", write)
     corpus.rows, corpus.bad_rows, corpus.bad = counts["rows"], counts["bad_rows"], counts["bad"]
-    return StoredTokens(path)
+    return StoredTokens(file)
 
 
 def _write_tokens(path: Path, corpus: Corpus, tokenizer: Tokenizer, max_length: int) -> None:

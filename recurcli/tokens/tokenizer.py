@@ -25,7 +25,7 @@ from recurcli.data.splits import Split
 from recurcli.data.values import separates_words
 from recurcli.errors import DataError, ModelError, escaped, pluralize
 from recurcli.events import Note
-from recurcli.files import naming_damage, read_limited
+from recurcli.files import OpenedFile, naming_damage, read_limited
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
@@ -374,12 +374,11 @@ class Tokenizer:
         return foreign_part(document)
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Load the tokenizer that `to_json` wrote to `path`. Raises ModelError for another file."""
+    def load(cls, file: OpenedFile) -> Self:
+        """Load the tokenizer that `to_json` wrote to `file`. Raises ModelError for another file."""
+        path = file.path
         try:
-            content = read_limited(path, MAX_FILE).decode()
-        except OSError as error:
-            raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+            content = file.read(MAX_FILE).decode()
         except UnicodeDecodeError:
             raise ModelError(f"{path}: is damaged (it is not UTF-8)") from None
         try:

@@ -20,7 +20,7 @@ from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, escaped, pluralize
 from recurcli.events import Note, Progress
 from recurcli.facts import check_same, first_difference
-from recurcli.files import commit_directory, read_limited, remove, to_json, verify_manifest, writing
+from recurcli.files import CommittedFolder, commit_directory, remove, to_json, writing
 from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.model.models import Backbone
 from recurcli.model.saved import cpu_state, load_tensors, load_weights, save_tensors
@@ -129,8 +129,7 @@ def stored_facts(folder: Path) -> Mapping[str, Any] | None:
     for path in checkpoint_folders(folder):
         with contextlib.suppress(ModelError, OSError):
             _check_no_link(path)
-            verify_manifest(path, _REQUIRED)
-            return _read_state(path)[2]
+            return _read_state(CommittedFolder(path).verify(_REQUIRED))[2]
     return None
 
 
@@ -151,28 +150,29 @@ def _check_no_link(folder: Path) -> None:
 
 def _load(path: Path) -> Checkpoint:
     _check_no_link(path)
-    listed = verify_manifest(path, _REQUIRED)
-    state, must_match, should_match = _read_state(path)
+    folder = CommittedFolder(path).verify(_REQUIRED)
+    state, must_match, should_match = _read_state(folder)
     return Checkpoint(
-        model=load_tensors(path / "model.safetensors"),
-        optimizer=load_tensors(path / "optimizer.safetensors"),
-        best=load_tensors(path / "best.safetensors") if "best.safetensors" in listed else None,
+        model=load_tensors(folder["model.safetensors"]),
+        optimizer=load_tensors(folder["optimizer.safetensors"]),
+        best=load_tensors(folder["best.safetensors"]) if "best.safetensors" in folder else None,
         state=state,
         must_match=must_match,
         should_match=should_match,
-        carried=load_tensors(path / "carried.safetensors") if "carried.safetensors" in listed else {},
+        carried=load_tensors(folder["carried.safetensors"]) if "carried.safetensors" in folder else {},
     )
 
 
-def _read_state(path: Path) -> tuple[TrainingState, dict[str, Any], dict[str, Any]]:
-    """Return the training state, `must_match` and `should_match` of the checkpoint `path`."""
+def _read_state(folder: CommittedFolder) -> tuple[TrainingState, dict[str, Any], dict[str, Any]]:
+    """Return the training state, `must_match` and `should_match` of the checkpoint `folder`."""
+    file = folder["state.json"]
     try:
-        stored = json.loads(read_limited(path / "state.json", limit=1 << 22))
-        check_format(stored["format_version"], path)
+        stored = json.loads(file.read(limit=1 << 22))
+        check_format(stored["format_version"], folder.path)
         state = parse_config(TrainingState, stored["state"])
         return state, dict(stored["must_match"]), dict(stored["should_match"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
-        raise ModelError(f"{path / 'state.json'}: is damaged: {escaped(error)}") from None
+        raise ModelError(f"{file.path}: is damaged: {escaped(error)}") from None
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

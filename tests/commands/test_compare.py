@@ -18,7 +18,7 @@ from recurcli.commands.comparison.groups import differing_keys
 from recurcli.errors import ModelError, pluralize
 from recurcli.evaluation.metrics import METRICS, Metric, classification_report
 from recurcli.evaluation.significance import holm, share_interval, tango
-from recurcli.files import to_json, write_manifest
+from recurcli.files import CommittedFolder, to_json, write_manifest
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import MODEL_FILES, RunDirectory
 
@@ -486,13 +486,15 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
         line["encoder_probabilities"] = {"y": 0.9, "n": 0.1} if line is lines[1] else shares
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (tmp_path / "predictions.dev.jsonl").write_text(content, encoding="utf-8")
-    found = read_predictions(tmp_path, "model")
+    write_manifest(tmp_path, ["predictions.dev.jsonl"])
+    found = read_predictions(CommittedFolder(tmp_path), "model")
     assert (found.ids, found.labels, found.predictions, found.names) == (odd, ["y"] * 4, ["n"] * 4, ["y", "n"])
-    assert read_predictions(tmp_path, "encoder").predictions == ["n", "y", "n", "n"]
+    assert read_predictions(CommittedFolder(tmp_path), "encoder").predictions == ["n", "y", "n", "n"]
     for damage in ("[]\n", '{"id": "1"}\n', "{\n", "\n", '{"id": "1", "label": "z", "prediction": "n"}\n'):
         (tmp_path / "predictions.dev.jsonl").write_text(content + damage, encoding="utf-8")
-        with pytest.raises(ModelError, match=r"predictions\.dev\.jsonl"):
-            read_predictions(tmp_path, "model")
+        write_manifest(tmp_path, ["predictions.dev.jsonl"])
+        with pytest.raises(ModelError, match=r"predictions\.dev\.jsonl:\d+: is damaged|without a probability"):
+            read_predictions(CommittedFolder(tmp_path), "model")
 
 
 def test_runs_from_pretrained_ones_are_groups_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -4,17 +4,23 @@ import json
 import pickle
 import shutil
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cases import slow_but
+from safetensors.torch import load_file, save_file
 from test_evaluate import copy_of
 from tiny_task import tiny
 
 from recurcli.cli import run
 from recurcli.data.config import TokenizerConfig
-from recurcli.files import write_manifest
+from recurcli.errors import ModelError
+from recurcli.evaluation.inference import Predictor
+from recurcli.files import read_manifest, write_atomically, write_manifest
+from recurcli.runs.model_files import open_run
 from recurcli.tokens.tokenizer import Tokenizer
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -171,3 +177,64 @@ def test_debug_shows_where(recur: Recur, tmp_path: Path) -> None:
     assert code == 4
     assert err.startswith("Traceback (most recent call last):")
     assert err.splitlines()[-1].startswith("recur: error: ")
+
+
+class Swap:
+    """An audit hook that puts another run in the place of one, file by file, just before its n-th file is opened."""
+
+    def __init__(self) -> None:
+        self.run, self.other, self.left = Path(), Path(), 0
+        sys.addaudithook(self.hook)
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and self.left and str(arguments[0]).startswith(f"{self.run}/"):
+            self.left -= 1
+            if not self.left:
+                for path in [*self.other.iterdir()]:
+                    path.replace(self.run / path.name)
+
+
+def test_a_run_that_is_replaced_while_it_is_read_is_never_mixed(trained: Path, tmp_path: Path) -> None:
+    """Each part of the other run gives other logits: its weights, its linear model and the weights of the sum."""
+    texts, swap, seen = ["鼠牛虎", "兔龙蛇马"], Swap(), []
+
+    def runs(folder: Path) -> list[Path]:
+        one, other = copy_of(trained, folder / "one"), copy_of(trained, folder / "other")
+        ensemble = json.loads((one / "ensemble.json").read_text())
+        write_atomically(one / "ensemble.json", json.dumps({**ensemble, "encoder_weight": 1.0, "linear_weight": 1.0}))
+        write_atomically(other / "ensemble.json", json.dumps({**ensemble, "encoder_weight": 2.0, "linear_weight": 3.0}))
+        for name, factor in (("model.safetensors", 0.5), ("linear.safetensors", 4.0)):
+            tensors = {key: tensor.clone() for key, tensor in load_file(other / name).items()}
+            changed = "head.output.bias" if name == "model.safetensors" else "weights"
+            tensors[changed] = tensors[changed] * factor + (0.25 if factor < 1 else 0)
+            save_file(tensors, other / name)
+        for each in (one, other):
+            write_manifest(each, [*read_manifest(each)])
+        return [one, other]
+
+    whole = [Predictor.load(run, precision="fp32").logits(texts).tolist() for run in runs(tmp_path / "whole")]
+    assert whole[0] != whole[1]
+    for number in range(1, 40):
+        swap.run, swap.other = runs(tmp_path / str(number))
+        swap.left = number
+        try:
+            seen.append(Predictor.load(swap.run, precision="fp32").logits(texts).tolist())
+        except ModelError as error:
+            assert "is damaged (its size or sha256 is not what manifest.json says)" in str(error)
+            continue
+        assert seen[-1] in whole, f"a mixture, after {number} files were opened"
+        if swap.left:
+            break
+    assert swap.left and seen[0] == whole[1] and seen[-1] == whole[0]
+
+
+def test_what_is_read_is_what_was_opened_though_the_run_was_replaced_since(trained: Path, tmp_path: Path) -> None:
+    run = copy_of(trained, tmp_path / "run")
+    before = Predictor.load(run, precision="fp32").logits(["鼠牛虎"]).tolist()
+    opened = open_run(run)
+    for path in run.iterdir():
+        if path.is_file():
+            write_atomically(path, b"another run")
+    assert Predictor.load(opened, precision="fp32").logits(["鼠牛虎"]).tolist() == before
+    with pytest.raises(ModelError, match=r"manifest\.json: is damaged"):
+        Predictor.load(run)

@@ -19,7 +19,7 @@ from recurcli.cli import run
 from recurcli.commands import finetune
 from recurcli.evaluation import inference, report
 from recurcli.evaluation.inference import Predictor
-from recurcli.files import sha256_of
+from recurcli.files import CommittedFolder, sha256_of
 from recurcli.runs.model_files import read_ensemble, read_linear_model, write_ensemble
 from recurcli.runs.predictions import read_predictions
 
@@ -29,7 +29,7 @@ ROWS = [("鼠牛虎", None), ("", None), ("猴" * 40, None), ("龙 蛇 nothing k
 def weighted(trained: Path, target: Path, encoder: float, linear: float) -> Path:
     """A copy of a run with other weights of its ensemble."""
     run = shutil.copytree(trained, target, ignore=shutil.ignore_patterns("checkpoints"))
-    ensemble = read_ensemble(run, 15)
+    ensemble = read_ensemble(CommittedFolder(run), 15)
     assert ensemble is not None
     write_ensemble(run, replace(ensemble, encoder_weight=encoder, linear_weight=linear))
     return run
@@ -100,7 +100,7 @@ def test_the_linear_model_alone_runs_no_encoder_and_says_so(
 def test_fast_takes_the_linear_part_of_a_sum_alone(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ensemble = read_ensemble(trained, 15)
+    ensemble = read_ensemble(CommittedFolder(trained), 15)
     assert ensemble is not None
     assert 0 < ensemble.linear_alone_weight != ensemble.linear_weight
     kept = weighted(trained, tmp_path / "kept", 0, ensemble.linear_alone_weight)
@@ -208,7 +208,7 @@ def refitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_dev_rows_are_scored_by_the_first_fit_and_the_others_by_the_refit(recur: Recur, refitted: Path) -> None:
     folder = refitted / "run"
     result = json.loads((folder / "result.json").read_text())
-    first, again = (read_linear_model(folder, 2, first_fit=first) for first in (True, False))
+    first, again = (read_linear_model(CommittedFolder(folder), 2, first_fit=first) for first in (True, False))
     assert first is not None
     assert again is not None
     assert (first.rows, again.rows, result["linear_baseline"]["refit_rows"]) == (108, 120, 120)
@@ -261,7 +261,7 @@ def test_the_linear_model_beside_encoders_is_the_first_fit_on_test_rows_too(recu
         code, _, err = recur(*REFIT, *data, *other, "--output", run)
         assert code == 0, err
         test = json.loads((run / "result.json").read_text())["test"]
-        found = read_predictions(run, "linear", "test")
+        found = read_predictions(CommittedFolder(run), "linear", "test")
         right = sum(map(str.__eq__, found.labels, found.predictions)) / len(found.labels)
         assert test["baselines"]["linear"] == test["parts"]["linear"]["accuracy"] == pytest.approx(right)
         accuracies.append((right, test["accuracy"]))
@@ -311,7 +311,7 @@ def test_a_training_that_stops_leaves_its_linear_model_to_predict_with(
     assert code == 0, err
     assert "its training is not finished" in err
     assert "the linear model alone labels" in err
-    linear = read_linear_model(tmp_path / "run", 2)
+    linear = read_linear_model(CommittedFolder(tmp_path / "run"), 2)
     assert linear is not None
     rows = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()[1:]]
     wanted = linear.logits([(row[0], None) for row in rows]).argmax(axis=1)

@@ -20,7 +20,7 @@ from recurcli.data.tasks import task_named
 from recurcli.display.evaluation import print_evaluation
 from recurcli.errors import DataError
 from recurcli.evaluation.metrics import classification_report
-from recurcli.files import extend_manifest, read_manifest, write_manifest
+from recurcli.files import CommittedFolder, extend_manifest, read_manifest, write_manifest
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import KNOWN_ROWS, MODEL_CARD, MODEL_FILES, RunDirectory
@@ -177,10 +177,10 @@ def test_an_unfinished_run_is_not_scored_on_its_dev_rows_with_other_labels_or_on
 
 def test_other_dev_rows_of_the_same_file_are_not_scored_as_its_own(trained: Path) -> None:
     drawn = load_split(task_named("tnews"), "dev", RunDirectory(trained).read_data_config())
-    check_rows_of_training(trained, "dev", drawn)
+    check_rows_of_training(CommittedFolder(trained), "dev", drawn)
     assert drawn.sha256 == RunDirectory(trained).read_result()["data"]["dev"]["sha256"]
     with pytest.raises(DataError, match=r"its dev rows are not those on which .* was selected; --data"):
-        check_rows_of_training(trained, "dev", replace(drawn, examples=drawn.examples[1:]))
+        check_rows_of_training(CommittedFolder(trained), "dev", replace(drawn, examples=drawn.examples[1:]))
 
 
 def test_a_run_whose_hashes_of_rows_are_gone_is_damaged(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_a_run_that_keeps_no_texts_holds_none_and_no_hashes_and_its_card_says_so
     ]
     everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert not [text for text in texts if len(text) > 8 and text.encode() in everything]
-    assert read_known_rows(run) is None
-    assert read_texts(run) == [] and len(read_predictions(run, "model").ids) == 24
+    assert read_known_rows(CommittedFolder(run)) is None
+    assert read_texts(CommittedFolder(run)) == [] and len(read_predictions(CommittedFolder(run), "model").ids) == 24
     assert (
         "holds no texts of rows and no hashes of them (`finetuning.keep_texts: false`)"
         in (run / MODEL_CARD).read_text()
@@ -262,7 +262,7 @@ def test_a_run_that_starts_from_one_without_hashes_keeps_none(
     options = ["--preset", "starsaber-tnews", "--data", data, "--init", run, "--output", tmp_path / "x", "--quiet"]
     code, _, err = recur("finetune", *options, *tiny("finetuning.max_steps=1", "ensemble=null"))
     assert (code, "among these rows is unknown: " in err) == (0, True)
-    assert read_known_rows(tmp_path / "x") is None, "a part of the rows would be counted as all"
+    assert read_known_rows(CommittedFolder(tmp_path / "x")) is None, "a part of the rows would be counted as all"
 
 
 def test_runs_with_and_without_texts_are_compared_and_are_one_group(
@@ -294,7 +294,7 @@ def test_rows_of_the_run_that_a_finetuning_starts_from_are_told_and_kept(
     assert code == 0, err
     assert f"recur: warning: dev: 8 of 8 rows are in the training rows of {trained}" in err
     assert f"recur: warning: test: 5 of 5 rows are in the training rows of {trained}" in err
-    before, known = read_known_rows(trained), read_known_rows(tmp_path / "run")
+    before, known = read_known_rows(CommittedFolder(trained)), read_known_rows(CommittedFolder(tmp_path / "run"))
     assert before is not None and known is not None
     own = KnownRows.of(load_split(task_named("tnews"), "train", DataConfig(path=str(tmp_path))).hashes)
     assert set(known.trained) == {*before.trained, *own.trained}

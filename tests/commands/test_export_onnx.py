@@ -24,6 +24,7 @@ from tiny_task import tiny
 from recurcli.cli import run
 from recurcli.errors import ModelError, UsageError
 from recurcli.export import onnx
+from recurcli.files import CommittedFolder, OpenedFile
 from recurcli.model.config import ModelConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier
 from recurcli.runs.model_files import read_ensemble, write_ensemble
@@ -92,7 +93,7 @@ def check_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str,
 
 def weighted(run: Path, target: Path, encoder: float, linear: float) -> Path:
     shutil.copytree(run, target, ignore=shutil.ignore_patterns("checkpoints"))
-    ensemble = read_ensemble(target, 15)
+    ensemble = read_ensemble(CommittedFolder(target), 15)
     assert ensemble is not None
     write_ensemble(target, replace(ensemble, encoder_weight=encoder, linear_weight=linear))
     return target
@@ -207,7 +208,11 @@ def test_no_row_depends_on_the_rows_that_are_read_with_it(exported: Path) -> Non
 
 @pytest.mark.parametrize("max_length", [1, 2, 3, 8, 13])
 def test_pairs_are_tokenised_as_in_recur(max_length: int, trained: Path, exported: Path) -> None:
-    tokenizer, module, draw = Tokenizer.load(trained / "tokenizer.json"), module_of(exported), random.Random(1)
+    tokenizer, module, draw = (
+        Tokenizer.load(OpenedFile(trained / "tokenizer.json")),
+        module_of(exported),
+        random.Random(1),
+    )
     pairs = [(a, b) for a in NASTY for b in NASTY]
     pairs += [("鼠" * draw.randint(0, 9), "龙猴" * draw.randint(0, 9)) for _ in range(200)]
     module.CONFIG["max_length"] = max_length
@@ -436,7 +441,7 @@ def test_a_model_of_pairs_labels_as_predict_does(kind: str, recur: Recur, real_d
     settings = tiny(f"tokenizer.kind={kind}", "finetuning.max_steps=40", "ensemble=linear", "encoder.num_heads=2")
     line = ["--preset", "rsa-ocnli", "--data", real_data, "--output", source, "--quiet"]
     assert recur("finetune", *line, *settings)[0] == 0
-    ensemble = read_ensemble(source, 3)
+    ensemble = read_ensemble(CommittedFolder(source), 3)
     assert ensemble is not None
     write_ensemble(source, replace(ensemble, encoder_weight=1.1, linear_weight=0.7))
     assert RunDirectory(source).is_finished

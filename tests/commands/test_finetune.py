@@ -1,7 +1,9 @@
 """`recur finetune` and `recur pretrain` from the command line: what they write, and what bad input does."""
 
 import json
+import os
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -347,6 +349,25 @@ def test_the_linear_floor_is_fitted_once_for_the_same_rows(
         assert "fitted in" in third, "a cache that cannot be written is not needed"
         assert f"(not cached: {cache}" in third
         assert again == weights
+
+
+def test_a_cache_that_others_may_write_to_is_closed_and_one_of_another_user_not_used(
+    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    monkeypatch.setenv("RECUR_CACHE", str(cache))
+    told = f"recur: warning: {cache}: others could write to this cache; only you can open it now (mode 0700)\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "a", "finetuning.epochs=1"))
+    assert (code, err.count(told), err.count("others could write")) == (0, 1, 1), err
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    code, _, err = recur("finetune", *options(tiny_tnews, tmp_path / "b", "finetuning.epochs=1"))
+    assert code == 0, err
+    assert f"(not cached: {cache}: belongs to another user or to all, so it is not used as a cache)" in err
 
 
 def test_a_busy_cache_does_not_hold_up_a_training(

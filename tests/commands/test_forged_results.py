@@ -13,7 +13,7 @@ from recurcli.commands.comparison.collect import collect
 from recurcli.commands.comparison.groups import baselines, group_runs
 from recurcli.display.training import print_training
 from recurcli.errors import ModelError
-from recurcli.files import MANIFEST, extend_manifest, read_manifest
+from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, read_manifest, write_manifest
 from recurcli.runs.predictions import read_predictions, read_texts
 from recurcli.runs.run_directory import (
     RESULT_SHAPE,
@@ -132,15 +132,16 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
     path = tmp_path / "predictions.dev.jsonl"
     shape = {**ROW_SHAPE, **SHARES_SHAPE, **TEXT_SHAPE}
     readers: dict[str, Callable[[], Any]] = {
-        "model": lambda: read_predictions(tmp_path, "model"),
-        "encoder": lambda: read_predictions(tmp_path, "encoder"),
-        "linear": lambda: read_predictions(tmp_path, "linear"),
-        "text": lambda: read_texts(tmp_path),
+        "model": lambda: read_predictions(CommittedFolder(tmp_path), "model"),
+        "encoder": lambda: read_predictions(CommittedFolder(tmp_path), "encoder"),
+        "linear": lambda: read_predictions(CommittedFolder(tmp_path), "linear"),
+        "text": lambda: read_texts(CommittedFolder(tmp_path)),
     }
     refused = dict.fromkeys(readers, 0)
     for number in (0, 1):
         for key, junk, row in forgeries(rows[number], shape):
             path.write_text("".join(json.dumps(row if place == number else rows[place]) + "\n" for place in (0, 1)))
+            write_manifest(tmp_path, [path.name])
             for name, read in readers.items():
                 try:
                     read()
@@ -153,7 +154,7 @@ def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (None, "No such file"),
+        (None, "does not list config.json"),
         ('{"id2label": ["neg", "pos"]}', "id2label is no mapping"),
         ('{"id2label": {"0": ["neg"]}}', r"id2label.0 is \['neg'\]"),
         ("[]", "its content is no mapping"),
@@ -165,8 +166,9 @@ def test_names_of_many_classes_that_cannot_be_read_are_refused(config: str | Non
     (tmp_path / "predictions.dev.jsonl").write_text(json.dumps(row) + "\n")
     if config is not None:
         (tmp_path / "config.json").write_text(config)
-    with pytest.raises(ModelError, match=f"config.json: is damaged: .*{reason}"):
-        read_predictions(tmp_path, "model")
+    write_manifest(tmp_path, [path.name for path in tmp_path.iterdir()])
+    with pytest.raises(ModelError, match=f"manifest.json: {reason}" if config is None else f"config.json: .*{reason}"):
+        read_predictions(CommittedFolder(tmp_path), "model")
 
 
 def test_lines_of_metrics_that_hold_no_numbers_are_refused_and_incomplete_ones_left_out(forged: Path) -> None:

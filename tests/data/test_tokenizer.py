@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from recurcli.data.config import TokenizerConfig, TokenizerKind
 from recurcli.errors import DataError, ModelError, UsageError
+from recurcli.files import OpenedFile
 from recurcli.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer, Tokens
 from recurcli.validation import parse_config
 
@@ -261,7 +262,7 @@ class Watched(str):
 def test_a_saved_tokenizer_is_loaded_as_it_was(tokenizer: Tokenizer, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizer.to_json())
-    loaded = Tokenizer.load(path)
+    loaded = Tokenizer.load(OpenedFile(path))
     assert loaded.to_json() == tokenizer.to_json()
     rows: list[tuple[str, str | None]] = [("Hello 今天 [SEP]", "the  park"), ("天气", None)]
     assert np.array_equal(loaded.encode(rows, 7).ids, tokenizer.encode(rows, 7).ids)
@@ -312,15 +313,15 @@ def test_what_is_no_tokenizer_of_ours_is_refused(tmp_path: Path, content: bytes,
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     if reason is None:  # the last of two keys counts for all readers
-        assert Tokenizer.load(path).to_json() == CHARACTERS.to_json()
+        assert Tokenizer.load(OpenedFile(path)).to_json() == CHARACTERS.to_json()
         return
     with pytest.raises(ModelError, match=f"{path}: {reason}"):
-        Tokenizer.load(path)
+        Tokenizer.load(OpenedFile(path))
 
 
 def test_a_tokenizer_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="cannot be read: No such file"):
-        Tokenizer.load(tmp_path / "tokenizer.json")
+    with pytest.raises(ModelError, match="is missing"):
+        Tokenizer.load(OpenedFile(tmp_path / "tokenizer.json"))
 
 
 def with_vocabulary(tmp_path: Path, *lines: str, kind: TokenizerKind = "char") -> Tokenizer:

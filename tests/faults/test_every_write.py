@@ -13,7 +13,7 @@ from forked import Ended, ForkServer
 from small_runs import COMMANDS, fingerprint, options
 
 from recurcli.errors import ModelError
-from recurcli.files import verify_manifest
+from recurcli.files import CommittedFolder
 from recurcli.runs.model_files import read_model
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.session import newest_checkpoint
@@ -103,7 +103,7 @@ def test_the_manifest_of_a_finished_run_lists_its_result_wherever_the_finish_die
         assert read_model(folder).path == folder, "the model is whole, finished or not"
         finished.append(RunDirectory(folder).is_finished)
         if finished[-1]:
-            assert "result.json" in verify_manifest(folder, ["result.json"]), f"died at change {point}"
+            assert "result.json" in CommittedFolder(folder).verify(["result.json"]), f"died at change {point}"
     assert [key for key, _ in itertools.groupby(finished)] == [False, True]
     assert len(finished) > 10
 

@@ -1,6 +1,7 @@
 """Weights that are a trap: safetensors with a hostile header, pickles under its name, tensors of another kind."""
 
 import json
+import os
 import random
 import shutil
 import struct
@@ -13,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load, load_file, save_file
 
 from recurcli.errors import ModelError
-from recurcli.files import write_manifest
-from recurcli.model.saved import load_tensors
+from recurcli.files import OpenedFile, commit_directory, write_manifest
+from recurcli.model.saved import load_tensors, save_tensors
 from recurcli.runs.model_files import build_trained_classifier, read_model
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -73,10 +74,12 @@ HEADERS: dict[str, bytes] = {
 def test_a_hostile_header_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(HEADERS[name])
     with pytest.raises(ModelError, match=r"model\.safetensors: "):
-        load_tensors(tmp_path / "model.safetensors")
+        load_tensors(OpenedFile(tmp_path / "model.safetensors"))
 
 
-def test_no_mutation_of_a_header_is_more_than_an_error(tmp_path: Path) -> None:
+def test_no_mutation_of_a_header_is_more_than_an_error_and_none_that_safetensors_refuses_is_read(
+    tmp_path: Path,
+) -> None:
     path, draw = tmp_path / "model.safetensors", random.Random(3)
     save_file({"a": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.int64)}, path)
     whole = path.read_bytes()
@@ -88,10 +91,40 @@ def test_no_mutation_of_a_header_is_more_than_an_error(tmp_path: Path) -> None:
             mutated[draw.randrange(length)] = draw.choice(b'0123456789-"[]{},:eE.F' + bytes(range(256)))
         path.write_bytes(mutated)
         try:
-            load_tensors(path)
+            read = load_tensors(OpenedFile(path))
         except ModelError:
             refused += 1
+            continue
+        for name, tensor in load(bytes(mutated)).items():  # of another dtype of the same size, if not the same
+            assert torch.equal(read[name].view(torch.uint8), tensor.view(torch.uint8))
+            assert (read[name].dtype, read[name].shape) == (tensor.dtype, tensor.shape)
     assert refused > 300
+
+
+def test_what_is_written_is_what_safetensors_reads_and_has_the_mode_of_the_umask(tmp_path: Path) -> None:
+    whole = torch.arange(-30.0, 30.0).reshape(5, 12)
+    kinds = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.bool)
+    tensors = {f"é{kind}": whole.to(kind) for kind in (*kinds, torch.int64, torch.int32, torch.int16, torch.uint64)}
+    tensors |= {"turned": whole.T, "part": whole[1:3], "same": whole, "none": torch.zeros(0, 3), "one": torch.tensor(7)}
+    before = os.umask(0o027)
+    try:
+        commit_directory(tmp_path / "x", {"weights": lambda path: save_tensors(tensors, path)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "x" / "weights").stat().st_mode & 0o777 == 0o640
+    theirs, ours = load_file(tmp_path / "x" / "weights"), load_tensors(OpenedFile(tmp_path / "x" / "weights"))
+    assert theirs.keys() == ours.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        for read in (theirs[name], ours[name]):
+            assert (read.dtype, read.shape) == (tensor.dtype, tensor.shape)
+            assert torch.equal(read.double(), tensor.double())
+
+
+def test_tensors_that_are_not_aligned_are_read(tmp_path: Path) -> None:
+    header = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "x": {**F32, "data_offsets": [1, 9]}}
+    (tmp_path / "x").write_bytes(safetensors(header, b"\1" + struct.pack("<2f", 1.5, -2)))
+    assert load_tensors(OpenedFile(tmp_path / "x"))["x"].tolist() == [1.5, -2]
 
 
 def rewritten(trained: Path, target: Path, content: bytes | dict[str, torch.Tensor]) -> Path:
@@ -144,7 +177,7 @@ def test_optimizer_state_of_another_kind_is_refused(
     run = shutil.copytree(trained, tmp_path / "run")
     (run / "result.json").unlink()
     newest = max((run / "checkpoints").iterdir())
-    tensors = load_tensors(newest / "optimizer.safetensors")
+    tensors = load_tensors(OpenedFile(newest / "optimizer.safetensors"))
     name = "exp_avg_sq/embedding.weight"
     changed = odd if odd.is_floating_point() else odd.expand_as(tensors[name]).contiguous()
     save_file({**tensors, name: changed}, newest / "optimizer.safetensors")

@@ -1,7 +1,10 @@
 """The linear model on n-grams: the fast vectors are those of a plain loop, and what is saved comes back."""
 
+import hashlib
+import json
 import math
 import re
+import shutil
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +18,7 @@ from scipy import sparse
 from recurcli.errors import DataError, ModelError
 from recurcli.export.folder.linear_model import Linear
 from recurcli.export.onnx import ngrams_to_dict
+from recurcli.files import OpenedFile
 from recurcli.linear import fitting, ngrams
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
@@ -288,7 +292,7 @@ def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
     assert (logits.argmax(axis=1) == [0 if n % 3 else 2 for n in range(90)]).all()
     assert (logits[:, 1] < logits[:, [0, 2]].min()).all()  # no row had class 1
     (tmp_path / "linear.safetensors").write_bytes(fitted.to_bytes())
-    assert (LinearModel.load(tmp_path / "linear.safetensors").logits(texts) == logits).all()
+    assert (LinearModel.load(OpenedFile(tmp_path / "linear.safetensors")).logits(texts) == logits).all()
 
 
 def test_a_row_of_its_own_scores_as_it_does_among_others() -> None:
@@ -351,6 +355,44 @@ def test_a_model_is_fitted_again_by_another_version_of_a_library(library: str, m
     assert "fitted in" in fit_linear_model(*rows)[1].text
 
 
+def test_a_cached_model_of_other_rows_is_not_used_under_another_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy under the name of other rows, and a whole model of three classes which somebody wrote with its key."""
+    monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "cache"))
+    texts, targets = made_rows(100)
+    config = LinearConfig(c=0.5, characters=None, words=(1, 1))
+    fit_linear_model(texts, targets, 2, config)
+    (first,) = (tmp_path / "cache").iterdir()
+    model, _ = fit_linear_model(texts, [1 - target for target in targets], 2, config)
+    (other,) = {*(tmp_path / "cache").iterdir()} - {first}
+    shutil.copyfile(first, other)
+    again, note = fit_linear_model(texts, [1 - target for target in targets], 2, config)
+    assert "fitted in" in note.text and "not cached" not in note.text
+    assert model is not None and again is not None and (again.weights == model.weights).all()
+    three = fit_model(texts, [n % 3 for n in range(100)], 3, model.hyperparameters).to_bytes()
+    end = other.read_bytes()[other.stat().st_size - 400 :]
+    end = end[end.index(b'{\n  "key"') : -8]
+    end = json.dumps({**json.loads(end), "sha256": hashlib.sha256(three).hexdigest()}).encode()
+    other.write_bytes(three + end + len(end).to_bytes(8, "little"))
+    again, note = fit_linear_model(texts, [1 - target for target in targets], 2, config)
+    assert again is not None and (again.weights == model.weights).all()
+    assert note.text.endswith(f"(not cached: {other}: has 3 classes, not 2)")
+
+
+def test_labels_and_weights_in_arrays_are_in_the_key_as_a_whole() -> None:
+    """NumPy shows an array of more than 1,000 numbers by its two ends."""
+    texts = [(f"{'good' if n % 3 else 'bad'} word{n % 50}", None) for n in range(2_000)]
+    targets: Any = np.array([n % 3 > 0 for n in range(2_000)], np.int64)
+    config = LinearConfig(c=0.5, characters=None, words=(1, 1))
+    first, _ = fit_linear_model(texts, targets, 2, config)
+    assert fit_linear_model(texts, targets.tolist(), 2, config)[1].text.endswith("from the cache")
+    targets[900:1100] = 1 - targets[900:1100]
+    second, note = fit_linear_model(texts, targets, 2, config)
+    assert "fitted in" in note.text
+    assert first is not None and second is not None and not np.array_equal(first.weights, second.weights)
+
+
 def test_a_refit_keeps_the_solver_of_the_first_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, targets = made_rows(400)
     first = fit_model(texts[:300], targets[:300], 2, Hyperparameters(NgramConfig(words=(1, 2)), 0.5))
@@ -376,7 +418,7 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "linear.safetensors"
     path.write_bytes(content)
     with pytest.raises(ModelError, match="not a linear model"):
-        LinearModel.load(path)
+        LinearModel.load(OpenedFile(path))
 
 
 @pytest.mark.parametrize(
@@ -405,4 +447,4 @@ def test_tensors_that_no_fit_gives_are_refused(name: str, tensor: Any, reason: s
     path = tmp_path / "linear.safetensors"
     path.write_bytes(save(tensors))
     with pytest.raises(ModelError, match=re.escape(f"{path}: is not a linear model of recur: {reason}")):
-        LinearModel.load(path)
+        LinearModel.load(OpenedFile(path))

@@ -12,7 +12,7 @@ from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.metrics import PERPLEXITY, classification_report, words_of
 from recurcli.facts import as_stored
-from recurcli.files import is_locked, read_manifest, verify_manifest
+from recurcli.files import CommittedFolder, is_locked, read_manifest
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import (
     FILES,
@@ -162,8 +162,9 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _read_run(run: RunDirectory, part: Part, split: ScoredSplit) -> ComparedRun:
-    verify_manifest(run.path, (*MODEL_FILES, FILES[split]))
-    result, rows = run.read_result(), read_predictions(run.path, part, split)
+    files = CommittedFolder(run.path).verify((*MODEL_FILES, FILES[split]))
+    run = RunDirectory(files)
+    result, rows = run.read_result(), read_predictions(files, part, split)
     try:
         tested = result.get("test")
         scored = result if split == "dev" else result["test"]
@@ -192,8 +193,9 @@ def _read_run(run: RunDirectory, part: Part, split: ScoredSplit) -> ComparedRun:
 
 
 def _read_language_model(run: RunDirectory) -> ComparedRun:
-    verify_manifest(run.path, (*MODEL_FILES, TEXT_LOSSES))
-    result, text = run.read_result(), read_text_losses(run.path)
+    files = CommittedFolder(run.path).verify((*MODEL_FILES, TEXT_LOSSES))
+    run = RunDirectory(files)
+    result, text = run.read_result(), read_text_losses(files)
     try:
         perplexity = math.exp(math.fsum(text.nats) / math.fsum(text.tokens))
         if not math.isclose(result["dev"]["perplexity"], perplexity, rel_tol=ROUNDING):

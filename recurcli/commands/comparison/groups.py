@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from recurcli.commands.comparison.collect import ROUNDING, TRAIN_ROWS, ComparedRun
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.evaluation.metrics import METRICS, MINIMIZED
+from recurcli.files import CommittedFolder
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 
@@ -123,7 +124,7 @@ def _linear_model(groups: Sequence[Group], metric: str) -> Baseline:
     score, predictions = fmean(scores), None
     whole = next((run for run in runs if "parts" in run.stored), None)
     if whole is not None and max(scores) - min(scores) < ROUNDING:
-        linear = read_predictions(whole.path, "linear", whole.split)
+        linear = read_predictions(CommittedFolder(whole.path), "linear", whole.split)
         if linear.part == "linear":
             score, predictions = _score(metric, linear.labels, linear.predictions), linear.predictions
     return Baseline("linear model", score, fmean(tests) if tests else None, predictions, groups)

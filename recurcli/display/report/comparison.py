@@ -11,6 +11,7 @@ from recurcli.display.report.page import write_page
 from recurcli.display.tables import Table, number_columns, text_columns
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
+from recurcli.files import CommittedFolder
 from recurcli.runs.predictions import Predictions, RowText, read_predictions, read_texts
 from recurcli.runs.run_directory import RunDirectory
 
@@ -27,7 +28,8 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
     if result["metric"] not in METRICS:
         raise UsageError(f"{path}: not written: --report is for classifiers; --output and --plot take language models")
     runs = {name: RunDirectory(Path(name)) for group in result["groups"] for name in group["runs"]}
-    rows = {name: read_predictions(run.path, result["part"], result["split"]) for name, run in runs.items()}
+    folders = ((name, CommittedFolder(run.path)) for name, run in runs.items())  # one at a time: each keeps files open
+    rows = {name: read_predictions(folder, result["part"], result["split"]) for name, folder in folders}
     results = {name: run.read_result() for name, run in runs.items()}
     stored = {name: own if result["split"] == "dev" else own["test"] for name, own in results.items()}
     words = METRICS[result["metric"]].words
@@ -103,7 +105,7 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> l
     A group predicts a row correctly if most of its runs do.
     """
     best, *others = result["groups"]
-    texts, found = read_texts(Path(best["runs"][0])), []
+    texts, found = read_texts(CommittedFolder(Path(best["runs"][0]))), []
     for other in others[:MAX_DIFFERENCES]:
         for right, wrong in ((best, other), (other, best)):
             most_right, most_wrong = (_shares([dev[name] for name in group["runs"]]) for group in (right, wrong))

@@ -1,0 +1,126 @@
+"""The cache: files that are made once and found again, in `$RECUR_CACHE` or else `~/.cache/recurcli`.
+
+A file ends in what it depends on and the sha256 of its content, as JSON and its length in eight bytes, so that a copy of it
+under another name is not taken for another file. Nobody but its owner writes to the folder.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recurcli.errors import ModelError, StorageError
+from recurcli.files import OpenedFile, locked, replacing, to_json, warn_once, writing
+
+FORMAT = 2
+"""Version of the cached files; a part of their keys, so that another version writes new ones."""
+MAX_BYTES = 2 << 30
+"""The size of the cache: the oldest files above it are deleted when one is written."""
+_OURS = re.compile(r"\.?([0-9a-f]{32}\.[a-z.]+?)(?:\.lock|\.[0-9a-f]{8}\.tmp)?")
+
+
+def cache_folder() -> Path:
+    """Return the cache folder. Raises StorageError if the home directory that `~` stands for is unknown."""
+    folder = os.environ.get("RECUR_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/recurcli"
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        raise StorageError(f"{folder}: there is no such home folder; set RECUR_CACHE to a folder") from None
+
+
+def cached(
+    depends_on: tuple[object, ...], suffix: str, write: Callable[[Path], dict[str, Any]], *, wait: bool = True
+) -> tuple[OpenedFile, dict[str, Any]]:
+    """Return a file of the cache and the facts about it, both from `write` if the file is missing, damaged or another's.
+
+    One process at a time writes the file; the others wait, or get a StorageError if `wait` is False. Raises StorageError if
+    the cache cannot be written, or its folder belongs to somebody else.
+    """
+    key = hashlib.sha256(repr((FORMAT, *depends_on)).encode(errors="surrogatepass")).hexdigest()
+    path = cache_folder() / f"{key[:32]}{suffix}"
+    try:
+        with writing(path):
+            _own(path.parent)
+            if found := _read(path, key):
+                return found
+            with locked(_lock_of(path), wait=wait):
+                try:
+                    return _read(path, key) or _written(
+                        path, key, write
+                    )  # another process may have written it meanwhile
+                finally:
+                    _lock_of(path).unlink(missing_ok=True)
+    except StorageError as error:
+        error.add_note("this file belongs to recur's cache; set RECUR_CACHE to use another folder")
+        raise
+
+
+def _own(folder: Path) -> None:
+    """Make the cache `folder`, or check that nobody else can write to it. Raises StorageError if it is somebody else's."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    facts = folder.stat()
+    if not stat.S_ISDIR(facts.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if facts.st_uid != os.geteuid() or facts.st_mode & stat.S_ISVTX:  # /tmp is everybody's, root's too
+        raise StorageError(f"{folder}: belongs to another user or to all, so it is not used as a cache")
+    if facts.st_mode & 0o022:
+        folder.chmod(0o700)
+        warn_once(f"{folder}: others could write to this cache; only you can open it now (mode 0700)")
+
+
+def _read(path: Path, key: str) -> tuple[OpenedFile, dict[str, Any]] | None:
+    """Return a file of the cache and its facts, or None if it is missing, damaged, another's, or has another key."""
+    with contextlib.suppress(OSError, ModelError, ValueError, KeyError, TypeError, RecursionError):
+        facts = path.lstat()
+        content = OpenedFile(path).content
+        end = len(content) - 8 - int.from_bytes(content[-8:], "little")
+        if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022 and end >= 0:
+            file, stored = OpenedFile(path, content[:end]), json.loads(content[end:-8].tobytes())
+            if stored["key"] == key and stored["sha256"] == file.sha256():
+                return file, dict(stored["facts"])
+    return None
+
+
+def _written(path: Path, key: str, write: Callable[[Path], dict[str, Any]]) -> tuple[OpenedFile, dict[str, Any]]:
+    with replacing(path, 0o600) as temporary:
+        facts = write(temporary)
+        made = OpenedFile(temporary)
+        end = to_json({"key": key, "sha256": made.sha256(), "facts": facts}).encode()
+        with temporary.open("ab") as file:
+            file.write(end + len(end).to_bytes(8, "little"))
+    _shrink(path)
+    return OpenedFile(path, made.content), facts
+
+
+def _shrink(newest: Path) -> None:
+    """Delete the oldest files while all take more than MAX_BYTES, and what killed processes left of any file.
+
+    The file `newest`, whose lock this process holds, stays, and all of a file whose lock another process holds.
+    """
+    kept, found = {newest, _lock_of(newest)}, []
+    with contextlib.suppress(FileNotFoundError):  # another process deletes them
+        for path in newest.parent.iterdir():
+            if match := _OURS.fullmatch(path.name):
+                facts = path.lstat()
+                found.append((facts.st_mtime_ns, facts.st_size, path, newest.with_name(match[1])))
+    excess = sum(size for _, size, path, file in found if path == file) - MAX_BYTES
+    for _, size, path, file in sorted(found):
+        if path in kept or (path == file and excess <= 0):
+            continue
+        lock = contextlib.nullcontext() if file == newest else locked(_lock_of(file))
+        with contextlib.suppress(StorageError), lock:
+            for gone in {path, _lock_of(file)} - kept:
+                gone.unlink(missing_ok=True)
+            excess -= size if path == file else 0
+
+
+def _lock_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}.lock")
