@@ -213,7 +213,7 @@ class OpenedFile:
 def _mapped(path: Path) -> memoryview:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a null character is in no name
         raise ModelError(f"{path}: is missing") from None
     try:
         facts = os.fstat(descriptor)

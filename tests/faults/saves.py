@@ -46,6 +46,7 @@ def model(arguments: list[str]) -> int:
         encoder={"name": "starsaber", "hidden_size": 8, "num_layers": 1},
         vocab_size=tokenizer.vocab_size,
         pad_id=tokenizer.pad_id,
+        separator_id=tokenizer.separator_id,
         max_length=8,
         labels=("a", "b"),
         task="tnews",
