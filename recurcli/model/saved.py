@@ -7,7 +7,6 @@ encoder without embedding and head, so that the capacity does not depend on the 
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path

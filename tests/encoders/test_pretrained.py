@@ -15,6 +15,7 @@ from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError
+from recurcli.files import CommittedFolder, write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_shapes, find_weights, load_folder
@@ -140,7 +141,8 @@ def test_a_run_of_a_family_is_built_from_its_own_tensors_with_attention_by_torch
     tokenizer = PretrainedTokenizer.of_folder(folder)
     config = config_of(folder, tokenizer, labels=("a", "b"))
     model = Classifier(config)
-    files = TrainedFiles(config, tokenizer, model.state_dict(), tmp_path)
+    write_manifest(tmp_path, [])
+    files = TrainedFiles(config, tokenizer, model.state_dict(), CommittedFolder(tmp_path))
     encoder = build_trained_classifier(files, torch.device("cpu")).encoder
     assert isinstance(encoder, Pretrained)
     assert encoder.architecture._attn_implementation in ("sdpa", "eager")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from recurcli.data.config import TokenizerConfig
 from recurcli.errors import ModelError
+from recurcli.files import CommittedFolder, write_manifest
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
 from recurcli.model.saved import build_from_weights
@@ -85,9 +86,9 @@ def test_a_classifier_comes_back_without_drawing_weights(name: str, tmp_path: Pa
     config = ModelConfig(encoder=encoder, vocab_size=11, pad_id=0, max_length=9, labels=("a", "b"))
     trained = Classifier(config).eval()
     drawn = torch.get_rng_state()
-    files = TrainedFiles(
-        config, Tokenizer.train(["a"], TokenizerConfig(kind="char", min_frequency=1)), trained.state_dict(), tmp_path
-    )
+    write_manifest(tmp_path, [])
+    tokenizer = Tokenizer.train(["a"], TokenizerConfig(kind="char", min_frequency=1))
+    files = TrainedFiles(config, tokenizer, trained.state_dict(), CommittedFolder(tmp_path))
     loaded = build_trained_classifier(files, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), drawn)
     ids, mask = torch.randint(1, 11, (3, 5)), torch.ones(3, 5, dtype=torch.bool)
