@@ -91,7 +91,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     init,
                     splits=splits,
                     dev_is_drawn=dev is None,
-                    time_precision=False,
                     label_type=targets.label_type,
                 )
                 self.result_ = self._train(request)

@@ -149,7 +149,7 @@ def _train(
     earlier trials.
     """
     outcome: dict[str, Any] = {"settings": dict(trial.settings), "state": "complete", "dev_metric": None}
-    with contextlib.closing(finetune(TrainingRequest(_resolved(request, trial), run, time_precision=False))) as events:
+    with contextlib.closing(finetune(TrainingRequest(_resolved(request, trial), run))) as events:
         try:
             for event in events:
                 if isinstance(event, Note):

@@ -48,13 +48,16 @@ def _own_device(name: str, ranks: Ranks) -> torch.device:
 
 def choose_precision(name: Precision, device: torch.device) -> SettledPrecision:
     """Return the precision; `auto` is bf16 if `device` multiplies bf16 in hardware, else fp32."""
-    if name != "auto":
-        return name
+    return ("bf16" if multiplies_bf16(device) else "fp32") if name == "auto" else name
+
+
+def multiplies_bf16(device: torch.device) -> bool:
+    """Return whether the hardware of `device` multiplies bf16: AMX, AVX512-BF16, or CUDA of capability 8.0."""
     if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+        return torch.cuda.get_device_capability(device) >= (8, 0)
     # torch has only private functions for this; without them fp32 is safe.
     tests = (getattr(torch.cpu, f"_is_{feature}_supported", None) for feature in ("amx_tile", "avx512_bf16"))
-    return "bf16" if any(test() for test in tests if test) else "fp32"
+    return any(test() for test in tests if test)
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

@@ -223,8 +223,8 @@ class RuntimeConfig:
     device: str = "auto"
     """auto (CUDA if it is available, else cpu), cpu, cuda or cuda:N."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of the forward pass in training. bf16 is autocast with weights in fp32. auto: bf16 if the hardware has it;
-    on a CPU only if it is faster in a few timed steps."""
+    """Precision of the forward pass in training. bf16 is autocast with weights in fp32. auto: bf16 if the hardware
+    multiplies it (AMX, AVX512-BF16, CUDA of capability 8.0), else fp32."""
     threads: int | None = None
     """torch.set_num_threads. null: torch's default, or OMP_NUM_THREADS if it is set."""
     compile: bool = False

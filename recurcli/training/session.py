@@ -124,15 +124,6 @@ def newest_checkpoint(
     return None, []
 
 
-def stored_facts(folder: Path) -> Mapping[str, Any] | None:
-    """Return the facts that a resume from the newest checkpoint should match, or None if no checkpoint can be read."""
-    for path in checkpoint_folders(folder):
-        with contextlib.suppress(ModelError, OSError):
-            _check_no_link(path)
-            return _read_state(CommittedFolder(path).verify(_REQUIRED))[2]
-    return None
-
-
 def remove_newer_checkpoints(folder: Path, step: int) -> None:
     """Delete the checkpoints after `step`."""
     for path in checkpoint_folders(folder):

@@ -49,9 +49,6 @@ class TrainingRequest:
     dry_run: bool = False
     keep_checkpoints: bool = False
     """Whether the newest checkpoints stay when the run is finished."""
-    time_precision: bool = True
-    """Whether timed steps may decide `runtime.precision: auto`. If not, the hardware alone decides, so that a training
-    repeats."""
     matched: Mapping[str, Any] | None = None
     """The facts that `match_parameters` returned. None without `--match-parameters`."""
     splits: "Mapping[str, Split] | None" = None

@@ -36,7 +36,7 @@ from recurcli.commands.training.request import (
     length_keys,
     preset_facts,
 )
-from recurcli.commands.training.resolve import resolve_precision, resolve_schedule
+from recurcli.commands.training.resolve import resolve_schedule
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.folder import folder_of, weight_files
@@ -279,14 +279,11 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     yield from notes_on_full_attention(setup)
     yield from notes_on_longer_training(setup)
     if setup.request.dry_run:
-        loop = yield from resolve_precision(setup.loop, setup.request, setup.status)
-        yield Finished(plan_of(replace(setup, loop=loop)))
+        yield Finished(plan_of(setup))
         return
     ranks, values = setup.loop.ranks, setup.request.resolved.preset.to_dict()
     try:
         with setup.stop.listening():
-            loop = yield from resolve_precision(setup.loop, setup.request, setup.status)
-            setup = replace(setup, loop=loop)
             session = _session(setup)
             _check_same_ranks(session)
             if ranks.is_main:
