@@ -161,11 +161,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return next(event.result for event in events if isinstance(event, Finished))
 
     def _load(self) -> Predictor:
-        """Return the fitted model. It predicts in fp32, so that no probability depends on other texts."""
+        """Return the fitted model."""
         with TemporaryDirectory(prefix="recur-") as folder:
             _write(self._files, Path(folder))
             device = (self.settings or {}).get("runtime.device", "auto")
-            return Predictor.load(folder, device=device, precision="fp32")
+            return Predictor.load(folder, device=device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the parameters and the files of the fitted model; its tensors are made from them again."""

@@ -58,7 +58,7 @@ def evaluate(
 
     Of a classifier, prints accuracy, precision, recall and F1 by class, MCC with 95 % intervals, loss, calibration, and the
     confusion table; of a language model (`recur pretrain` with the causal objective) the perplexity, in windows as long as in
-    training. Computes in fp32 unless --precision says otherwise, so that no score depends on a row's neighbours. A file given
+    training. Computes in fp32 unless --precision says otherwise, as all that reads a run does. A file given
     with --data is scored whole, and the numbers of training and dev rows among its rows are reported; with --split dev or
     train, the file that the run was trained on is divided as in training. The columns and the encoding of --data are those of
     the training, unless --text, --pair, --label or --encoding name others.
@@ -78,7 +78,7 @@ def evaluate(
         split=split,
         data=data,
         columns=columns.given(),
-        **computation.with_defaults("fp32"),
+        **computation.given(),
         diagnosed=diagnose or report is not None,
         plots=plots,
         errors=errors,

@@ -62,7 +62,7 @@ def export(
         fast=fast,
         quantize=quantize,
         min_agreement=min_agreement,
-        **computation.with_defaults("fp32"),
+        **computation.given(),
     )
     from recurcli.display import progress, tables, training
 

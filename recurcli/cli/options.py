@@ -41,7 +41,10 @@ Device = Annotated[
 Precision = Literal["auto", "fp32", "bf16"]
 PrecisionOption = Annotated[
     Precision | None,
-    typer.Option(help="Precision of the arithmetic; auto is bf16 where the machine supports it."),
+    typer.Option(
+        help="Precision of the arithmetic; auto is bf16 where the machine multiplies it. Default: runtime.precision in "
+        "training, else fp32."
+    ),
 ]
 BatchSize = Annotated[
     int | None,
@@ -131,13 +134,9 @@ class Computation:
     precision: PrecisionOption = None
     batch_size: BatchSize = None
 
-    def with_defaults(self, precision: Precision) -> dict[str, Any]:
-        """Return the options as keyword arguments of a command. `precision` replaces a missing `--precision`."""
-        return {
-            "device": self.device or "auto",
-            "precision": self.precision or precision,
-            "batch_size": self.batch_size or 64,
-        }
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, as keyword arguments of a command; it has defaults for the others."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def named_files(data: Path | None, **files: Path | None) -> dict[str, object]:

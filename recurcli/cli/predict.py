@@ -124,7 +124,7 @@ def predict(
         fast=fast,
         resume=resume,
         overwrite=overwrite,
-        **computation.with_defaults("auto"),
+        **computation.given(),
     )
     from recurcli.display import progress
 

@@ -81,7 +81,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         row_weights = None if teacher is None else teacher.row_weights(preset.finetuning.teacher_weight)
         linear = yield from _fit_linear_model(request, train, targets, task, row_weights)
         stop = StopRequest(current())
-        inference = InferenceConfig(device, "fp32", preset.finetuning.micro_batch_size, current())
+        inference = InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current())
         dev = DevEvaluation(
             model=model,
             dev=ScoredRows(splits["dev"], tokens["dev"]),

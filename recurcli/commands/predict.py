@@ -89,7 +89,7 @@ class PredictRequest:
     resume: bool = False
     overwrite: bool = False
     device: str = "auto"
-    precision: Precision = "auto"
+    precision: Precision = "fp32"
     batch_size: int = 64
 
 

@@ -104,7 +104,7 @@ def _train_causal(
             f"pretraining.carry: encoder {preset.encoder['name']}: {obstacle}; --set pretraining.carry=false"
         )
     stop = StopRequest(current())
-    inference = InferenceConfig(device, "fp32", preset.pretraining.micro_batch_size, current())
+    inference = InferenceConfig(device, batch_size=preset.pretraining.micro_batch_size, ranks=current())
     check_stop = stop.raise_if_agreed
     dev = DevPerplexity(model=model, windows=windows["dev"], inference=inference, check_stop=check_stop, carry=carry)
     train = windows["train"]

@@ -36,7 +36,8 @@ class InferenceConfig(NamedTuple):
     """Device, precision, batch size and processes of an inference."""
 
     device: torch.device
-    precision: Precision
+    precision: Precision = "fp32"
+    """fp32 wherever a stored model is read, so that a score is the same by every command and on every machine."""
     batch_size: int = 64
     ranks: Ranks = SINGLE_PROCESS
     """The processes that share the batches."""
@@ -275,7 +276,7 @@ class Predictor:
         run: str | Path | CommittedFolder,
         *,
         device: str = "auto",
-        precision: Precision = "auto",
+        precision: Precision = "fp32",
         batch_size: int = 64,
         fast: bool = False,
         ranks: Ranks = SINGLE_PROCESS,

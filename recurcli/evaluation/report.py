@@ -238,7 +238,7 @@ class DevEvaluation:
     mean_loss: Callable[[torch.Tensor, torch.Tensor], float]
     """The mean of the loss that training minimizes, of logits (N, C) and targets (N,); it decides between equal dev metrics."""
     inference: InferenceConfig
-    """Its precision is fp32, so that a prediction does not depend on the other rows of the batch."""
+    """Its precision is fp32 in every training, as that of all that reads the stored model."""
     check_stop: Callable[[], None]
     """Called between batches; an exception that it raises ends the evaluation."""
     linear: LinearModel | None = None

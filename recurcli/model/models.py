@@ -16,6 +16,7 @@ from recurcli.encoders.encoder import CarriedState, Encoder
 from recurcli.layers import CachedMap, Dropout, computed_once, normal_, sinusoidal_positions
 from recurcli.model.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig, PairPooling, Pooling
 from recurcli.ops.orthogonal import orthonormal
+from recurcli.ops.precision import at_least_float32, without_autocast
 
 _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 950706376, 742938285
@@ -342,10 +343,11 @@ class Classifier(Backbone):
         with computed_once():
             x, states = self.encode(ids, mask)
             losses = self.encoder.auxiliary_losses(x, mask) if self.training else {}
-        logits = self.head(states, mask, ids == self.config.separator_id)
-        if self.bag is None:
-            return logits, losses
-        of_bag = self.bag(*(whole or (ids, mask)))
+        with without_autocast(states):  # so that bf16 rounds no logit, of which a step is 0.06 above 8
+            logits = self.head(at_least_float32(states), mask, ids == self.config.separator_id)
+            if self.bag is None:
+                return logits, losses
+            of_bag = self.bag(*(whole or (ids, mask)))
         return (torch.cat([logits, of_bag]) if self.training else (logits + of_bag) / 2), losses
 
 

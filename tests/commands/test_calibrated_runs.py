@@ -35,7 +35,7 @@ def test_a_run_stores_its_temperature_and_the_probabilities_have_it(recur: Recur
     assert "calibration.json" in read_manifest(plain)
     result = json.loads((plain / "result.json").read_text())
     assert result["calibration"]["temperature"] == stored["temperature"] != 1
-    predictor = recurcli.load(plain, precision="fp32")
+    predictor = recurcli.load(plain)
     rows = [json.loads(line) for line in (plain / "predictions.dev.jsonl").read_text().splitlines()]
     logits = predictor.logits([row["text"] for row in rows]) / stored["temperature"]
     expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)

@@ -39,7 +39,7 @@ def test_a_task_goes_from_its_rows_to_its_submission(name: str, recur: Recur, tm
         answers = [json.loads(line) for line in lines]
         assert [answer["id"] for answer in answers] == list(range(len(lines)))
         assert {answer["label"] for answer in answers} <= set(task_named(name).labels)
-    code, out, err = recur("predict", run, data / "test.json", "--format", "clue", "--precision", "fp32")
+    code, out, err = recur("predict", run, data / "test.json", "--format", "clue")
     assert code == 0, err
     [main] = [lines for lines in found.values() if len(lines) == max(map(len, found.values()))]
     assert [row["label"] for row in jsonl(out)] == [json.loads(line)["label"] for line in main]

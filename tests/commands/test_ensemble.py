@@ -77,11 +77,11 @@ def test_the_encoder_is_the_one_of_a_training_without_an_ensemble(
 
 def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path: Path) -> None:
     run = weighted(trained, tmp_path / "run", 0.7, 1.3)
-    whole = Predictor.load(run, device="cpu", precision="fp32").logits(ROWS)
-    encoder = Predictor.load(weighted(trained, tmp_path / "e", 1, 0), device="cpu", precision="fp32").logits(ROWS)
-    linear = Predictor.load(weighted(trained, tmp_path / "l", 0, 1), device="cpu", precision="fp32").logits(ROWS)
+    whole = Predictor.load(run, device="cpu").logits(ROWS)
+    encoder = Predictor.load(weighted(trained, tmp_path / "e", 1, 0), device="cpu").logits(ROWS)
+    linear = Predictor.load(weighted(trained, tmp_path / "l", 0, 1), device="cpu").logits(ROWS)
     np.testing.assert_allclose(whole, 0.7 * encoder + 1.3 * linear)
-    one = Predictor.load(run, device="cpu", precision="fp32", batch_size=1)
+    one = Predictor.load(run, device="cpu", batch_size=1)
     np.testing.assert_allclose(np.concatenate([one.logits([row]) for row in ROWS]), whole, atol=1e-5)
 
 

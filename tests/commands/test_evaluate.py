@@ -462,7 +462,7 @@ def test_mistakes_in_a_file_the_surest_first(recur: Recur, trained: Path, tmp_pa
     found = [line.split("\t") for line in lines]
     assert {fields[0] for fields in found} == {"7", "8"}
     assert next(fields[-1] for fields in found if fields[0] == "7") == r"龙\t龙\\n马"
-    predicted = jsonl_of(recur("predict", trained, tmp_path / "d.json", "--text", "sentence", "--precision", "fp32")[1])
+    predicted = jsonl_of(recur("predict", trained, tmp_path / "d.json", "--text", "sentence")[1])
     scores = {str(row["id"]): row["score"] for row in predicted}
     assert [float(fields[3]) for fields in found] == sorted((scores["7"], scores["8"]), reverse=True)
     assert recur("eval", trained, "--errors", tmp_path / "e.tsv")[0] == 2, "it exists"

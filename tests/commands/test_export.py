@@ -50,7 +50,7 @@ def test_the_zip_holds_every_test_file_with_the_labels_that_predict_gives(
     assert not [finding for finding in validate(exported) if finding.level != "information"]
     lines = (full_tests / "test.json").read_text(encoding="utf-8").splitlines(keepends=True)[-500:]
     (tmp_path / "last.json").write_text("".join(lines), encoding="utf-8")
-    predicted = recur("predict", trained, tmp_path / "last.json", "--precision", "fp32", "--quiet")[1]
+    predicted = recur("predict", trained, tmp_path / "last.json", "--quiet")[1]
     assert labels_of(exported, "tnews11_predict.json")[-500:] == [
         json.loads(line)["prediction"] for line in predicted.splitlines()
     ]

@@ -73,7 +73,7 @@ def test_folder_tells_what_int8_changed_and_is_smaller(recur: Recur, trained: Pa
         "bias": "float32",
     }
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(200)))
-    predicted = tsv(recur("predict", trained, tmp_path / "x.txt", "--no-header", "--precision", "fp32")[1])
+    predicted = tsv(recur("predict", trained, tmp_path / "x.txt", "--no-header")[1])
     found = tsv(labelled(int8, (tmp_path / "x.txt").read_bytes()).stdout.decode())
     same = [label == row[-2] for (label, _), row in zip(found, predicted, strict=True)]
     assert np.mean(same) >= 0.98

@@ -80,7 +80,7 @@ def check_same(recur: Recur, run: Path, folder: Path, texts: Sequence[tuple[str,
     columns = [config["columns"][name][0] for name in ("text", "pair") if config["columns"].get(name)]
     path = folder.parent / "texts.jsonl"
     path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in texts))
-    code, out, err = recur("predict", run, path, "--precision", "fp32", "--quiet")
+    code, out, err = recur("predict", run, path, "--quiet")
     assert code == 0, err
     expected = jsonl(out)
     done = labelled(folder, "".join("\t".join(row) + "\n" for row in texts).encode())

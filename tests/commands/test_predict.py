@@ -394,7 +394,7 @@ def test_a_prediction_depends_on_its_text_alone(recur: Recur, trained: Path, tmp
 
     def shares(order: list[str], batch_size: int) -> dict[str, tuple[str, list[float]]]:
         (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in order))
-        options = ["--probabilities", "--precision", "fp32", "--batch-size", batch_size, "--quiet"]
+        options = ["--probabilities", "--batch-size", batch_size, "--quiet"]
         code, out, _ = recur("predict", trained, tmp_path / "x.tsv", *options)
         assert code == 0
         _, *found = tsv(out)

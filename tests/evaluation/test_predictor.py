@@ -20,7 +20,7 @@ TEXTS = [CHARACTERS[n % 7 : n % 7 + n % 9 + 1] for n in range(30)]
 
 @pytest.fixture(scope="module")
 def loaded(trained: Path) -> Predictor:
-    return Predictor.load(trained, device="cpu", precision="fp32")
+    return Predictor.load(trained, device="cpu")
 
 
 def test_a_prediction_is_the_label_of_the_highest_probability(loaded: Predictor) -> None:
@@ -44,7 +44,7 @@ def test_a_predictor_shows_its_run_task_labels_and_device(trained: Path, loaded:
 def test_logits_depend_on_no_neighbour(trained: Path, loaded: Predictor) -> None:
     alone = np.concatenate([loaded.logits([text]) for text in TEXTS])
     for batch_size in (1, 4, 64):
-        batched = Predictor.load(trained, device="cpu", precision="fp32", batch_size=batch_size).logits(TEXTS)
+        batched = Predictor.load(trained, device="cpu", batch_size=batch_size).logits(TEXTS)
         assert np.abs(batched - alone).max() < 1e-5
 
 
@@ -64,7 +64,7 @@ def test_a_stream_is_read_a_window_at_a_time(loaded: Predictor, monkeypatch: pyt
 
 
 def test_a_second_text_counts_and_none_is_no_second_text(trained: Path) -> None:
-    loaded = Predictor.load(trained, device="cpu", precision="fp32")
+    loaded = Predictor.load(trained, device="cpu")
     first, none = loaded.logits(["鼠", ("鼠", None)])
     loaded.model.config = replace(loaded.model.config, columns={"text": ["a"], "pair": ["b"]})
     pair, as_list = loaded.logits([("鼠", "牛"), ["鼠", "牛"]])  # type: ignore[list-item]
@@ -111,7 +111,7 @@ def test_one_string_is_no_list_of_texts(loaded: Predictor) -> None:
 
 
 def test_a_single_text_for_a_model_of_pairs_is_an_error_with_its_row(trained: Path) -> None:
-    loaded = Predictor.load(trained, device="cpu", precision="fp32")
+    loaded = Predictor.load(trained, device="cpu")
     loaded.model.config = replace(loaded.model.config, columns={"text": ["a"], "pair": ["b"]})
     assert len(loaded.predict([("鼠", "牛")])) == 1
     for call in (loaded.predict, loaded.logits):

@@ -27,7 +27,7 @@ def test_a_model_trained_on_cuda_predicts_the_same_on_the_cpu(
     code, _, err = recur("finetune", *options, "--quiet")
     assert code == 0, err
     texts = ["鼠牛虎兔", "龙", ""]
-    scores = [Predictor.load(run, device=device, precision="fp32").logits(texts) for device in ("cpu", "cuda")]
+    scores = [Predictor.load(run, device=device).logits(texts) for device in ("cpu", "cuda")]
     assert abs(scores[0] - scores[1]).max() < 1e-4
 
 
