@@ -61,6 +61,13 @@ class TrialProgress:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What `recur bench` has measured so far, in the form of its result. The last of its `settings` is new."""
+
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Finished:
     """The end of a command, with the result that result.json and `--json` hold."""
 

@@ -74,7 +74,8 @@ def bench(
     """Measure the speed and memory of encoders beside their peers.
 
     The peers are torch's TransformerEncoder and, if transformers is installed, Hugging Face's BERT with eager and with
-    SDPA attention. All get the same random embeddings without padding, in one process with one thread. In each round
+    SDPA attention. A setting is printed when it is measured; with --json there is one object at the end, also of a
+    benchmark that is stopped. All get the same random embeddings without padding, in one process with one thread. In each round
     every candidate has one turn, and each round starts with the next one. The table has medians over the rounds, their
     interquartile range, and the peak memory of the tensors. Times are CPU times; on a GPU they are those between CUDA
     events.
@@ -105,13 +106,9 @@ def bench(
     keep_freed_memory()  # as in a training
     from recurcli.commands.bench import bench as run_bench
     from recurcli.display import bench as display
-    from recurcli.display import progress, tables
+    from recurcli.display import progress
 
-    result = progress.follow(run_bench(request), quiet=quiet)
+    result = display.print_benchmark(run_bench(request), quiet=quiet, json=json)
     if plot is not None:
         display.draw_benchmark(result, plot)
         progress.tell_written(plot, quiet=quiet)
-    if json:
-        tables.print_json(result)
-    else:
-        display.print_benchmark(result)

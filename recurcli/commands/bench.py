@@ -17,13 +17,13 @@ from recurcli.commands.benchmark.candidates import (
 from recurcli.commands.benchmark.measure import INCLUDED, measure, one_thread
 from recurcli.commands.benchmark.request import BenchRequest, Setting
 from recurcli.errors import pluralize
-from recurcli.events import Finished, Note
+from recurcli.events import Finished, Measured, Note
 from recurcli.model.device import Precision, choose_device, choose_precision
 from recurcli.requirements import unmet
 
 
-def bench(request: BenchRequest) -> Iterator[Note | Finished]:
-    """Measure each setting of the request; yields notes and the result.
+def bench(request: BenchRequest) -> Iterator[Note | Measured | Finished]:
+    """Measure each setting of the request; yields notes, what is measured after each setting, and the result.
 
     Raises UsageError before the first measurement if an encoder, a preset or the device is unknown, or if an encoder cannot
     have a width, a depth or a dropout.
@@ -37,28 +37,26 @@ def bench(request: BenchRequest) -> Iterator[Note | Finished]:
         yield Note(f"Hugging Face's BERT is no peer: it needs {lacking['transformers']}: pip install 'recurcli[hf]'")
     yield from _note_on_attention_dropout(request, next(iter(found.values())))
     settings = list(_settings(request, found, device))
-    results = []
+    results: list[dict[str, Any]] = []
+    facts = {
+        "clock": "CUDA events" if device.type == "cuda" else "CPU time",
+        "rounds": request.rounds,
+        "dropout": next(iter(found)).dropout,
+        "attention_dropout": request.attention_dropout,
+        "match_parameters": request.match,
+        "included": {mode: INCLUDED[mode] for mode in request.modes},
+    }
     with one_thread():
         for number, (shape, setting) in enumerate(settings, 1):
             yield Note(f"{number} of {len(settings)}: {in_words(setting.to_json())}")
             results.append(measure(setting, found[shape], request.rounds, device))
             for out in results[-1]["left_out"]:
                 yield Note(f"{out['name']}, {in_words(setting.to_json())}: left out: {out['reason']}", "warning")
-    yield Finished(
-        {
-            "machine": _machine(device),
-            "clock": "CUDA events" if device.type == "cuda" else "CPU time",
-            "rounds": request.rounds,
-            "dropout": next(iter(found)).dropout,
-            "attention_dropout": request.attention_dropout,
-            "match_parameters": request.match,
-            "included": {mode: INCLUDED[mode] for mode in request.modes},
-            "settings": results,
-        }
-    )
+            yield Measured({"machine": _machine(device), **facts, "settings": results})
+    yield Finished({"machine": _machine(device), **facts, "settings": results})
 
 
-def in_words(setting: dict[str, Any]) -> str:
+def in_words(setting: Mapping[str, Any]) -> str:
     """Return the mode, precision, sizes and length of a setting as text."""
     layers = "an iterated layer" if setting["num_layers"] is None else pluralize(setting["num_layers"], "layer")
     width = "" if setting["hidden_size"] is None else f" of {setting['hidden_size']}"

@@ -1,34 +1,69 @@
 """The result of `recur bench`: on the screen a table for each setting, and in a file plots over the length."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from recurcli.commands.bench import in_words
-from recurcli.display.tables import Table, cell, fits, heading, number_columns, show, styled, text_columns
+from recurcli.display import progress
+from recurcli.display.tables import (
+    Table,
+    cell,
+    fits,
+    heading,
+    number_columns,
+    print_json,
+    show,
+    styled,
+    text_columns,
+    write,
+)
 from recurcli.errors import pluralize
+from recurcli.events import Measured
 from recurcli.files import write_atomically
 
 PLOTTED = (("tokens_per_second", 1.0, "tokens/s"), ("peak_memory_bytes", 1e6, "peak memory (MB)"))
 """Key, unit and label of what each row of plots shows."""
 
 
-def print_benchmark(result: Mapping[str, Any]) -> None:
-    """Print a table for each setting, with the best peer in bold, and how it was measured."""
-    shown: list[RenderableType | Table] = []
-    for setting in result["settings"]:
-        kind, *sizes = in_words(setting).split(", ")
-        shown += [Text(""), heading(kind, ", ".join(sizes))]
-        if setting["candidates"]:
-            shown += [_fitting(_candidates(setting)), Text("")]
-        for out in setting["left_out"]:
-            shown.append(cell(f"  {out['name']}: left out: {out['reason']}", style="dim"))
-    show(*shown, cell(_closing(result), style="dim"))
+def print_benchmark(events: Iterable[Any], *, quiet: bool, json: bool) -> dict[str, Any]:
+    """Follow `recur bench`, print each setting as soon as it is measured, then how it was measured; returns the result.
+
+    `json` prints the result alone, at the end. A benchmark that is stopped ends with what it has measured by then.
+    """
+    measured: dict[str, Any] = {}
+
+    def shown() -> Iterator[Any]:
+        for event in events:
+            if not isinstance(event, Measured):
+                yield event
+                continue
+            measured.update(event.result)
+            if not json:
+                print_setting(measured["settings"][-1])
+
+    try:
+        return progress.follow(shown(), quiet=quiet)
+    finally:
+        if measured and json:
+            print_json(measured)
+        elif measured:
+            show(cell(_closing(measured), style="dim"))
+
+
+def print_setting(setting: Mapping[str, Any]) -> None:
+    """Print the table of a setting, with the best peer in bold, and an empty line."""
+    kind, *sizes = in_words(setting).split(", ")
+    shown: list[RenderableType | Table] = [heading(kind, ", ".join(sizes))]
+    if setting["candidates"]:
+        shown.append(_fitting(_candidates(setting)))
+    show(*shown, *(cell(f"  {out['name']}: left out: {out['reason']}", style="dim") for out in setting["left_out"]))
+    if setting["left_out"]:
+        write("")  # as after a table
 
 
 def _candidates(setting: Mapping[str, Any]) -> Table:

@@ -1,6 +1,7 @@
 """`recur bench`: what its numbers are made of, whom it compares, and what it refuses or leaves out."""
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
@@ -184,6 +185,56 @@ def test_json_has_settings_candidates_and_what_was_included(recur: Recur) -> Non
     }
     before = torch.get_num_threads()
     assert recur(*line, "--quiet")[2] == "" and torch.get_num_threads() == before
+
+
+@pytest.fixture
+def stopped(recur: Recur, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recur]:
+    """Run `recur bench` over four settings; Ctrl-C comes in the third one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in a script's background
+    calls: list[Setting] = []
+
+    def measure(setting: Setting, *arguments: Any) -> dict[str, Any]:
+        calls.append(setting)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return measuring.measure(setting, *arguments)
+
+    monkeypatch.setattr("recurcli.commands.bench.measure", measure)
+    line = ["bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "4,8,12,16", *OPTIONS]
+    yield lambda *more: recur(*line, *more)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_stopped_benchmark_has_shown_what_it_measured(stopped: Recur) -> None:
+    code, out, err = stopped()
+    assert code == 130
+    assert [f"T {length}" in out for length in (4, 8, 12, 16)] == [True, True, False, False]
+    assert out.count("starsaber") == 2
+    assert out.rstrip().endswith("at the end.") and "CPU time, medians of 2 interleaved rounds" in out
+    assert err.endswith("recur: stopped by SIGINT\n")
+
+
+def test_a_stopped_benchmark_ends_with_one_json_object_of_what_it_measured(stopped: Recur) -> None:
+    code, out, err = stopped("--json")
+    assert code == 130
+    assert [setting["length"] for setting in json.loads(out)["settings"]] == [4, 8]
+    assert err.endswith("recur: stopped by SIGINT\n")
+
+
+def test_a_setting_is_shown_before_the_next_one_is_measured(
+    recur: Recur, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    def measure(setting: Setting, *arguments: Any) -> dict[str, Any]:
+        shown.append(capsys.readouterr().out)
+        return measuring.measure(setting, *arguments)
+
+    monkeypatch.setattr("recurcli.commands.bench.measure", measure)
+    code, out, _ = recur("bench", "starsaber", "--no-peers", "--mode", "inference", "--length", "4,8", *OPTIONS)
+    assert code == 0
+    assert shown[0] == "" and "T 4\n" in shown[1] and "tokens/s" in shown[1]
+    assert out.startswith("inference  fp32, 1 layer of 16, B 2, T 8\n")
 
 
 def test_without_transformers_torch_is_the_only_peer(without: Callable[..., None]) -> None:
