@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import shims
 import typer.main
 from forked import ForkServer
 from small_runs import fingerprint, options
@@ -47,6 +48,12 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RECUR_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hardware() -> None:
+    """RECUR_TEST_BF16=yes or no answers for the hardware, in the processes of `forks` too."""
+    shims.answer_for_the_hardware()
 
 
 @pytest.fixture(scope="session")

@@ -109,6 +109,7 @@ class ForkServer:
 def _serve() -> None:
     """Answer requests, a line of JSON each, until there are no more."""
     _import_all()
+    importlib.import_module("shims").answer_for_the_hardware()
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
