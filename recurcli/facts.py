@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,13 @@ def first_difference(stored: Facts, current: Facts) -> str | None:
     return None
 
 
-def check_same(stored: Facts, current: Facts, path: Path, but: Collection[str] = ()) -> None:
-    """Raise UsageError if a fact differs from that of the run at `path`. The facts `but` may differ."""
-    stored, current = ({key: facts[key] for key in facts.keys() - set(but)} for facts in (stored, current))
+def check_same(stored: Facts, current: Facts, path: Path) -> None:
+    """Raise UsageError if a fact differs from that of the run at `path`."""
     if difference := first_difference(stored, current):
-        raise UsageError(f"{path}: cannot be resumed: {difference}; undo that, or start again with --overwrite")
+        way_out = "undo that, or start again with --overwrite"
+        if difference.split(" ")[0].rpartition(".")[2] in ("epochs", "max_steps", "steps"):
+            way_out += f"; recur finetune --init {path} starts a new run from it"
+        raise UsageError(f"{path}: cannot be resumed: {difference}; {way_out}")
 
 
 def parameters_in_words(result: Mapping[str, Any]) -> str:

@@ -364,12 +364,6 @@ class RunDirectory:
             if name != PRESET or (self.path / name).is_dir():
                 remove(self.path / name)
 
-    def reopen(self) -> None:
-        """Make a finished run unfinished, so that it can be trained longer. Its model is then no longer complete."""
-        if self.is_finished:
-            remove(self.result)
-            remove(self.path / MANIFEST)
-
     def remove_checkpoints(self) -> None:
         """Delete the folder of checkpoints. It is renamed first, in one step; `lock` deletes what a kill leaves of it."""
         if self.checkpoints.is_dir() and not self.checkpoints.is_symlink():

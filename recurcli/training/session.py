@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
-from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, escaped, pluralize
+from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, escaped
 from recurcli.events import Note, Progress
 from recurcli.facts import check_same, first_difference
 from recurcli.files import CommittedFolder, commit_directory, remove, to_json, writing
@@ -25,8 +25,7 @@ from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.model.models import Backbone
 from recurcli.model.saved import cpu_state, load_tensors, load_weights, save_tensors
 from recurcli.runs.run_directory import RunDirectory, checkpoint_folders
-from recurcli.training.config import WITHOUT_END
-from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table, warmup_steps
+from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
 from recurcli.validation import parse_config
 
 _REQUIRED = ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -87,38 +86,30 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
 
 
 def newest_checkpoint(
-    folder: Path, obstacle: Callable[[Checkpoint], str | None] = lambda _: None
+    folder: Path, check: Callable[[Checkpoint], None] = lambda _: None
 ) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint whose manifest verifies, and one warning for each newer checkpoint that is damaged.
 
-    A checkpoint is skipped if `obstacle` returns why the run cannot continue from it. Damaged checkpoints are renamed to
-    `*.damaged`. The checkpoint is None if the folder has none. Raises ModelError if all checkpoints are damaged. Raises
-    UsageError with the first obstacle if all others have one.
+    `check` raises an error if the run cannot continue from it; nothing is changed then. Damaged checkpoints are renamed to
+    `*.damaged`. The checkpoint is None if the folder has none. Raises ModelError if all checkpoints are damaged.
     """
     _check_no_link(folder)
     for leftover in folder.glob(".step-*.tmp"):
         remove(leftover)
     damaged: list[tuple[Path, str]] = []
-    obstacles: list[str] = []
     for path in checkpoint_folders(folder):
         try:
             found = _load(path)
         except ModelError as error:
             damaged.append((path, str(error)))
             continue
-        if reason := obstacle(found):
-            obstacles.append(reason)
-            continue
+        check(found)
         for bad, _ in damaged:
             aside = bad.with_name(bad.name + ".damaged")
             remove(aside)
             with writing(aside):
                 bad.rename(aside)
         return found, [f"{reason}; resuming from {path.name}" for _, reason in damaged]
-    if obstacles:
-        raise UsageError(
-            f"{folder.parent}: cannot be resumed: {obstacles[0]}; undo that, or start again with --overwrite"
-        )
     if damaged:
         raise ModelError(f"{damaged[0][1]}; no checkpoint is left to resume from; start again with --overwrite")
     return None, []
@@ -303,8 +294,6 @@ class Session:
     publish: Callable[[Mapping[str, Tensor]], None]
     """Writes the given weights as the model of the run."""
     stop: StopRequest
-    length_keys: frozenset[str] = frozenset()
-    """The facts in `must_match` that hold the number of steps. They may differ if no earlier step depends on them."""
     state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
@@ -323,14 +312,13 @@ class Session:
             self._broadcast()
 
     def _read_checkpoint(self) -> Iterator[Note]:
-        checkpoint, warnings = newest_checkpoint(self.run.checkpoints, self._obstacle)
+        checkpoint, warnings = newest_checkpoint(self.run.checkpoints, self._check_facts)
         for warning in warnings:
             yield Note(warning, "warning")
         if checkpoint is None:
             self.run.cut_metrics(0)
             return
         remove_newer_checkpoints(self.run.checkpoints, checkpoint.state.step)
-        self.run.reopen()
         if difference := first_difference(checkpoint.should_match, self.should_match):
             yield Note(f"{difference}: the run continues, but its result is not bit-identical", "warning")
         source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
@@ -346,31 +334,9 @@ class Session:
         self.run.cut_metrics(checkpoint.state.step if at_end else checkpoint.state.logged_step)
         yield Note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
 
-    def _obstacle(self, checkpoint: Checkpoint) -> str | None:
-        """Return why a run of this number of steps does not pass through `checkpoint`; None if it does.
-
-        Raises UsageError if another fact differs, or if the checkpoint has taken more steps than the run has.
-        """
-        check_same(checkpoint.must_match, self.must_match, self.run.path, but=self.length_keys)
-        loop, state, before = self.loop, checkpoint.state, checkpoint.must_match.get("steps")
-        if before in (None, loop.total_steps):
-            return None
-        changed = f"the number of steps was {before} and is now {loop.total_steps}"
-        if loop.config.lr_scheduler not in WITHOUT_END:
-            return f"{changed}, and lr_scheduler is {loop.config.lr_scheduler}, so the learning rate depends on it"
-        if warmup_steps(int(before), loop.config) != warmup_steps(loop.total_steps, loop.config):
-            ratio = f"with warmup_ratio {loop.config.warmup_ratio:g} the learning rate depends on it"
-            return f"{changed}, and {ratio}; a longer run needs warmup_steps in place of warmup_ratio"
-        if state.step > loop.total_steps:
-            taken = (
-                f"the run has taken {pluralize(state.step, 'step')}, more than the {loop.total_steps:,} of this command"
-            )
-            raise UsageError(f"{self.run.path}: cannot be resumed: {taken}; undo that, or start again with --overwrite")
-        if loop.evaluate is not None and state.evaluated_step % (loop.evaluate_every or loop.steps_per_epoch):
-            return (
-                f"{changed}, but the run was evaluated at its end, step {state.evaluated_step}, between two evaluations"
-            )
-        return None
+    def _check_facts(self, checkpoint: Checkpoint) -> None:
+        """Raise UsageError if a fact that a resume must match differs."""
+        check_same(checkpoint.must_match, self.must_match, self.run.path)
 
     def _broadcast(self) -> None:
         """Broadcast rank 0's weights, optimizer state and training state."""

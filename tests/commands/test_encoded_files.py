@@ -7,6 +7,8 @@ import pytest
 from predicting import Recur
 from tiny_task import rows, tiny
 
+from recurcli.commands.training.request import preset_facts
+
 SETTINGS = tiny("tokenizer.kind=char", "finetuning.linear_baseline=false", "ensemble=null", "finetuning.epochs=1")
 
 
@@ -58,6 +60,14 @@ def test_an_input_of_predict_is_utf8_unless_named(recur: Recur, encoded: Path) -
     assert "one.csv:2: is not UTF-8 at byte 1 (0xca); labelled from the readable part; the file may be gb18030" in err
     code, out, err = recur("predict", run, one, "--strict", "--quiet")
     assert (code, out, "; the file may be gb18030: --encoding gb18030\n" in err) == (3, "", True), err
+
+
+def test_an_encoding_by_another_name_is_the_same_run() -> None:
+    first, again, other = (
+        preset_facts({"encoder": {"name": "starsaber"}, "data": {"encoding": name}}, "finetuning")
+        for name in ("latin-1", "ISO-8859-1", "gb18030")
+    )
+    assert first == again != other
 
 
 def test_a_resume_needs_the_same_encoding(recur: Recur, encoded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A training that was killed, stopped or damaged goes on to the same bytes."""
 
+import json
 import os
 import random
 import shutil
@@ -246,6 +247,19 @@ def test_a_resume_that_would_be_another_run_is_refused(
     code, _, err = recur("finetune", *options, "--set", setting, "--resume", "--quiet")
     assert code == 2
     assert named in err
+
+
+def test_a_finished_run_is_not_trained_for_more_steps(
+    recur: Callable[..., tuple[int, str, str]], trained: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    line = ["finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume", "--epochs"]
+    assert recur(*line, "6")[0] == 0
+    code, out, err = recur(*line, "7")
+    assert (code, out) == (2, "")
+    assert "finetuning.epochs was 6 and is now 7; undo that, or start again with --overwrite; " in err
+    assert err.endswith(f"recur finetune --init {run} starts a new run from it\n")
+    assert json.loads((run / "result.json").read_text())["epochs"] == 6
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -89,25 +89,6 @@ def matched_counts(matched: Mapping[str, Any]) -> str:
     return f"{count:,} encoder parameters (wanted: {target:,}{of}; {count / target - 1:+.1%})"
 
 
-def notes_on_longer_training(setup: "TrainingSetup") -> Iterator[Note]:
-    """Yield a note if only `warmup_ratio` keeps a run from being trained longer later.
-
-    Such a run is new, keeps its checkpoints and has a constant learning rate after the warm-up.
-    """
-    config, kept = setup.loop.config, setup.request.keep_checkpoints and setup.status == "new"
-    if kept and config.lr_scheduler in WITHOUT_END and config.warmup_steps is None and config.warmup_ratio:
-        ratio = f"{setup.section}.warmup_ratio {config.warmup_ratio:g}"
-        yield Note(f"{ratio}: the run can be trained longer only with {setup.section}.warmup_steps in place of it")
-
-
-def notes_on_kept_checkpoints(setup: "TrainingSetup") -> Iterator[Note]:
-    """Yield a warning if a finished run with checkpoints is trained longer without --keep-checkpoints."""
-    run = RunDirectory(setup.request.output)
-    if run.is_finished and setup.status == "unfinished" and not setup.request.keep_checkpoints:
-        text = "its checkpoints are removed when it is finished; with --keep-checkpoints it can be trained still longer"
-        yield Note(f"{run.path}: {text}", "warning")
-
-
 def notes_on_disk_space(setup: "TrainingSetup") -> Iterator[Note]:
     """Yield a warning if the checkpoints need more than the free disk space.
 

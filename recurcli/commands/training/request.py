@@ -31,11 +31,6 @@ FREE_ENDINGS = (".checkpoint_every", ".keep_checkpoints", ".log_every", ".teache
 """Endings of keys that a resume may change. The teacher's file is compared by hash."""
 
 
-def length_keys(section: Section) -> frozenset[str]:
-    """Return the preset keys on which the number of steps depends, and the fact `steps`."""
-    return frozenset({f"{section}.epochs", f"{section}.max_steps", "steps"})
-
-
 @dataclass(frozen=True)
 class TrainingRequest:
     """The options of `recur pretrain` or `recur finetune`."""

@@ -20,8 +20,6 @@ from recurcli.commands.training.report import (
     model_card,
     notes_on_disk_space,
     notes_on_full_attention,
-    notes_on_kept_checkpoints,
-    notes_on_longer_training,
     notes_on_matching,
     notes_on_result,
     plan_of,
@@ -33,7 +31,6 @@ from recurcli.commands.training.request import (
     Section,
     TrainingRequest,
     facts_before_and_now,
-    length_keys,
     preset_facts,
 )
 from recurcli.commands.training.resolve import resolve_schedule
@@ -54,10 +51,10 @@ from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.model_files import KnownRows, known_to_bytes, write_model
-from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
+from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
-from recurcli.training.config import WITHOUT_END, OptimizationConfig
+from recurcli.training.config import OptimizationConfig
 from recurcli.training.fit import TrainingLoop, build_optimizer, seed_weights
 from recurcli.training.objectives import Objective
 from recurcli.training.session import Session, StopRequest, StopTraining
@@ -92,8 +89,8 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
     check()  # before a lock file is made; and again under the lock
     with run.lock():
         status = check()
-        if status != "new" and _has_other_length(run, preset.to_dict(), section):
-            status = "unfinished"
+        if status != "new":
+            check_same(*facts_before_and_now(run, preset.to_dict(), section), run.path)
         try:
             yield ranks.broadcast(status), device
         except Interrupted as stop:
@@ -101,34 +98,6 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunS
                 hint = "nothing was saved; run the same command to start again"
                 stop.add_note(hint if status == "new" else "the run is unchanged; run the same command to continue it")
             raise
-
-
-def _has_other_length(run: RunDirectory, values: Mapping[str, Any], section: Section) -> bool:
-    """Return whether the preset `values` differ from those of the run in the number of steps.
-
-    Raises UsageError if they differ in anything else, or if the other number of steps would change the steps that were taken.
-    """
-    before, now = facts_before_and_now(run, values, section)
-    check_same(before, now, run.path, but=length_keys(section))
-    difference = first_difference(before, now)
-    if difference is None:
-        return False
-    fault, config = "", values[section]
-    way_out = "a run that is to be trained longer needs warmup_steps in place of warmup_ratio"
-    if (scheduler := config["lr_scheduler"]) not in WITHOUT_END:
-        fault = f"{section}.lr_scheduler is {scheduler}, so the learning rate of each step depends on their number"
-        way_out += ", and lr_scheduler constant"
-    elif config["warmup_steps"] is None and config["warmup_ratio"]:
-        ratio = f"{section}.warmup_ratio is {config['warmup_ratio']:g}"
-        fault = f"{ratio}, so the learning rate of the first steps depends on the number of all"
-    elif run.is_finished and not checkpoint_folders(run.checkpoints):
-        fault = "its checkpoints were removed when it was finished"
-        way_out = "a run that is to be trained longer needs --keep-checkpoints"
-    if fault:
-        raise UsageError(
-            f"{run.path}: cannot be resumed: {difference}, but {fault}; undo that, or start again with --overwrite; {way_out}"
-        )
-    return True
 
 
 def check_encoder(resolved: ResolvedPreset) -> None:
@@ -277,7 +246,6 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     """
     yield from notes_on_matching(setup.request.matched)
     yield from notes_on_full_attention(setup)
-    yield from notes_on_longer_training(setup)
     if setup.request.dry_run:
         yield Finished(plan_of(setup))
         return
@@ -292,7 +260,6 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
                     session.run.write_preset(values, COMMANDS[setup.section])
                 ranks.mark_started()
                 yield from notes_on_disk_space(setup)
-                yield from notes_on_kept_checkpoints(setup)
             yield from session.restore()
             if ranks.is_main and setup.status != "new":
                 session.run.write_preset(values, COMMANDS[setup.section])
@@ -356,7 +323,6 @@ def _session(setup: TrainingSetup) -> Session:
         run=run,
         loop=setup.loop,
         must_match={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
-        length_keys=length_keys(setup.section),
         should_match=machine,
         publish=publish,
         stop=setup.stop,
