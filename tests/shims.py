@@ -40,7 +40,7 @@ MOMENTS = {
 }
 """Moments of a command at which a fault can be asked for: each is the start of a call of these public functions."""
 
-_CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod")
+_CHANGES = ("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.chmod")
 
 
 def _die() -> NoReturn:
@@ -78,8 +78,8 @@ class _Counter:
 
 
 def die_at_change(point: int, under: str, tally: str) -> None:
-    """Die at the `point`-th change of the disk below `under`: before an open for writing, a rename, an unlink, a rmdir, a
-    mkdir, a chmod or an fsync, or with half of the bytes of a write written.
+    """Die at the `point`-th change of the disk below `under`: before an open for writing, a rename, a link, an unlink, a
+    rmdir, a mkdir, a chmod or an fsync, or with half of the bytes of a write written.
 
     A child that comes through writes the number of its changes into the file `tally`.
     """

@@ -63,7 +63,9 @@ class RunOptions:
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the run from its newest checkpoint; start it if there is none.")
     ] = False
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the run directory.")] = False
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Train anew; the run that is there stays until the new one is finished.")
+    ] = False
     keep_checkpoints: Annotated[
         bool, typer.Option("--keep-checkpoints", help="Keep the newest checkpoints when the run is finished.")
     ] = False

@@ -31,6 +31,7 @@ from recurcli.evaluation.significance import (
 from recurcli.events import Finished, Note
 from recurcli.facts import find_difference
 from recurcli.runs.predictions import Part, ScoredSplit
+from recurcli.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +60,8 @@ def compare(
     found = collect(paths, part, split)
     if found.damaged and len({run.group_key for run in found.runs}) < 2:
         raise found.damaged[0][1]
+    for run in found.runs:
+        yield from RunDirectory(run.path).note_if_unfinished()
     for path, error in found.damaged:
         yield Note(f"{path}: left out: {error}", "warning")
     for entry in found.left_out:

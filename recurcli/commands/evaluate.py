@@ -35,12 +35,11 @@ from recurcli.model.models import Backbone
 from recurcli.runs.model_files import (
     build_trained_language_model,
     is_refitted,
-    open_run,
     read_known_rows,
     read_linear_model,
     read_model,
 )
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import RunDirectory, open_run
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
@@ -71,8 +70,8 @@ class EvaluationRequest:
     """The file of the plots of the diagnosis."""
     errors: Path | None = None
     """The file of the rows that are predicted wrongly."""
-    report: Callable[[Mapping[str, Any], EvaluatedRows], None] | None = None
-    """Called with the result and the rows."""
+    report: Callable[[Mapping[str, Any], EvaluatedRows, CommittedFolder], None] | None = None
+    """Called with the result, the rows and the run."""
 
     def __post_init__(self) -> None:
         given = [key for key, value in self.columns.items() if value is not None]
@@ -88,10 +87,10 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     A language model is scored on a text. Raises DataError if the rows have no labels.
     """
     ranks = current()
-    if is_language_model(request.run):
-        yield from evaluate_language_model(request)
-        return
     run = open_run(request.run)
+    if is_language_model(run):
+        yield from evaluate_language_model(request, run)
+        return
     if request.errors is not None and request.data is None and not _keeps_texts(run):
         raise UsageError(
             f"{run}: keeps no texts (finetuning.keep_texts); --errors writes those of rows that --data names"
@@ -136,7 +135,7 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
         written = pluralize(write_errors(request.errors, evaluated), "row")
         yield Note(f"{request.errors}: {written} predicted wrongly")
     result = {
-        "run": str(run),
+        "run": str(request.run),
         "task": task.name,
         "split": scored.name,
         "rows": len(tokens),
@@ -151,7 +150,7 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
         **facts,
     }
     if request.report is not None:
-        request.report(result, evaluated)
+        request.report(result, evaluated, run)
     yield Finished(result)
 
 
@@ -320,7 +319,7 @@ def _keeps_texts(run: CommittedFolder) -> bool:
     return not isinstance(section, dict) or bool(section.get("keep_texts", True))
 
 
-def is_language_model(run: Path) -> bool:
+def is_language_model(run: CommittedFolder) -> bool:
     """Return whether `run` is a pretrained run with the causal objective. Return False if its preset cannot be read."""
     directory = RunDirectory(run)
     try:
@@ -332,7 +331,7 @@ def is_language_model(run: Path) -> bool:
     return isinstance(section, dict) and section.get("objective") == "causal"
 
 
-def evaluate_language_model(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]:
+def evaluate_language_model(request: EvaluationRequest, run: CommittedFolder) -> Iterator[Note | RowsDone | Finished]:
     """Compute the perplexity of the model of a run; yields notes, the number of windows done, and the result.
 
     Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
@@ -343,8 +342,7 @@ def evaluate_language_model(request: EvaluationRequest) -> Iterator[Note | RowsD
         raise UsageError(f"{request.run}: is a language model; --errors and --report are for classifiers")
     config = InferenceConfig(choose_device(request.device, ranks), request.precision, request.batch_size, ranks)
     ranks.connect(config.device)
-    files = read_model(request.run)
-    run = files.folder
+    files = read_model(run)
     model = build_trained_language_model(files, config.device)
     yield from RunDirectory(run).note_if_unfinished()
     try:
@@ -368,7 +366,7 @@ def evaluate_language_model(request: EvaluationRequest) -> Iterator[Note | RowsD
             title = f"{request.run.name}: {files.config.encoder['name']}"
             draw_diagnosis(found["diagnosis"], request.plots, title=title)
     result: dict[str, Any] = {
-        "run": str(run),
+        "run": str(request.run),
         "task": task.name,
         "split": name,
         **facts[name],

@@ -16,8 +16,7 @@ from recurcli.export.onnx import export_onnx
 from recurcli.export.quantize import MIN_AGREEMENT
 from recurcli.files import MANIFEST, CommittedFolder, OutputKind, check_place, check_writable, read_manifest
 from recurcli.model.device import Precision
-from recurcli.runs.model_files import open_run
-from recurcli.runs.run_directory import RunDirectory, contents_of
+from recurcli.runs.run_directory import RunDirectory, contents_of, open_run
 
 FORMATS: dict[str, ExportFormat] = {
     "clue": ExportFormat(export_clue, OutputKind("a CLUE submission", (".zip",))),

@@ -42,7 +42,7 @@ from recurcli.validation import flatten
 def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
     """Train a classifier as `request` says. Yields notes, progress and the result."""
     preset = request.resolved.preset
-    with enter_run(request, "finetuning") as (status, device):
+    with enter_run(request, "finetuning") as (run, status, device):
         if status == "finished":
             yield from finished_run(request)
             return
@@ -51,6 +51,8 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
         if preset.is_linear and request.init is not None:
             raise UsageError(f"--init: preset {request.resolved.name} has no encoder to start from a run; leave it out")
         init = None if request.init is None else read_init(request.init, preset)
+        if init is not None:
+            yield from RunDirectory(init.folder).note_if_unfinished()
         rows = yield from _read_rows(request)
         request, task, splits, teacher = rows.request, rows.task, rows.splits, rows.teacher
         preset, train, test = request.resolved.preset, splits["train"], splits.get("test")
@@ -101,6 +103,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             TrainingSetup(
                 request=request,
                 section="finetuning",
+                run=run,
                 status=status,
                 loop=build_loop(
                     preset, "finetuning", model, objective, device, dev, pretrained=init is not None, pairs=pairs
@@ -310,6 +313,7 @@ def _with_teacher(
         yield Note(f"{file}: has no effect; the linear model reads the opinions on rows without a label", "warning")
     if (run := preset.finetuning.teacher_run) is not None:
         files = read_model(Path(run))
+        yield from RunDirectory(files.folder).note_if_unfinished()
         before = yield from known_rows_of(files.folder)
         if before is not None:
             before = before.refitted() if is_refitted(files.folder) else before

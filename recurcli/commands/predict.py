@@ -54,8 +54,7 @@ from recurcli.facts import Facts
 from recurcli.files import CommittedFolder
 from recurcli.linear.explain import explain
 from recurcli.model.device import Precision, choose_precision
-from recurcli.runs.model_files import open_run
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import RunDirectory, open_run
 
 
 @dataclass(frozen=True)

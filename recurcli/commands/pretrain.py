@@ -22,7 +22,7 @@ from recurcli.events import Note
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
 from recurcli.runs.model_files import KnownRows
-from recurcli.runs.run_directory import RunStatus
+from recurcli.runs.run_directory import RunDirectory, RunStatus
 from recurcli.tokens.batching import TokenRows
 from recurcli.tokens.texts import (
     corpus_tokenizer,
@@ -44,7 +44,7 @@ rows are pairs."""
 def pretrain(request: TrainingRequest) -> Iterator[Event]:
     """Train an encoder as `request` says. Yields notes, progress and the result."""
     preset = request.resolved.preset
-    with enter_run(request, "pretraining") as (status, device):
+    with enter_run(request, "pretraining") as (run, status, device):
         if status == "finished":
             yield from finished_run(request)
             return
@@ -53,11 +53,11 @@ def pretrain(request: TrainingRequest) -> Iterator[Event]:
                 "data.train_share is for labelled rows, and pre-training reads all texts; leave it out here"
             )
         train = _train_causal if preset.pretraining.objective == "causal" else _train_masked
-        yield from run_training((yield from train(request, status, device)))
+        yield from run_training((yield from train(request, run, status, device)))
 
 
 def _train_masked(
-    request: TrainingRequest, status: RunStatus, device: torch.device
+    request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device
 ) -> Generator[Note, None, TrainingSetup]:
     """Return the setup of a training on masked tokens."""
     preset = request.resolved.preset
@@ -72,6 +72,7 @@ def _train_masked(
     return TrainingSetup(
         request=request,
         section="pretraining",
+        run=run,
         status=status,
         loop=build_loop(preset, "pretraining", model, objective, device),
         tokenizer=tokenizer,
@@ -81,7 +82,7 @@ def _train_masked(
 
 
 def _train_causal(
-    request: TrainingRequest, status: RunStatus, device: torch.device
+    request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device
 ) -> Generator[Note, None, TrainingSetup]:
     """Return the setup of a training on next tokens, with the evaluation on the dev text."""
     preset = request.resolved.preset
@@ -112,6 +113,7 @@ def _train_causal(
     return TrainingSetup(
         request=request,
         section="pretraining",
+        run=run,
         status=status,
         loop=build_loop(preset, "pretraining", model, objective, device, dev),
         tokenizer=tokenizer,

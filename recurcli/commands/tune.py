@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.request import TrainingRequest, preset_facts
+from recurcli.commands.training.request import TrainingRequest, check_inputs, preset_facts
 from recurcli.commands.tuning.request import Range, TuningRequest, ranges_around, ranges_of, short_names
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, pluralize
@@ -53,6 +53,9 @@ def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
 
     folder, preset = request.folder, request.resolved.preset
     _check_folder(folder)
+    if not request.resume:
+        file = Path(request.preset).expanduser() if is_file_name(request.preset) else None
+        check_inputs(folder, preset, file, (BEST, TRIALS, STUDY, JOURNAL))
     facts = facts_of(preset, ranges)
     with RunDirectory(folder).lock(), storage_errors(folder / STUDY):
         if request.overwrite:

@@ -27,6 +27,7 @@ from recurcli.model.config import Label
 from recurcli.model.device import Precision, autocast, choose_device
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.runs.model_files import build_trained_classifier, read_ensemble, read_model, read_temperature
+from recurcli.runs.run_directory import run_of
 from recurcli.tokens.batching import collate, sorted_batches
 from recurcli.tokens.texts import Windows
 from recurcli.tokens.tokenizer import Tokenizer, Tokens
@@ -294,7 +295,7 @@ class Predictor:
         ensemble = read_ensemble(files.folder, len(files.config.labels)) if ranks.is_main else None
         temperature = 1.0 if ensemble else read_temperature(files.folder)
         model = build_trained_classifier(files, config.device)
-        predictor = cls(model, files.tokenizer, config, files.path, ensemble, temperature)
+        predictor = cls(model, files.tokenizer, config, run_of(files.path), ensemble, temperature)
         try:
             return predictor.linear_part() if fast and ranks.is_main else predictor
         except UsageError as error:

@@ -14,6 +14,7 @@ from recurcli.errors import DataError, UsageError, escaped
 from recurcli.events import Note, RowsDone
 from recurcli.export.clue import Target, validate, write_submission
 from recurcli.export.format import TrainedRun
+from recurcli.runs.run_directory import run_of
 
 
 class _Answer(NamedTuple):
@@ -58,7 +59,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
             "name": target.name,
             "rows": len(rows.examples),
             "from": target.test_file if rows.path is None else rows.path.name,
-            "run": str(run.path),
+            "run": str(run_of(run.path)),
         }
         for target, run, rows in sorted(answers, key=lambda answer: answer.target.name)
     ]

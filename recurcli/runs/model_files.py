@@ -43,9 +43,9 @@ from recurcli.runs.run_directory import (
     LINEAR_MODEL,
     MODEL_FILES,
     PREDICTIONS,
-    RESULT,
     TEST_PREDICTIONS,
     TEXT_LOSSES,
+    open_run,
 )
 from recurcli.tokens.pretrained import PretrainedTokenizer
 from recurcli.tokens.tokenizer import Tokenizer
@@ -294,17 +294,6 @@ def _shares_of_row(key: str, names: Sequence[str], shares: NDArray[np.float64]) 
     largest = np.argsort(-shares, kind="stable")[:MAX_PROBABLE]
     rest = max(0.0, float(shares.sum() - shares[largest].sum()))
     return {key: {names[place]: float(shares[place]) for place in largest}, f"other_{key}": rest}
-
-
-def open_run(folder: Path) -> CommittedFolder:
-    """Open and verify all files of a run that its manifest lists. Raises ModelError if one is missing or damaged."""
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: is not a run directory" + ("" if folder.exists() else " (it does not exist)"))
-    if not (folder / MANIFEST).is_file() and (folder / "preset.yaml").is_file():
-        raise ModelError(
-            f"{folder}: has no complete model yet; continue its training with the same command and --resume"
-        )
-    return CommittedFolder(folder).verify(MODEL_FILES, may_miss=RESULT)  # without a result the run is unfinished
 
 
 def read_model(run: Path | CommittedFolder) -> TrainedFiles:

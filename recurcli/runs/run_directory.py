@@ -12,14 +12,16 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from recurcli.data.config import DataConfig
 from recurcli.encoders.config import LINEAR
-from recurcli.errors import ModelError, UsageError
+from recurcli.errors import ModelError, StorageError, UsageError
 from recurcli.events import Note
 from recurcli.files import (
     MANIFEST,
@@ -31,6 +33,9 @@ from recurcli.files import (
     locked,
     naming_damage,
     open_no_follow,
+    read_limited,
+    read_manifest,
+    refuse_links,
     remove,
     sync_directory,
     to_json,
@@ -240,15 +245,19 @@ CONTENTS = (
 )
 """All files that a run writes, except its lock."""
 LOCK = ".lock"
+NEXT = ".next"
+"""The folder of a new training in the folder of a run, which it replaces when it is finished (`RunDirectory.settle`)."""
+_BEFORE_MANIFEST = {*CONTENTS, LOCK, NEXT} - {MANIFEST, MODEL_CARD, RESULT, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES}
+"""The files that may be there when a training has written no manifest and no checkpoint yet."""
 RunStatus = Literal["new", "unfinished", "finished"]
-"""new: train from the beginning and replace an older run, if there is one; unfinished: resume; finished: nothing to do."""
+"""new: train from the beginning; unfinished: resume; finished: nothing to do."""
 _STEP = re.compile(r"step-(\d{8,12})")
 _HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})\n)?")
 
 
 def contents_of(folder: Path) -> list[Path]:
     """Return the paths of the files of a run, which no other output replaces, or none if `folder` is not a run."""
-    return [folder / name for name in CONTENTS] if (folder / PRESET).is_file() else []
+    return [run / name for run in (folder, folder / NEXT) if (run / PRESET).is_file() for name in CONTENTS]
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
@@ -259,7 +268,90 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 
 def _is_leftover(name: str) -> bool:
     """Whether `name` is a temporary file of recur that a killed process left behind."""
-    return name.endswith(".tmp") and name.startswith(tuple(f".{own}." for own in CONTENTS))
+    return name.endswith(".tmp") and name.startswith(tuple(f".{own.lstrip('.')}." for own in (*CONTENTS, NEXT)))
+
+
+def current_folder(run: Path) -> Path:
+    """Return the folder that holds the files of `run`: NEXT in it while a finished training takes its place, else `run`."""
+    return run / NEXT if (run / NEXT / RESULT).is_file() else run
+
+
+def run_of(folder: Path) -> Path:
+    """Return the run whose files are in `folder`, which `current_folder` returned."""
+    return folder.parent if folder.name == NEXT else folder
+
+
+def open_run(run: Path, required: Iterable[str] = MODEL_FILES) -> CommittedFolder:
+    """Open and verify all files of a run that its manifest lists, which must include the `required` ones.
+
+    They are files of one training: if another replaces the run meanwhile, they are opened again. Raises ModelError if one is
+    missing or damaged.
+    """
+    if not run.is_dir():
+        raise ModelError(f"{run}: is not a run directory" + ("" if run.exists() else " (it does not exist)"))
+    while True:
+        state = _state(run)
+        try:
+            if not (state[0] / MANIFEST).is_file() and (state[0] / PRESET).is_file():
+                way_out = "continue its training with the same command and --resume"
+                raise ModelError(f"{run}: has no complete model yet; {way_out}")
+            # without a result the run is unfinished
+            return CommittedFolder(state[0]).verify(required, may_miss=RESULT)
+        except ModelError:
+            if state == _state(run):
+                raise
+
+
+def reopen_run(run: Path, sha256: str) -> CommittedFolder:
+    """Open a run again whose manifest had the hash `sha256`. Raises StorageError if a new training has replaced it since."""
+    folder = CommittedFolder(current_folder(run))
+    if folder.sha256 != sha256:
+        raise StorageError(f"{run}: a new training has replaced it meanwhile; run the same command again")
+    return folder
+
+
+def _state(run: Path) -> tuple[Path, bytes | None]:
+    """Return the current folder of `run`, and its manifest; None: it has none."""
+    folder = current_folder(run)
+    try:
+        return folder, (folder / MANIFEST).read_bytes()
+    except OSError:
+        return folder, None
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether `folder` is a run: by its manifest, by a checkpoint, or by the comments that only recur writes into preset.yaml.
+
+    A preset may have been copied with its comments, so no other file may lie beside it then, and none of a usual name.
+    """
+    with contextlib.suppress(ModelError):
+        if read_manifest(folder).keys() >= set(MODEL_FILES):
+            return True
+    states = (path / "state.json" for path in checkpoint_folders(folder / CHECKPOINTS))
+    if any(state.is_file() and state.with_name(MANIFEST).is_file() for state in states):
+        return True
+    header = _HEADER.match(read_limited(folder / PRESET, 1 << 24)[:120]) if (folder / PRESET).is_file() else None
+    names = (entry.name for entry in folder.iterdir()) if header and header[2] else ["foreign"]
+    return all(name in _BEFORE_MANIFEST or _is_leftover(name) for name in names)
+
+
+def _delete_folder(folder: Path) -> None:
+    """Delete a folder. It is renamed first, in one step; `RunDirectory.lock` deletes what a kill leaves of it."""
+    if os.path.lexists(folder):
+        with writing(folder):
+            aside = folder.with_name(f".{folder.name.lstrip('.')}.{os.getpid()}.tmp")
+            folder.rename(aside)
+            sync_directory(folder.parent)
+        remove(aside)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make the file `target` a hard link of `source`, or a copy where the disk has no links."""
+    target.unlink()
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 class RunDirectory:
@@ -272,6 +364,12 @@ class RunDirectory:
         self.metrics = path / METRICS
         self.result = path / RESULT
         self.checkpoints = path / CHECKPOINTS
+
+    @property
+    def resumed(self) -> "RunDirectory":
+        """The run that --resume continues: a new training in NEXT, if one was begun, else this one."""
+        new = RunDirectory(self.path / NEXT)
+        return new if new.preset.is_file() else self
 
     @property
     def is_finished(self) -> bool:
@@ -287,8 +385,9 @@ class RunDirectory:
     def lock(self) -> Iterator[None]:
         """Lock the folder within the block. Creates a missing folder, and removes it again if it is still empty.
 
-        Temporary files of a killed process are deleted. Raises StorageError without waiting if another process holds the
-        lock, or if the folder is not writable; UsageError for a folder whose name is not UTF-8.
+        Temporary files of a killed process are deleted, and a change of runs that it began is completed (`settle`). Raises
+        StorageError without waiting if another process holds the lock, or if the folder is not writable; UsageError for a
+        folder whose name is not UTF-8.
         """
         check_utf8(self.path)
         created = not self.path.exists()
@@ -301,6 +400,7 @@ class RunDirectory:
             for entry in list(self.path.iterdir()):
                 if _is_leftover(entry.name):
                     remove(entry)
+            self.settle()
             try:
                 yield
             finally:
@@ -311,38 +411,49 @@ class RunDirectory:
                         self.path.rmdir()
 
     def note_if_unfinished(self) -> Iterator[Note]:
-        """Yield a warning if the training has not ended. With an ensemble the model is then the linear model alone."""
+        """Yield a warning if the training has not ended, or if a new training has begun that is to replace the run.
+
+        With an ensemble the model of an unfinished run is the linear model alone.
+        """
+        latest, whose, rest = self.resumed, "its training", ""
+        if latest.is_finished:
+            return
+        if latest is not self:
+            whose, rest = "a new training of it", "; this is the run before it"
         if not self.is_finished:
-            step = next((path.name for path in checkpoint_folders(self.checkpoints)), "none")
             has_ensemble = self.read_command() == "finetune" and self.read_preset().get("ensemble")
             missing = "; its ensemble is not joined yet" if has_ensemble else ""
             if self._opened is not None and ENSEMBLE in self._opened:
                 with naming_damage(self.path / ENSEMBLE):
                     weights = json.loads(self._opened[ENSEMBLE].read(limit=1 << 16))
                     missing = "" if weights["encoder_weight"] else "; the linear model alone labels"
-            state, way_out = "is not finished", "; --resume continues it"
-            if is_locked(self.path / LOCK):
-                state, way_out = "is under way", ""
-            text = f"{self.path}: its training {state} (newest checkpoint: {step}){missing}{way_out}"
-            yield Note(text, "warning")
+            rest += missing
+        state, way_out = "is not finished", "; --resume continues it"
+        if (self.path / LOCK).is_file() and is_locked(self.path / LOCK):
+            state, way_out = "is under way", ""
+        step = next((path.name for path in checkpoint_folders(latest.checkpoints)), "none")
+        yield Note(f"{self.path}: {whose} {state} (newest checkpoint: {step}){rest}{way_out}", "warning")
 
-    def check_output(self, command: str, *, resume: bool, overwrite: bool) -> RunStatus:
-        """Return the status of the folder for a training run of `command` with these options.
+    def check_output(self, command: str, *, resume: bool, overwrite: bool) -> tuple["RunDirectory", RunStatus]:
+        """Return the run that a training of `command` with these options writes, and its status.
+
+        It is the one here if there is none yet; with `overwrite` a new one in NEXT; for a resume the `resumed` one.
 
         Raises UsageError if the folder has files but no run, if it has a run and neither option is given, or for a
         resume of another command's run; ModelError for a resume of a run in another format version.
         """
         entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
-        present = [name for name in entries if name != LOCK and not _is_leftover(name)]
-        if not present:
-            return "new"
-        if PRESET not in present:
+        if all(name == LOCK or _is_leftover(name) for name in entries):
+            return self, "new"
+        if not _is_run(self.path) and not _is_run(self.path / NEXT):
             raise UsageError(f"{self.path}: is not empty and is not a run directory; choose another --output")
+        refuse_links(self.path / NEXT)
         if overwrite:
-            return "new"
+            return RunDirectory(self.path / NEXT), "new"
+        run = self.resumed
         fault: ModelError | UsageError | None = None
         try:
-            other = self.read_command()
+            other = run.read_command()
             if other not in (None, command):
                 fault = UsageError(f"{self.path}: is a run of recur {other}, not of {command}")
         except ModelError as error:
@@ -352,26 +463,43 @@ class RunDirectory:
             raise UsageError(f"{self.path}: already has a run; {way_out}, or replace it with --overwrite")
         if fault:
             raise fault
-        return "finished" if self.is_finished else "unfinished"
+        return run, "finished" if run.is_finished else "unfinished"
 
-    def clear(self) -> None:
-        """Delete all files of an older run except preset.yaml, so that a kill meanwhile leaves an unfinished run.
+    def start(self) -> None:
+        """Make the folder of a new training, if it is NEXT. What an earlier one has left there is deleted, in one step."""
+        if self.path.name == NEXT:
+            _delete_folder(self.path)
+            with writing(self.path):
+                self.checkpoints.mkdir(parents=True)
+                sync_directory(self.path.parent)
 
-        The checkpoints are gone first, so that a resume after such a kill loads no old checkpoint.
+    def settle(self) -> None:
+        """Put a finished run in NEXT in the place of the run here; foreign files stay.
+
+        Each file becomes a link to that of NEXT. Readers take NEXT for the run (`current_folder`) from the moment when it has
+        a result until it is renamed, which is when all files are here. So a kill at any time leaves one whole run, and a
+        second call completes the first.
         """
-        self.remove_checkpoints()
-        for name in (RESULT, MANIFEST, *CONTENTS):
-            if name != PRESET or (self.path / name).is_dir():
-                remove(self.path / name)
+        new = RunDirectory(self.path / NEXT)
+        if not new.is_finished:
+            return
+        if new.checkpoints.is_dir():  # `start` made it; a second call may find it moved
+            self.remove_checkpoints()
+            with writing(self.checkpoints):
+                new.checkpoints.rename(self.checkpoints)
+        for source in (new.path / name for name in CONTENTS if name != CHECKPOINTS):
+            target = self.path / source.name
+            if target.is_dir() or not source.is_file():
+                remove(target)
+            if source.is_file() and not (target.exists() and target.samefile(source)):
+                write_atomically(target, partial(_link, source))
+        with writing(self.path):
+            sync_directory(self.path)
+        _delete_folder(new.path)
 
     def remove_checkpoints(self) -> None:
-        """Delete the folder of checkpoints. It is renamed first, in one step; `lock` deletes what a kill leaves of it."""
-        if self.checkpoints.is_dir() and not self.checkpoints.is_symlink():
-            with writing(self.checkpoints):
-                aside = self.path / f".{self.checkpoints.name}.{os.getpid()}.tmp"
-                self.checkpoints.rename(aside)
-                sync_directory(self.path)
-            remove(aside)
+        """Delete the folder of checkpoints."""
+        _delete_folder(self.checkpoints)
 
     def write_preset(self, values: Mapping[str, Any], command: str) -> None:
         """Write preset.yaml, which marks the folder as a run. Comments on top give the format version and the command."""

@@ -108,18 +108,13 @@ def ngram_table(model: Backbone) -> nn.Parameter | None:
     return None if model.embedding.ngrams is None else model.embedding.ngrams.table
 
 
-def warmup_steps(total_steps: int, config: OptimizationConfig) -> int:
-    """Return the number of warm-up steps: `config.warmup_steps`, or else `config.warmup_ratio` of `total_steps`."""
-    return round(config.warmup_ratio * total_steps) if config.warmup_steps is None else config.warmup_steps
-
-
 def learning_rate(step: int, total_steps: int, config: OptimizationConfig, steps_per_epoch: int) -> float:
     """Return the learning rate of optimiser step `step` (from 0): linear warm-up, then decay by `lr_scheduler`.
 
     `config.learning_rate` must be a number: `resolve_schedule` replaces null.
     """
     assert config.learning_rate is not None
-    warmup = warmup_steps(total_steps, config)
+    warmup = round(config.warmup_ratio * total_steps) if config.warmup_steps is None else config.warmup_steps
     if step < warmup:
         return config.learning_rate * (step + 1) / (warmup + 1)
     progress = (step - warmup) / max(1, total_steps - warmup)

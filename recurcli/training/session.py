@@ -24,7 +24,7 @@ from recurcli.files import CommittedFolder, commit_directory, remove, to_json, w
 from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.model.models import Backbone
 from recurcli.model.saved import cpu_state, load_tensors, load_weights, save_tensors
-from recurcli.runs.run_directory import RunDirectory, checkpoint_folders
+from recurcli.runs.run_directory import NEXT, RunDirectory, checkpoint_folders, run_of
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
 from recurcli.validation import parse_config
 
@@ -330,13 +330,12 @@ class Session:
         if checkpoint.state.best_step is not None:
             self.best = dict(checkpoint.best or checkpoint.model)
             self.publish(self.best)
-        at_end = checkpoint.state.step >= self.loop.total_steps  # its last line may stand between two regular ones
-        self.run.cut_metrics(checkpoint.state.step if at_end else checkpoint.state.logged_step)
+        self.run.cut_metrics(checkpoint.state.logged_step)
         yield Note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
 
     def _check_facts(self, checkpoint: Checkpoint) -> None:
         """Raise UsageError if a fact that a resume must match differs."""
-        check_same(checkpoint.must_match, self.must_match, self.run.path)
+        check_same(checkpoint.must_match, self.must_match, run_of(self.run.path))
 
     def _broadcast(self) -> None:
         """Broadcast rank 0's weights, optimizer state and training state."""
@@ -415,8 +414,7 @@ class Session:
             line |= {"dev_metric": progress.dev_metric, "best_dev_metric": progress.best_dev_metric}
         if self.ranks.is_main:
             self.run.append_metrics(line)
-        if progress.dev_metric is not None or progress.step % self.loop.config.log_every == 0:  # not for an end alone
-            self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
+        self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
 
     def leave(self) -> NoReturn:
         """Wait until rank 0 has written its checkpoint, then raise Interrupted with the signal that was received."""
@@ -424,5 +422,6 @@ class Session:
         self.ranks.broadcast(None)  # a barrier: no rank exits before the checkpoint is written
         name = signal.Signals(self.stop.signal).name
         stop = Interrupted(self.stop.signal, f"stopped by {name} at step {self.state.step:,}")
-        stop.add_note("continue with the same command and --resume")
+        instead = " in place of --overwrite" if self.run.path.name == NEXT else ""
+        stop.add_note(f"continue with the same command and --resume{instead}")
         raise stop

@@ -20,7 +20,7 @@ from recurcli.data.config import TokenizerConfig
 from recurcli.errors import ModelError
 from recurcli.evaluation.inference import Predictor
 from recurcli.files import read_manifest, write_atomically, write_manifest
-from recurcli.runs.model_files import open_run
+from recurcli.runs.run_directory import open_run
 from recurcli.tokens.tokenizer import Tokenizer
 
 Recur = Callable[..., tuple[int, str, str]]

@@ -16,6 +16,7 @@ from recurcli.evaluation.significance import intervals
 from recurcli.files import CommittedFolder, to_json, write_manifest
 from recurcli.runs.model_files import write_predictions
 from recurcli.runs.predictions import read_predictions
+from recurcli.runs.run_directory import PREDICTIONS
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -28,7 +29,7 @@ def test_predictions_are_read_whatever_the_number_of_classes(classes: int, tmp_p
     (tmp_path / "config.json").write_text(to_json({"id2label": dict(enumerate(names))}))
     write_manifest(tmp_path, ["config.json"])
     both = {"probabilities": shares, "encoder_probabilities": encoder}
-    write_predictions(tmp_path, ["1", "2", "3"], names[:3], names, both, [("a", None)] * 3)
+    write_predictions(tmp_path / PREDICTIONS, ["1", "2", "3"], names[:3], names, both, [("a", None)] * 3)
     lines = [json.loads(line) for line in (tmp_path / "predictions.dev.jsonl").read_text().splitlines()]
     for line, row in zip(lines, shares, strict=True):
         assert len(line["probabilities"]) == (10 if classes > 100 else 100)

@@ -213,11 +213,13 @@ def test_a_run_that_torchrun_restarts_ends_with_the_same_weights(
     done = completed(command(*finetuning(tiny_tnews, tmp_path / "whole", *more), "--quiet"))
     assert done.returncode == 0, done.stderr.decode()
     output = tmp_path / "x"
+    written = output
     if word == "--overwrite":  # what is there must be replaced at first, and gone on with after the restart
         old = completed(command(*finetuning(tiny_tnews, output, "finetuning.epochs=1"), "--quiet", ranks=1))
         assert old.returncode == 0, old.stderr.decode()
+        written = output / ".next"
     with started(command(*finetuning(tiny_tnews, output, *more), word, launcher=restarting)) as process:
-        wait_until(lambda: (output / "checkpoints" / "step-00000020").exists())
+        wait_until(lambda: (written / "checkpoints" / "step-00000020").exists())
         os.kill(workers(process)[rank], signal.SIGKILL)
         _, err = process.communicate(timeout=100)
     assert process.returncode == 0, err.decode()

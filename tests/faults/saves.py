@@ -7,7 +7,7 @@ import torch
 from recurcli.data.config import TokenizerConfig
 from recurcli.model.config import ModelConfig
 from recurcli.runs.model_files import write_model
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import NEXT, RunDirectory
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingState
 from recurcli.training.session import Checkpoint, save_checkpoint
@@ -33,8 +33,18 @@ def checkpoint(arguments: list[str]) -> int:
 
 
 def result(arguments: list[str]) -> int:
-    """Finish the run in `folder`, whose model is there: [folder]."""
-    RunDirectory(Path(arguments[0])).write_result({"seed": 1}, "# A model\n")
+    """Finish the run in `folder`, whose model is there: [folder], and its seed if it is not 1."""
+    seed = int(arguments[1]) if len(arguments) > 1 else 1
+    RunDirectory(Path(arguments[0])).write_result({"seed": seed}, "# A model\n")
+    return 0
+
+
+def replacement(arguments: list[str]) -> int:
+    """Finish the new run in `folder`/.next, which then takes the place of the one in `folder`: [folder]."""
+    run = RunDirectory(Path(arguments[0]))
+    with run.lock():
+        result([str(run.path / NEXT), "2"])
+        run.settle()
     return 0
 
 

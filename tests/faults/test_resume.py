@@ -45,12 +45,16 @@ QUICK = ("starsaber", "transject")
 
 
 def request(
-    data: Path, output: Path, *more: str, resume: bool = False, preset: str = "starsaber-tnews"
+    data: Path,
+    output: Path,
+    *more: str,
+    resume: bool = False,
+    overwrite: bool = False,
+    preset: str = "starsaber-tnews",
 ) -> TrainingRequest:
     settings = [setting for setting in tiny(*(more or AWKWARD)) if setting != "--set"]
-    return TrainingRequest(
-        compose(preset, data=str(data), settings=settings), output, resume=resume, keep_checkpoints=True
-    )
+    resolved = compose(preset, data=str(data), settings=settings)
+    return TrainingRequest(resolved, output, resume=resume, overwrite=overwrite, keep_checkpoints=True)
 
 
 def drop(step: int, name: str, asked: TrainingRequest) -> None:

@@ -4,7 +4,7 @@ paper=starsaber
 . "$(dirname "$0")/../study.sh"
 
 tnews="--train $RECUR_DATA/tnews/train.json $size --set data.train_share=0.208 --set data.extra_rows=[] --set embedding.ngrams=null
-    --set ensemble=null --epochs 3"
+    --set ensemble=null --set finetuning.epochs=3"
 ocnli="--train $RECUR_DATA/ocnli/train.50k.json $size --set data.train_share=0.22 --set ensemble=null --epochs 3"
 tnews_test="--test $RECUR_DATA/tnews/dev.json"
 ocnli_test="--test $RECUR_DATA/ocnli/dev.json"
@@ -24,7 +24,7 @@ if claim 1; then
     repeat tnews/rezero-shallow --preset rezero-tnews $tnews $tnews_test --set encoder.num_layers=1 # 200 k, and the same embedding
     table 1-equal-width "$output/tnews/starsaber" "$output/tnews/rezero-shallow"
     rate=$starsaber
-    repeat tnews/starsaber-longer --preset starsaber-tnews $tnews $tnews_test --epochs 7
+    repeat tnews/starsaber-longer --preset starsaber-tnews $tnews $tnews_test --set finetuning.epochs=7
     table 1-equal-time "$output/tnews/starsaber-longer" "$output/tnews/rezero"
 fi
 

@@ -12,7 +12,7 @@ from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.metrics import PERPLEXITY, classification_report, words_of
 from recurcli.facts import as_stored
-from recurcli.files import CommittedFolder, is_locked, read_manifest
+from recurcli.files import is_locked, read_manifest
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import (
     FILES,
@@ -31,6 +31,9 @@ from recurcli.runs.run_directory import (
     TEST_PREDICTIONS,
     TEXT_LOSSES,
     RunDirectory,
+    current_folder,
+    open_run,
+    run_of,
 )
 
 DEPTH = 3
@@ -46,6 +49,8 @@ class ComparedRun:
     """A finished run: a classifier with its predictions of the compared rows, or a language model with its losses."""
 
     path: Path
+    manifest: str
+    """The sha256 of its manifest, which tells whether it was replaced."""
     facts: Mapping[str, Any]
     """The preset and the origin of the run by dotted keys; equal in runs that differ in their seed alone."""
     seed: int
@@ -104,7 +109,7 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
         if not is_run:
             left_out.append({"path": str(path), "reason": "is no run and holds none"})
             continue
-        run = RunDirectory(path)
+        run = RunDirectory(current_folder(path))
         try:
             pretrained = run.read_command() == "pretrain"
             if pretrained and run.read_preset()["pretraining"].get("objective") != "causal":
@@ -112,7 +117,7 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
             elif not run.is_finished:
                 unfinished.append({"run": str(path), **_progress(run)})
             else:
-                if split == "test" and TEST_PREDICTIONS not in read_manifest(path):
+                if split == "test" and TEST_PREDICTIONS not in read_manifest(run.path):
                     reason = "has no predictions of test rows, which `recur finetune --test FILE` names"
                     if pretrained:
                         reason = "is a language model, which is compared on its dev text; leave out --split test"
@@ -162,7 +167,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _read_run(run: RunDirectory, part: Part, split: ScoredSplit) -> ComparedRun:
-    files = CommittedFolder(run.path).verify((*MODEL_FILES, FILES[split]))
+    files = open_run(run_of(run.path), (*MODEL_FILES, FILES[split]))
     run = RunDirectory(files)
     result, rows = run.read_result(), read_predictions(files, part, split)
     try:
@@ -187,13 +192,13 @@ def _read_run(run: RunDirectory, part: Part, split: ScoredSplit) -> ComparedRun:
             raise TypeError("a number or a text is of another type")
         beside = tested if split == "dev" else None
         own = _facts(run, result, "finetuning"), int(result["seed"]), result
-        return ComparedRun(run.path, *own, split, rows, scores, encoder, beside)
+        return ComparedRun(run_of(run.path), files.sha256, *own, split, rows, scores, encoder, beside)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
 
 
 def _read_language_model(run: RunDirectory) -> ComparedRun:
-    files = CommittedFolder(run.path).verify((*MODEL_FILES, TEXT_LOSSES))
+    files = open_run(run_of(run.path), (*MODEL_FILES, TEXT_LOSSES))
     run = RunDirectory(files)
     result, text = run.read_result(), read_text_losses(files)
     try:
@@ -208,7 +213,8 @@ def _read_language_model(run: RunDirectory) -> ComparedRun:
             raise TypeError("a number is of another type")
         facts, no_rows = _facts(run, result, "pretraining"), Predictions([], [], [], [], "model")
         scores = {PERPLEXITY: perplexity}
-        return ComparedRun(run.path, facts, int(result["seed"]), result, "dev", no_rows, scores, None, None, text)
+        own = facts, int(result["seed"]), result
+        return ComparedRun(run_of(run.path), files.sha256, *own, "dev", no_rows, scores, None, None, text)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
 
@@ -229,7 +235,7 @@ def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> di
     facts["runtime.precision"] = result["machine"]["precision"]
     if result.get("init") is not None:
         try:
-            pretrained = RunDirectory(Path(result["init"]))
+            pretrained = RunDirectory(current_folder(Path(result["init"])))
             data = pretrained.read_result()["data"]
             origin = preset_facts(pretrained.read_preset(), "pretraining")
             facts |= {"init": "pretrained", **{f"init.{key}": value for key, value in origin.items()}}

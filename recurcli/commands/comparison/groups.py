@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from recurcli.commands.comparison.collect import ROUNDING, TRAIN_ROWS, ComparedRun
 from recurcli.errors import UsageError, did_you_mean, escaped
 from recurcli.evaluation.metrics import METRICS, MINIMIZED
-from recurcli.files import CommittedFolder
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
+from recurcli.runs.run_directory import reopen_run
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Group:
             "cpu_seconds": fmean(result["cpu_seconds"] for result in results),
             "tokens_per_second": fmean(result["tokens_per_second"] for result in results),
             "runs": [str(run.path) for run in self.runs],
+            "manifests": [run.manifest for run in self.runs],
         }
 
 
@@ -124,7 +125,7 @@ def _linear_model(groups: Sequence[Group], metric: str) -> Baseline:
     score, predictions = fmean(scores), None
     whole = next((run for run in runs if "parts" in run.stored), None)
     if whole is not None and max(scores) - min(scores) < ROUNDING:
-        linear = read_predictions(CommittedFolder(whole.path), "linear", whole.split)
+        linear = read_predictions(reopen_run(whole.path, whole.manifest), "linear", whole.split)
         if linear.part == "linear":
             score, predictions = _score(metric, linear.labels, linear.predictions), linear.predictions
     return Baseline("linear model", score, fmean(tests) if tests else None, predictions, groups)

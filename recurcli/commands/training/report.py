@@ -23,7 +23,7 @@ from recurcli.facts import parameters_in_words
 from recurcli.linear.ensemble import FEWEST_ROWS
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
-from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS, RunDirectory
+from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS
 from recurcli.training.config import WITHOUT_END
 from recurcli.training.fit import TrainingLoop, TrainingState, learning_rate, ngram_table
 from recurcli.validation import flatten
@@ -94,7 +94,7 @@ def notes_on_disk_space(setup: "TrainingSetup") -> Iterator[Note]:
 
     They need space for one more than `keep_checkpoints`, because the newest is written before the oldest is deleted.
     """
-    run, count = RunDirectory(setup.request.output), setup.loop.config.keep_checkpoints + 1
+    run, count = setup.run, setup.loop.config.keep_checkpoints + 1
     needed = count * checkpoint_bytes(setup)
     held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
     free = shutil.disk_usage(run.path).free

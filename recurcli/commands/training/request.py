@@ -1,7 +1,7 @@
 """The request of a training run, and the repetition of one that is finished; importable without torch."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from recurcli.data.config import DataConfig
 from recurcli.data.rows import canonical_encoding
 from recurcli.distributed.group import current
-from recurcli.errors import ModelError, check_not_both
+from recurcli.errors import ModelError, UsageError, check_not_both
 from recurcli.events import Finished, Note, Progress
 from recurcli.facts import check_same, find_difference
 from recurcli.files import sha256_of
 from recurcli.model.config import LabelType
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory
 from recurcli.validation import flatten
 
 if TYPE_CHECKING:
     from recurcli.data.splits import Split
-    from recurcli.preset import ResolvedPreset
+    from recurcli.preset import Preset, ResolvedPreset
 
 Event = Note | Progress | Finished
 Section = Literal["pretraining", "finetuning"]
@@ -81,9 +81,27 @@ def facts_before_and_now(
     return before, now
 
 
+def check_inputs(
+    output: Path, preset: "Preset", init: Path | None = None, contents: Sequence[str] = (*CONTENTS, NEXT)
+) -> None:
+    """Raise UsageError if a training to the folder `output`, of which it replaces the `contents`, would replace what it reads:
+    what `preset` names, or the pretrained run `init`."""
+    data, finetuning = preset.data, preset.finetuning
+    named = (Path(data.path or "", file) for file in (data.files or {}).values())
+    files = (data.path, *named, finetuning.teacher, preset.embedding.vectors, preset.tokenizer.vocabulary)
+    runs, own = (init, finetuning.teacher_run, preset.encoder.get("path")), output.resolve()
+    for path in (path for path in (*files, *runs) if path is not None and Path(path).exists()):
+        place = Path(path).resolve()
+        replaced = any(place.is_relative_to(own / name) for name in contents)
+        if path in runs:
+            replaced |= place == own or any(own.is_relative_to(place / name) for name in contents)
+        if replaced:
+            raise UsageError(f"{output}: the training reads {path}, which it would replace; choose another --output")
+
+
 def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:
     """Return the facts of `--match-parameters` in a finished run that is resumed, else None. They save a new search."""
-    run = RunDirectory(output)
+    run = RunDirectory(output).resumed
     if not resume or not run.is_finished:
         return None
     try:
@@ -98,7 +116,7 @@ def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
 
     It is False under torchrun, whose ranks decide together, and for a device that only torch can tell to exist.
     """
-    run, device = RunDirectory(request.output), request.resolved.preset.runtime.device
+    run, device = RunDirectory(request.output).resumed, request.resolved.preset.runtime.device
     if not request.resume or request.dry_run or current().heartbeat is not None or not run.is_finished:
         return False
     if device not in ("auto", "cpu"):

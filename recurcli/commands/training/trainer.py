@@ -30,6 +30,7 @@ from recurcli.commands.training.request import (
     Event,
     Section,
     TrainingRequest,
+    check_inputs,
     facts_before_and_now,
     preset_facts,
 )
@@ -37,7 +38,7 @@ from recurcli.commands.training.resolve import resolve_schedule
 from recurcli.distributed.group import current
 from recurcli.encoders import PRETRAINED, encoder_class
 from recurcli.encoders.folder import folder_of, weight_files
-from recurcli.errors import Interrupted, StorageError, UsageError, escaped
+from recurcli.errors import Interrupted, NumericError, StorageError, UsageError, escaped
 from recurcli.evaluation.metrics import MINIMIZED, words_of
 from recurcli.evaluation.report import Evaluation
 from recurcli.events import Finished, Note, Progress
@@ -64,35 +65,38 @@ Model = TypeVar("Model", Classifier, LanguageModel)
 
 
 @contextlib.contextmanager
-def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunStatus, torch.device]]:
-    """Lock the run directory within the block (on rank 0); yields the status of the run and the device.
+def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunDirectory, RunStatus, torch.device]]:
+    """Lock the run directory within the block (on rank 0); yields the run to write, its status and the device.
 
-    A dry run has the status "new" and writes no file. Raises UsageError if the encoder rejects its keys, or if the run
-    cannot be resumed with this preset.
+    A dry run has the status "new" and writes no file. Raises UsageError if the encoder rejects its keys, if the training
+    would replace what it reads, or if the run cannot be resumed with this preset.
     """
     preset, ranks = request.resolved.preset, current()
     check_encoder(request.resolved)
+    run = RunDirectory(request.output)
     device = choose_device(preset.runtime.device, ranks)
     if preset.runtime.threads is not None:
         torch.set_num_threads(preset.runtime.threads)
     if request.dry_run:
-        yield "new", device
+        yield run, "new", device
         return
     ranks.connect(device)
     if not ranks.is_main:
-        yield ranks.broadcast(None), device
+        yield run, ranks.broadcast(None), device
         return
     # torchrun restarts processes with the same options; a restart resumes its run, whatever the options say.
-    restarted, run = ranks.was_started(), RunDirectory(request.output)
+    restarted = ranks.was_started()
     resume, overwrite = request.resume or restarted, request.overwrite and not restarted
     check = partial(run.check_output, COMMANDS[section], resume=resume, overwrite=overwrite)
+    if not resume:
+        check_inputs(request.output, preset, request.init)
     check()  # before a lock file is made; and again under the lock
     with run.lock():
-        status = check()
+        written, status = check()
         if status != "new":
-            check_same(*facts_before_and_now(run, preset.to_dict(), section), run.path)
+            check_same(*facts_before_and_now(written, preset.to_dict(), section), run.path)
         try:
-            yield ranks.broadcast(status), device
+            yield written, ranks.broadcast(status), device
         except Interrupted as stop:
             if not hasattr(stop, "__notes__"):  # a stop in training says itself how to continue
                 hint = "nothing was saved; run the same command to start again"
@@ -115,6 +119,8 @@ class TrainingSetup:
 
     request: TrainingRequest
     section: Section
+    run: RunDirectory
+    """The run that is written."""
     status: RunStatus
     loop: TrainingLoop
     tokenizer: Tokenizer
@@ -249,14 +255,14 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
     if setup.request.dry_run:
         yield Finished(plan_of(setup))
         return
-    ranks, values = setup.loop.ranks, setup.request.resolved.preset.to_dict()
+    ranks, values, output = setup.loop.ranks, setup.request.resolved.preset.to_dict(), setup.request.output
     try:
         with setup.stop.listening():
             session = _session(setup)
             _check_same_ranks(session)
             if ranks.is_main:
                 if setup.status == "new":
-                    session.run.clear()
+                    session.run.start()
                     session.run.write_preset(values, COMMANDS[setup.section])
                 ranks.mark_started()
                 yield from notes_on_disk_space(setup)
@@ -275,11 +281,11 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
             result = _finish(session, setup)
             yield from notes_on_result(setup, session.state, result)
             yield Finished(result)
-    except Interrupted as stop:
-        if setup.linear_alone is not None and RunDirectory(setup.request.output).has_model:
-            stop.add_note(
-                f"until then `recur predict {escaped(quote(str(setup.request.output)), 300)}` labels by the linear model"
-            )
+    except (Interrupted, NumericError) as stop:
+        if setup.run.path != output:
+            stop.add_note(f"{output} is still the run before")
+        elif setup.linear_alone is not None and setup.run.has_model and isinstance(stop, Interrupted):
+            stop.add_note(f"until then `recur predict {escaped(quote(str(output)), 300)}` labels by the linear model")
         raise
     except StorageError as error:
         error.add_note("then continue with the same command and --resume")
@@ -288,7 +294,7 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
 
 def _session(setup: TrainingSetup) -> Session:
     """Return the session, with the facts that a resume must or should match."""
-    preset, run = setup.request.resolved.preset, RunDirectory(setup.request.output)
+    preset, run = setup.request.resolved.preset, setup.run
     config = setup.loop.model.config
     data = {
         f"{split} {key}": facts[key] for split, facts in setup.data.items() for key in ("sha256", "rows", "dropped")
@@ -342,7 +348,7 @@ def _check_same_ranks(session: Session) -> None:
 def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
     """Write the model (the best weights; in pre-training the last ones), its dev predictions and result.json.
 
-    Then the checkpoints are removed, unless they are to be kept.
+    Then the run takes the place of the one before, and the checkpoints are removed, unless they are to be kept.
     """
     model, ranks = setup.loop.model, session.ranks
     if session.best is not None:
@@ -358,6 +364,8 @@ def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
         return ranks.broadcast(None)
     result = result_of(setup, session.state, report)
     session.run.write_result(result, model_card(result))
+    run = RunDirectory(setup.request.output)
+    run.settle()
     if not setup.request.keep_checkpoints:
-        session.run.remove_checkpoints()
-    return ranks.broadcast(session.run.read_result())
+        run.remove_checkpoints()
+    return ranks.broadcast(run.read_result())

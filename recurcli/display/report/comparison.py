@@ -11,9 +11,8 @@ from recurcli.display.report.page import write_page
 from recurcli.display.tables import Table, number_columns, text_columns
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
-from recurcli.files import CommittedFolder
 from recurcli.runs.predictions import Predictions, RowText, read_predictions, read_texts
-from recurcli.runs.run_directory import RunDirectory
+from recurcli.runs.run_directory import RunDirectory, reopen_run
 
 MAX_GROUPS = 7
 """The number of groups that have curves, the best ones first. Each has a colour of its own."""
@@ -27,10 +26,14 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         raise UsageError(f"{path}: not written: no run is finished")
     if result["metric"] not in METRICS:
         raise UsageError(f"{path}: not written: --report is for classifiers; --output and --plot take language models")
-    runs = {name: RunDirectory(Path(name)) for group in result["groups"] for name in group["runs"]}
-    folders = ((name, CommittedFolder(run.path)) for name, run in runs.items())  # one at a time: each keeps files open
-    rows = {name: read_predictions(folder, result["part"], result["split"]) for name, folder in folders}
-    results = {name: run.read_result() for name, run in runs.items()}
+    manifests = {
+        name: sha for group in result["groups"] for name, sha in zip(group["runs"], group["manifests"], strict=True)
+    }
+    rows, results, metrics = {}, {}, {}
+    for name, sha256 in manifests.items():  # one at a time: each keeps files open
+        folder = reopen_run(Path(name), sha256)
+        run, rows[name] = RunDirectory(folder), read_predictions(folder, result["part"], result["split"])
+        results[name], metrics[name] = run.read_result(), run.read_metrics()
     stored = {name: own if result["split"] == "dev" else own["test"] for name, own in results.items()}
     words = METRICS[result["metric"]].words
     scores = [
@@ -51,7 +54,7 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         tests=test_table(result),
         over=None if result["over"] is None else over_chart(result["over"], f"{result['split']} {words}"),
         key=result["over"] and result["over"]["key"],
-        curves=_curves(result, runs, words),
+        curves=_curves(result, metrics, words),
         calibration=_calibration(result, stored) if result["part"] == "model" else None,
         classes=_classes(result, rows),
         differences=_differences(result, rows) if result["split"] == "dev" else [],
@@ -60,12 +63,12 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
     )
 
 
-def _curves(result: Mapping[str, Any], runs: Mapping[str, RunDirectory], words: str) -> str | None:
+def _curves(result: Mapping[str, Any], metrics: Mapping[str, list[dict[str, Any]]], words: str) -> str | None:
     """Draw the dev metric of each run over the steps. The runs of a group have one colour."""
     curves = []
     for colour, group in enumerate(result["groups"][:MAX_GROUPS]):
         for name in group["runs"]:
-            lines = [line for line in runs[name].read_metrics() if "dev_metric" in line]
+            lines = [line for line in metrics[name] if "dev_metric" in line]
             steps, values = [line["step"] for line in lines], [line["dev_metric"] for line in lines]
             curves.append(Curve(group["name"], steps, values, colour))
     return curve_chart(curves, f"dev {words} (encoder)") if any(len(curve.steps) > 1 for curve in curves) else None
@@ -105,7 +108,7 @@ def _differences(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> l
     A group predicts a row correctly if most of its runs do.
     """
     best, *others = result["groups"]
-    texts, found = read_texts(CommittedFolder(Path(best["runs"][0]))), []
+    texts, found = read_texts(reopen_run(Path(best["runs"][0]), best["manifests"][0])), []
     for other in others[:MAX_DIFFERENCES]:
         for right, wrong in ((best, other), (other, best)):
             most_right, most_wrong = (_shares([dev[name] for name in group["runs"]]) for group in (right, wrong))

@@ -16,6 +16,7 @@ from recurcli.evaluation.metrics import METRICS, words_of
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
 from recurcli.facts import parameters_in_words
+from recurcli.files import CommittedFolder
 from recurcli.linear.explain import class_ngrams
 from recurcli.runs.run_directory import RunDirectory
 
@@ -23,9 +24,9 @@ MAX_MISTAKES = 30
 LENGTH_GROUPS = 8
 
 
-def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> None:
-    """Write the page on the `result` of `recur eval` and its `rows`."""
-    run = RunDirectory(Path(result["run"]))
+def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, folder: CommittedFolder) -> None:
+    """Write the page on the `result` of `recur eval` for the run in `folder`, and its `rows`."""
+    run = RunDirectory(folder)
     trained, baselines = _trained(run), result["baselines"]
     scores = [_scores("model", result)]
     scores += [
@@ -35,7 +36,7 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows) -> 
         for part, own in result.get("parts", {}).items()
     ]
     values = {
-        "title": f"{run.path.resolve().name}: {result['split']} rows",
+        "title": f"{Path(result['run']).resolve().name}: {result['split']} rows",
         "rows": pluralize(result["rows"], f"{'labelled' if result['split'] == 'file' else result['split']} row"),
         "task": result["task"],
         "path": result["path"],

@@ -1,0 +1,363 @@
+"""A new training of a run replaces it when it is finished, and not before: whatever ends it, one of the two is whole."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import saves
+from forked import ForkServer
+from small_runs import AWKWARD, fingerprint, options
+from test_every_write import deaths, dying
+from test_resume import drop, request
+from tiny_task import tiny
+
+from recurcli.commands.finetune import finetune
+from recurcli.commands.training.request import check_inputs
+from recurcli.errors import Interrupted, ModelError, StorageError, UsageError
+from recurcli.evaluation.inference import Predictor
+from recurcli.events import Note, Progress
+from recurcli.files import sha256_of, write_manifest
+from recurcli.model.config import FORMAT_VERSION
+from recurcli.preset import compose
+from recurcli.runs.model_files import read_model
+from recurcli.runs.run_directory import LOCK, MODEL_FILES, NEXT, RunDirectory, current_folder, open_run, reopen_run
+
+Recur = Callable[..., tuple[int, str, str]]
+HEADER = f"# format_version: {FORMAT_VERSION}\n# command: finetune\n"
+
+
+def overwriting(data: Path, output: Path, *more: str) -> list[object]:
+    arguments = ["finetune", "--preset", "starsaber-tnews", "--data", data, "--output", output, "--overwrite"]
+    small = ("encoder.num_layers=1", "ensemble=null", "finetuning.linear_baseline=false", "finetuning.max_steps=3")
+    return [*arguments, "--quiet", *tiny(*small, *more)]
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.iterdir() if path.is_file() and path.name != LOCK}
+
+
+@pytest.fixture
+def old(trained: Path, tmp_path: Path) -> Path:
+    """A finished run with a file that is not its own."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    (run / "notes.md").write_text("mine")
+    return run
+
+
+def two_runs(folder: Path) -> Path:
+    """A finished run of seed and weights 1, checkpoints and a foreign file, and in it one of weights 2 before its result."""
+    for run, number in ((folder, 1), (folder / NEXT, 2)):
+        run.mkdir()
+        (run / "preset.yaml").write_text(f"{HEADER}task: tnews\n")
+        saves.model([str(run), str(number)])
+        (run / "checkpoints").mkdir()
+        (run / "checkpoints" / str(number)).touch()
+    saves.result([str(folder)])
+    (folder / "ensemble.json").write_text("of the old run alone")
+    (folder / "notes.md").write_text("mine")
+    return folder
+
+
+def read_whole(folder: Path) -> int:
+    """The number of the run in `folder`, of which all files must be."""
+    seed = json.loads((folder / "result.json").read_text())["seed"]
+    assert set(read_model(folder).tensors["weight"].tolist()) == {float(seed)}
+    return seed
+
+
+@pytest.mark.parametrize("apart", [13, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_change_of_runs_leaves_the_old_or_the_new_one_wherever_it_dies(
+    apart: int, forks: ForkServer, tmp_path: Path
+) -> None:
+    two_runs(tmp_path / "two")
+    found, wanted = [], None
+    for point in itertools.count(1, apart):
+        folder = shutil.copytree(tmp_path / "two", tmp_path / str(point))
+        ended = dying(forks, "saves:replacement", [folder], folder, point)
+        if ended.code == 0:
+            break
+        assert ended.code == -signal.SIGKILL, ended.err
+        found.append(read_whole(current_folder(folder)))
+        if found[-1] == 1:
+            assert contents(folder) == contents(tmp_path / "two"), f"died at change {point}"
+            continue
+        with RunDirectory(folder).lock():  # any next training completes it
+            assert (current_folder(folder), read_whole(folder)) == (folder, 2), f"died at change {point}"
+            assert [path.name for path in (folder / "checkpoints").iterdir()] == ["2"]
+            wanted = wanted or {**contents(folder), "notes.md": b"mine"}
+            assert contents(folder) == wanted
+            assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [LOCK]
+    assert [key for key, _ in itertools.groupby(found)] == [1, 2], "in this order, each once"
+    assert wanted is not None
+    assert "ensemble.json" not in wanted
+    assert found.count(2) > 40 / apart
+
+
+def test_a_change_of_runs_copies_where_the_disk_has_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    saves.replacement([str(two_runs(tmp_path / "run"))])
+    assert read_whole(tmp_path / "run") == 2
+
+
+class Change:
+    """An audit hook that puts the new run in the place of the old one just before the n-th file of the old one is opened."""
+
+    def __init__(self) -> None:
+        self.run, self.left = Path(), 0
+        sys.addaudithook(self.hook)
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and self.left and str(arguments[0]).startswith(f"{self.run}/"):
+            self.left -= 1
+            if not self.left:
+                if not (self.run / NEXT / "result.json").exists():
+                    saves.result([str(self.run / NEXT), "2"])
+                with RunDirectory(self.run).lock():
+                    pass  # which completes the change
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_reader_that_meets_the_change_reads_one_run(interrupted: bool, tmp_path: Path) -> None:
+    change, seen = Change(), []
+    for number in itertools.count(1):
+        run = two_runs(tmp_path / str(number))
+        if interrupted:  # a kill has left the new run in its own folder
+            saves.result([str(run / NEXT), "2"])
+        change.run, change.left = run, number
+        files = read_model(run)
+        seed = RunDirectory(files.folder).read_result()["seed"]
+        assert set(files.tensors["weight"].tolist()) == {float(seed)}, f"a mixture, after {number} files were opened"
+        seen.append(seed)
+        if change.left:
+            break
+    assert len(seen) > 5 and set(seen) == ({2} if interrupted else {1, 2})
+
+
+def test_a_run_that_stays_and_is_damaged_is_an_error(tmp_path: Path) -> None:
+    two_runs(tmp_path / "run")
+    (tmp_path / "run" / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"tokenizer\.json: is damaged"):
+        read_model(tmp_path / "run")
+
+
+def test_a_run_that_was_replaced_between_two_reads_is_told(tmp_path: Path) -> None:
+    run = two_runs(tmp_path / "run")
+    before = open_run(run)
+    assert reopen_run(run, before.sha256).listed == before.listed
+    saves.replacement([str(run)])
+    with pytest.raises(
+        StorageError, match=r"run: a new training has replaced it meanwhile; run the same command again$"
+    ):
+        reopen_run(run, before.sha256)
+
+
+def test_a_training_that_fails_leaves_the_run_before(recur: Recur, old: Path, tiny_tnews: Path, tmp_path: Path) -> None:
+    before = contents(old)
+    code, _, err = recur(*overwriting(tiny_tnews, old, "finetuning.learning_rate=1e30"))
+    assert (code, err.count("\n")) == (6, 1), err
+    assert err.endswith(f"; {old} is still the run before\n")
+    assert contents(old) == before
+    begun = f"{old}: a new training of it is not finished (newest checkpoint: "
+    (tmp_path / "texts.tsv").write_text("鼠牛虎\n")
+    for command in (
+        ["eval", old],
+        ["predict", old, tmp_path / "texts.tsv"],
+        ["compare", old],
+        ["export", old, "--format", "onnx", "--fast", "--output", tmp_path / "onnx"],
+        [*overwriting(tiny_tnews, tmp_path / "other")[:-1], "encoder.num_layers=2", "--init", old],
+    ):
+        code, _, err = recur(*command)
+        assert code == 0, err
+        assert begun in err, command[0]
+        assert "; this is the run before it; --resume continues it\n" in err
+        assert str(old / NEXT) not in err
+    assert Predictor.load(old, device="cpu").run == old
+    assert recur(*overwriting(tiny_tnews, old))[0] == 0
+    assert json.loads((old / "result.json").read_text())["steps"] == 3
+    assert (old / "notes.md").read_text() == "mine"
+    assert not {NEXT, "ensemble.json", "linear.safetensors", "checkpoints"} & {path.name for path in old.iterdir()}
+    code, out, err = recur("eval", old, "--json")
+    assert (code, json.loads(out)["run"], begun in err) == (0, str(old), False)
+
+
+def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
+    old: Path, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(finetune(request(tiny_tnews, tmp_path / "whole")))
+    before = contents(old)
+    (tmp_path / "link").symlink_to(old)
+    asked = request(tiny_tnews, tmp_path / "link", overwrite=True)
+    drop(5, "finetune", asked)
+    assert contents(old) == before
+    monkeypatch.chdir(old)
+    with pytest.raises(Interrupted) as stopped:
+        for event in finetune(request(tiny_tnews, Path(), resume=True)):
+            if isinstance(event, Progress) and event.step == 9:
+                signal.raise_signal(signal.SIGINT)
+    assert stopped.value.__notes__ == [
+        "continue with the same command and --resume in place of --overwrite",
+        ". is still the run before",
+    ]
+    assert contents(old) == before
+    events = list(finetune(request(tiny_tnews, tmp_path / "link", resume=True)))
+    assert any(isinstance(event, Note) and "resumed at step 10" in event.text for event in events)
+    assert fingerprint(old) == fingerprint(tmp_path / "whole")
+    assert (tmp_path / "link").is_symlink()
+    assert (old / "notes.md").read_text() == "mine"
+    result = json.loads((old / "result.json").read_text())
+    assert NEXT not in json.dumps(result) + (old / "README.md").read_text()
+
+
+def test_another_overwrite_starts_anew(old: Path, tiny_tnews: Path, tmp_path: Path) -> None:
+    drop(5, "finetune", request(tiny_tnews, old, overwrite=True))
+    with pytest.raises(UsageError, match=r"run: cannot be resumed: runtime.seed was 10 and is now 11"):
+        list(finetune(request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", resume=True)))
+    assert (old / NEXT / "checkpoints" / "step-00000003").is_dir()
+    drop(1, "finetune", request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", overwrite=True))
+    assert list((old / NEXT / "checkpoints").iterdir()) == []
+    assert "seed: 11" in (old / NEXT / "preset.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("files", "is_run"),
+    [
+        ({"preset.yaml": HEADER}, True),
+        (
+            {"preset.yaml": HEADER, "metrics.jsonl": "", "config.json": "", ".lock": "", ".config.json.abc.tmp": ""},
+            True,
+        ),
+        ({"checkpoints/step-00000001/state.json": "{}", "checkpoints/step-00000001/manifest.json": "{}"}, True),
+        ({**dict.fromkeys(MODEL_FILES, ""), "notes.md": ""}, True),
+        ({"preset.yaml": "encoder: {name: starsaber}\n"}, False),
+        ({"preset.yaml": "encoder: {}\n", "README.md": "", "config.json": "{}", "metrics.jsonl": ""}, False),
+        ({"preset.yaml": HEADER, "README.md": "mine"}, False),
+        ({"preset.yaml": HEADER, "notes.md": "mine"}, False),
+        ({"preset.yaml": "# format_version: 3\n"}, False),
+        ({"checkpoints/mine.txt": "", "preset.yaml": ""}, False),
+        ({"manifest.json": '{"files": []}', "preset.yaml": ""}, False),
+    ],
+)
+def test_a_folder_is_a_run_by_what_recur_alone_writes(files: dict[str, str], is_run: bool, tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    if MODEL_FILES[0] in files and "preset.yaml" not in files:
+        write_manifest(tmp_path, MODEL_FILES)
+    for overwrite in (True, False):
+        run = RunDirectory(tmp_path)
+        if is_run and overwrite:
+            assert run.check_output("finetune", resume=False, overwrite=True)[0].path == tmp_path / NEXT
+            continue
+        with pytest.raises(UsageError) as caught:
+            run.check_output("finetune", resume=False, overwrite=overwrite)
+        assert ("already has a run" in str(caught.value)) == is_run
+        assert ("--overwrite" in str(caught.value)) == is_run
+
+
+def test_a_folder_of_the_users_own_is_not_overwritten(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+    for name in ("README.md", "config.json", "preset.yaml"):
+        (tmp_path / name).write_text("task: tnews\n")
+    code, _, err = recur(*overwriting(tiny_tnews, tmp_path))
+    assert (code, err) == (
+        2,
+        f"recur: error: {tmp_path}: is not empty and is not a run directory; choose another --output\n",
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "config.json", "preset.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("init", "settings", "output", "refused"),
+    [
+        ("run", [], "run", "run"),
+        ("run", [], "link", "run"),
+        ("run", [], "run/checkpoints/x", "run"),
+        ("run", [], "run/x", None),
+        (None, ["finetuning.teacher=t.jsonl", "finetuning.teacher_run=run"], "run", "run"),
+        (None, ["finetuning.teacher=run/predictions.dev.jsonl"], "run", "run/predictions.dev.jsonl"),
+        (None, ["data.files={train: run/metrics.jsonl}"], "run", "run/metrics.jsonl"),
+        (None, ["embedding.vectors=run/checkpoints/v.txt"], "run", "run/checkpoints/v.txt"),
+        (None, ["tokenizer.vocabulary=run/tokenizer.json"], "run", "run/tokenizer.json"),
+        (None, ["data.files={train: run/notes.md}"], "run", None),
+        ("run/other", [], "run", None),
+    ],
+)
+def test_no_output_replaces_what_its_training_reads(
+    init: str | None,
+    settings: list[str],
+    output: str,
+    refused: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "other").mkdir()
+    (tmp_path / "link").symlink_to("run")
+    for name in ("predictions.dev.jsonl", "metrics.jsonl", "checkpoints/v.txt", "tokenizer.json", "notes.md"):
+        (tmp_path / "run" / name).touch()
+    preset = compose("starsaber-tnews", settings=settings).preset
+    given = None if init is None else Path(init)
+    if refused is None:
+        check_inputs(Path(output), preset, given)
+        return
+    with pytest.raises(UsageError) as caught:
+        check_inputs(Path(output), preset, given)
+    assert str(caught.value).startswith(f"{output}: the training reads ")
+    assert f"{refused}, which it would replace; choose another --output" in str(caught.value)
+
+
+def test_a_training_from_a_run_to_itself_is_refused_before_anything_is_written(
+    recur: Recur, old: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    before = contents(old)
+    for more in ([], ["--overwrite"]):
+        line = [part for part in overwriting(tiny_tnews, old) if part != "--overwrite"]
+        code, _, err = recur(*line, "--init", old, *more)
+        assert (code, err) == (
+            2,
+            f"recur: error: {old}: the training reads {old}, which it would replace; choose another --output\n",
+        )
+    assert contents(old) == before
+    assert not (old / NEXT).exists()
+    line = ["finetune", "--preset", old / "preset.yaml", "--output", old, "--overwrite", "--set", "finetuning.epochs=1"]
+    assert recur(*line, "--quiet")[0] == 0, "a preset is read whole before"
+
+
+@pytest.mark.slow
+def test_an_overwriting_training_that_dies_at_each_of_its_changes_leaves_one_whole_run(
+    forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    shorter = ("finetuning.max_steps=6", "finetuning.checkpoint_every=3", "finetuning.evaluate_every=3")
+    for name, seed in (("old", 5), ("whole", 10)):
+        arguments = options(tiny_tnews, tmp_path / name, *shorter, f"runtime.seed={seed}")
+        assert forks.run("finetune", *arguments).code == 0
+    wanted, before = fingerprint(tmp_path / "whole"), fingerprint(tmp_path / "old")
+
+    def prepared() -> Iterator[tuple[Path, list[object]]]:
+        for number in itertools.count():
+            output = shutil.copytree(tmp_path / "old", tmp_path / str(number))
+            yield output, ["finetune", *options(tiny_tnews, output, *shorter), "--overwrite"]
+
+    seeds = []
+    for point, output in deaths(forks, "recurcli.cli:run", prepared()):
+        folder = current_folder(output)
+        seeds.append(RunDirectory(folder).read_result()["seed"])
+        assert read_model(folder).path == folder
+        if seeds[-1] == 5:
+            names = ("model.safetensors", "config.json", "tokenizer.json")
+            assert {name: before[name] for name in names} == {name: sha256_of(folder / name) for name in names}
+        way = "--resume" if (output / NEXT / "preset.yaml").exists() or seeds[-1] == 10 else "--overwrite"
+        ended = forks.run("finetune", *options(tiny_tnews, output, *shorter), way)
+        assert ended.code == 0, f"died at change {point}: {ended.err}"
+        assert fingerprint(output) == wanted, f"died at change {point}"
+    assert [key for key, _ in itertools.groupby(seeds)] == [5, 10]
