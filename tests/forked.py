@@ -94,7 +94,8 @@ class ForkServer:
         out, err = self._folder / f"{self._count}.out", self._folder / f"{self._count}.err"
         out.touch()
         err.touch()
-        request = {"call": call, "arguments": list(map(str, arguments)), "shims": shims}
+        test = os.environ.get("PYTEST_CURRENT_TEST", "")
+        request = {"call": call, "arguments": list(map(str, arguments)), "shims": shims, "test": test}
         return Child(self, self.ask({**request, "out": str(out), "err": str(err)})["pid"], out, err)
 
     def run(self, *arguments: object, call: str = "recurcli.cli:run", shims: tuple[Shim, ...] = ()) -> Ended:
@@ -141,6 +142,7 @@ def _be_the_child(request: dict[str, Any]) -> None:
         (request["err"], os.O_WRONLY | os.O_CREAT, 2),
     ):
         os.dup2(os.open(path, flags, 0o600), target)
+    os.environ["PYTEST_CURRENT_TEST"] = request["test"]
     code = 1
     try:
         for name, values in request["shims"]:

@@ -130,10 +130,23 @@ def _watch_writes(counter: _Counter) -> None:
 
 
 def answer_for_the_hardware() -> None:
-    """With RECUR_TEST_BF16=yes or no, that is whether the hardware multiplies bf16; without it, the hardware is asked."""
-    if answer := os.environ.get("RECUR_TEST_BF16"):
-        yes = {"yes": True, "no": False}[answer]
-        _replace("recurcli.model.device:multiplies_bf16", lambda honest: lambda device: yes)
+    """Answer whether the hardware multiplies bf16 as RECUR_TEST_BF16 says (yes or no); without it, ask the hardware.
+
+    The tests that ask are appended to the file RECUR_TEST_ASKED, a line each: the whole file of one whose fixture asks.
+    """
+    forced = {None: None, "yes": True, "no": False}[os.environ.get("RECUR_TEST_BF16")]
+
+    def answered(honest: Callable[..., bool]) -> Callable[..., bool]:
+        def asked(device: object) -> bool:
+            test, _, phase = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
+            if test and (path := os.environ.get("RECUR_TEST_ASKED")):
+                with Path(path).open("a", encoding="utf-8") as file:
+                    file.write(f"{test if phase == '(call)' else test.partition('::')[0]}\n")
+            return honest(device) if forced is None else forced
+
+        return asked
+
+    _replace("recurcli.model.device:multiplies_bf16", answered)
 
 
 def _replace(function: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
