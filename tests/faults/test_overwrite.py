@@ -135,7 +135,7 @@ def test_a_reader_that_meets_the_change_reads_one_run(interrupted: bool, tmp_pat
             saves.result([str(run / NEXT), "2"])
         change.run, change.left = run, number
         files = read_model(run)
-        seed = RunDirectory(files.folder).read_result()["seed"]
+        seed = json.loads(files.folder["result.json"].read())["seed"]
         assert set(files.tensors["weight"].tolist()) == {float(seed)}, f"a mixture, after {number} files were opened"
         seen.append(seed)
         if change.left:
