@@ -1,6 +1,7 @@
 """`runtime.precision: auto` in training: the hardware decides, and nothing else."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,6 @@ from recurcli.model.device import choose_precision, multiplies_bf16
 Recur = Callable[..., tuple[int, str, str]]
 CPU = torch.device("cpu")
 PLAIN = ("encoder.num_layers=1", "finetuning.linear_baseline=false", "ensemble=null")
-CONSTANT = ("finetuning.lr_scheduler=constant", "finetuning.warmup_ratio=0", "finetuning.evaluate_every=4")
 
 
 def finetuning(data: Path, output: Path, precision: str, *settings: str) -> list[object]:
@@ -72,10 +72,12 @@ def test_a_resume_on_other_hardware_continues_with_a_warning(
     recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, True)
-    short, long = ((*CONSTANT, f"finetuning.max_steps={steps}") for steps in (4, 8))
-    assert recur(*finetuning(tiny_tnews, tmp_path / "x", "auto", *short))[0] == 0
+    line = finetuning(tiny_tnews, tmp_path / "x", "auto", "finetuning.max_steps=8", "finetuning.checkpoint_every=4")
+    assert recur(*line)[0] == 0
+    (tmp_path / "x" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "x" / "checkpoints" / "step-00000008")
     answer(monkeypatch, False)
-    code, _, err = recur(*finetuning(tiny_tnews, tmp_path / "x", "auto", *long), "--resume")
+    code, _, err = recur(*line, "--resume")
     assert code == 0, err
     assert "precision was 'bf16' and is now 'fp32': the run continues, but its result is not bit-identical" in err
     assert json.loads((tmp_path / "x" / "result.json").read_text())["machine"]["precision"] == "fp32"
