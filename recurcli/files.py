@@ -251,6 +251,10 @@ class CommittedFolder:
     def __contains__(self, name: str) -> bool:
         return name in self.listed
 
+    def has(self, name: str) -> bool:
+        """Return whether the file `name` was there when it was verified."""
+        return name in self._opened
+
     def __getitem__(self, name: str) -> OpenedFile:
         """Return the verified file `name`. Raises ModelError if it is not listed, damaged, missing or no plain file."""
         if name not in self._opened:

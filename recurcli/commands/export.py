@@ -61,6 +61,8 @@ def export(
     predictors = [
         Predictor.load(run, device=device, precision=precision, batch_size=batch_size, fast=fast) for run in opened
     ]
+    for folder in opened:
+        yield from RunDirectory(folder).note_if_unfinished()
     for run in (run for run, predictor in zip(runs, predictors, strict=True) if predictor.is_linear_part):
         yield Note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
     loaded = [

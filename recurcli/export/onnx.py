@@ -66,7 +66,6 @@ def export_onnx(
     if not RunDirectory(run.folder).is_finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
-    yield from RunDirectory(run.folder).note_if_unfinished()
     if "spans" in run.model.config.columns:
         yield Note("predict.py does not mark the two spans of a text; give it texts that are marked", "warning")
     files: dict[str, tuple[bytes, str]] = {}

@@ -374,7 +374,7 @@ class RunDirectory:
     @property
     def is_finished(self) -> bool:
         """Whether the training has ended. An unfinished run may have a model too: the best one so far."""
-        return self.result.is_file()
+        return self.result.is_file() if self._opened is None else self._opened.has(RESULT)
 
     @property
     def has_model(self) -> bool:

@@ -150,6 +150,16 @@ def test_a_run_that_stays_and_is_damaged_is_an_error(tmp_path: Path) -> None:
         read_model(tmp_path / "run")
 
 
+def test_a_new_run_that_was_opened_during_the_change_stays_finished(tmp_path: Path) -> None:
+    run = two_runs(tmp_path / "run")
+    saves.result([str(run / NEXT), "2"])
+    opened = RunDirectory(open_run(run))
+    with RunDirectory(run).lock():
+        assert not (run / NEXT).exists(), "the change is completed"
+    assert opened.is_finished
+    assert list(opened.note_if_unfinished()) == []
+
+
 def test_a_run_that_was_replaced_between_two_reads_is_told(tmp_path: Path) -> None:
     run = two_runs(tmp_path / "run")
     before = open_run(run)
@@ -181,6 +191,7 @@ def test_a_training_that_fails_leaves_the_run_before(recur: Recur, old: Path, ti
         assert begun in err, command[0]
         assert "; this is the run before it; --resume continues it\n" in err
         assert str(old / NEXT) not in err
+    assert begun in recur("export", old, "--data", tiny_tnews, "--output", tmp_path / "clue.zip")[2]
     assert Predictor.load(old, device="cpu").run == old
     assert recur(*overwriting(tiny_tnews, old))[0] == 0
     assert json.loads((old / "result.json").read_text())["steps"] == 3
