@@ -155,7 +155,7 @@ def read_architecture(
     """Return the keys of PretrainedConfig that the content `values` of a config.json gives; others of it are left out.
 
     Raises ModelError, which begins with `where`, for another model_type, for a key that recur cannot read, and as
-    `check_sizes` does for the `shapes` of the tensors.
+    `check_tensors` does for the `shapes` of the tensors.
     """
     kind = values.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
@@ -195,12 +195,12 @@ def read_architecture(
             )
     if shapes is not None:
         layers = {key: (values.get(key, 1), pattern) for key, pattern in family.layers.items()}
-        check_sizes(where, shapes, layers, {family.hidden_size: numbers["hidden_size"]})
+        check_tensors(where, shapes, layers, {family.hidden_size: numbers["hidden_size"]})
     keys = ("model_type", *family.keys.split())
     return {**numbers, "architecture": {key: values[key] for key in keys if key in values}}
 
 
-def check_sizes(
+def check_tensors(
     where: Path | str,
     shapes: Mapping[str, Sequence[int]],
     layers: Mapping[str, tuple[object, re.Pattern[str]]],

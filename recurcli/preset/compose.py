@@ -263,7 +263,10 @@ def compose(
     return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
 
 
-_OF_LINEAR = ("metric", "score_test", "refit", "linear_baseline", "teacher", "teacher_run", "teacher_weight")
+_OF_LINEAR = (
+    *("metric", "score_test", "refit", "linear_baseline", "keep_texts"),
+    *("teacher", "teacher_run", "teacher_weight"),
+)
 """The keys of `finetuning` that have an effect without an encoder."""
 
 

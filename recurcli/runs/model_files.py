@@ -16,7 +16,7 @@ from torch import Tensor
 from recurcli.data.splits import row_hash
 from recurcli.encoders import PRETRAINED
 from recurcli.encoders.config import built_in
-from recurcli.encoders.folder import LAYER, MAX_REPEATS, check_sizes, read_architecture
+from recurcli.encoders.folder import LAYER, MAX_REPEATS, check_tensors, read_architecture
 from recurcli.errors import ModelError, UsageError, escaped, pluralize
 from recurcli.events import Note
 from recurcli.facts import MAX_IN_FULL
@@ -357,7 +357,7 @@ def _check_encoder(where: Path, encoder: Mapping[str, Any], tensors: Mapping[str
         sizes = {"encoder.hidden_size": encoder.get("hidden_size")}
         if isinstance(heads, int) and isinstance(size, int):
             sizes["encoder.num_heads · encoder.head_size"] = heads * size
-        check_sizes(where, shapes, {"encoder.num_layers": (layers, LAYER)}, sizes)
+        check_tensors(where, shapes, {"encoder.num_layers": (layers, LAYER)}, sizes)
     elif isinstance(layers, int) and layers > max(len(shapes), MAX_REPEATS):
         count = f"the weights have {len(shapes):,} tensors"
         raise ModelError(f"{where}: encoder.num_layers is {escaped(layers, 40)}, but {count}")

@@ -391,11 +391,10 @@ class RunDirectory:
         """
         check_utf8(self.path)
         created = not self.path.exists()
-        try:
-            with writing(self.path):
-                self.path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise UsageError(f"{self.path}: is a file, not a folder; choose another --output") from None
+        if os.path.lexists(self.path) and not self.path.is_dir():
+            raise UsageError(f"{self.path}: is a file, not a folder; choose another --output")
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / LOCK):
             for entry in list(self.path.iterdir()):
                 if _is_leftover(entry.name):
@@ -439,18 +438,23 @@ class RunDirectory:
 
         It is the one here if there is none yet; with `overwrite` a new one in NEXT; for a resume the `resumed` one.
 
-        Raises UsageError if the folder has files but no run, if it has a run and neither option is given, or for a
-        resume of another command's run; ModelError for a resume of a run in another format version.
+        Raises UsageError if the folder has files but no run or is NEXT of one, if it has a run and neither option is given, or
+        for a resume of another command's run; ModelError for a resume of a run in another format version.
         """
+        if self.path.resolve().name == NEXT:
+            raise UsageError(f"{self.path}: is the folder of a new training of another run; choose another --output")
         entries = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         if all(name == LOCK or _is_leftover(name) for name in entries):
             return self, "new"
         if not _is_run(self.path) and not _is_run(self.path / NEXT):
             raise UsageError(f"{self.path}: is not empty and is not a run directory; choose another --output")
-        refuse_links(self.path / NEXT)
+        run, new = self.resumed, self.path / NEXT
+        refuse_links(new)
+        own = {*CONTENTS, LOCK}
+        if new.is_file() or any(entry.name not in own and not _is_leftover(entry.name) for entry in new.glob("*")):
+            raise UsageError(f"{new}: a new training is written there, and it holds other files; move them away")
         if overwrite:
-            return RunDirectory(self.path / NEXT), "new"
-        run = self.resumed
+            return RunDirectory(new), "new"
         fault: ModelError | UsageError | None = None
         try:
             other = run.read_command()

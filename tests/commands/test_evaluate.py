@@ -221,7 +221,10 @@ def test_a_run_that_keeps_no_texts_holds_none_and_no_hashes_and_its_card_says_so
     told = (
         "holds the texts of the dev rows in clear (predictions.dev.jsonl) and hashes of those of the training and dev"
     )
-    assert told in (trained / MODEL_CARD).read_text()
+    card = (trained / MODEL_CARD).read_text()
+    assert told in card
+    table = card.partition("|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    assert all(line.startswith("|") for line in table) and table[-1].count("baseline"), "one table, with the scores"
 
 
 def test_the_rows_of_a_run_that_keeps_no_texts_are_checked_and_counts_of_leaks_are_unknown(

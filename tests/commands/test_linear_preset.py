@@ -50,6 +50,14 @@ def test_it_trains_labels_and_is_scored_without_an_encoder(recur: Recur, tmp_pat
     assert "The dev rows selected nothing" in (folder / "README.md").read_text()
 
 
+def test_it_keeps_no_texts_if_it_is_told_so(recur: Recur, tmp_path: Path) -> None:
+    code, _, err = recur(*FINETUNE, *CHOSEN, "--set", "finetuning.keep_texts=false", "--output", tmp_path)
+    assert code == 0, err
+    texts = [line.split(",")[0].strip('"') for line in REVIEWS.read_text().splitlines()[1:]]
+    everything = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert not [text for text in texts if len(text) > 20 and text.encode() in everything]
+
+
 def test_three_short_rows_are_enough(recur: Recur, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("text,label\na,x\nb,x\nc,y\n")
     code, _, err = recur(

@@ -231,8 +231,9 @@ def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
 
 def test_another_overwrite_starts_anew(old: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     drop(5, "finetune", request(tiny_tnews, old, overwrite=True))
-    with pytest.raises(UsageError, match=r"run: cannot be resumed: runtime.seed was 10 and is now 11"):
+    with pytest.raises(UsageError, match=r"run: cannot be resumed: runtime.seed was 10 and is now 11") as found:
         list(finetune(request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", resume=True)))
+    assert f"the new training in {old / NEXT} differs, not the run before" in found.value.__notes__[0]
     assert (old / NEXT / "checkpoints" / "step-00000003").is_dir()
     drop(1, "finetune", request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", overwrite=True))
     assert list((old / NEXT / "checkpoints").iterdir()) == []
@@ -284,6 +285,35 @@ def test_a_folder_of_the_users_own_is_not_overwritten(recur: Recur, tiny_tnews: 
         f"recur: error: {tmp_path}: is not empty and is not a run directory; choose another --output\n",
     )
     assert {path.name for path in tmp_path.iterdir()} == {"README.md", "config.json", "preset.yaml"}
+
+
+@pytest.mark.parametrize("name", [NEXT, f"{NEXT}/mine.txt"])
+def test_files_of_the_users_own_are_not_deleted_where_a_new_training_is_written(
+    name: str, recur: Recur, old: Path, tiny_tnews: Path
+) -> None:
+    (old / name).parent.mkdir(exist_ok=True)
+    (old / name).write_text("mine")
+    code, _, err = recur(*overwriting(tiny_tnews, old))
+    assert (code, err) == (
+        2,
+        f"recur: error: {old / NEXT}: a new training is written there, and it holds other files; move them away\n",
+    )
+    assert (old / name).read_text() == "mine"
+
+
+def test_an_output_is_a_folder_and_not_that_of_another_runs_new_training(
+    recur: Recur, old: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    for output, reason in (
+        (tmp_path / "file", "is a file, not a folder"),
+        (tmp_path / "nowhere", "is a file, not a folder"),
+        (old / NEXT, "is the folder of a new training of another run"),
+    ):
+        code, _, err = recur(*overwriting(tiny_tnews, output))
+        assert (code, err) == (2, f"recur: error: {output}: {reason}; choose another --output\n")
+    assert not (old / NEXT).exists()
 
 
 @pytest.mark.parametrize(

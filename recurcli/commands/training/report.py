@@ -331,10 +331,16 @@ def model_card(result: Mapping[str, Any]) -> str:
         how = "; state carried over windows" if result.get("carry") else ""
         lines += [f"| dev perplexity | {dev['perplexity']:.2f} (of {dev['tokens']:,} tokens, `<eos>` included{how}) |"]
         lines += ["", "The model was selected on the dev text, so its dev perplexity is slightly too low."]
-    lines += ["", _kept_in_words(result)]
     if pretrained:
         way = " --set pretraining.objective=causal" if causal else ""
-        lines += ["", "## Use", "", f"    recur finetune --preset PRESET --init THIS_FOLDER{way}"]
+        lines += [
+            "",
+            _kept_in_words(result),
+            "",
+            "## Use",
+            "",
+            f"    recur finetune --preset PRESET --init THIS_FOLDER{way}",
+        ]
         lines += ["    recur eval THIS_FOLDER"] if causal else []
     else:
         parts = result.get("parts")
@@ -357,6 +363,8 @@ def model_card(result: Mapping[str, Any]) -> str:
             "",
             *([f"Ensemble: {ensemble_in_words(result['ensemble'])}.", ""] if parts else []),
             f"{selected}{tested}",
+            "",
+            _kept_in_words(result),
             "",
             "## Use",
             "",

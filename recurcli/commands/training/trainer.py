@@ -94,7 +94,13 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunD
     with run.lock():
         written, status = check()
         if status != "new":
-            check_same(*facts_before_and_now(written, preset.to_dict(), section), run.path)
+            try:
+                check_same(*facts_before_and_now(written, preset.to_dict(), section), run.path)
+            except UsageError as error:
+                if written is not run:
+                    what = f"the new training in {written.path} differs, not the run before"
+                    error.add_note(f"{what}; delete that folder to give it up")
+                raise
         try:
             yield written, ranks.broadcast(status), device
         except Interrupted as stop:
