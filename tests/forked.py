@@ -173,7 +173,7 @@ def _import_all() -> None:
     ):
         importlib.import_module(name)
     if importlib.util.find_spec("optuna"):
-        importlib.import_module("recurcli.commands.tuning.study")
+        importlib.import_module("optuna")
     from recurcli.preset import compose
 
     compose("starsaber-tnews")

@@ -1,5 +1,6 @@
 """The `recur tune` command: its options and help."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -71,7 +72,7 @@ def tune(
     best preset is written to best.yaml. Its dev score chose it, so it is no test score.
     """
     from recurcli.commands.tune import tune as run_tune
-    from recurcli.commands.tuning.request import TuningRequest
+    from recurcli.commands.tuning import TuningRequest
     from recurcli.display import progress, tables, tuning
 
     keep_freed_memory()
@@ -90,7 +91,7 @@ def tune(
         keep_runs=keep_runs,
     )
     metric = request.resolved.preset.finetuning.metric
-    result = progress.follow(run_tune(request), quiet=quiet, metric=metric)
+    result = run_tune(request, partial(progress.follow, quiet=quiet, metric=metric))
     if json:
         tables.print_json(result)
     else:

@@ -1,46 +1,58 @@
-"""`recur tune`: searches the settings of a preset for the best dev metric. Each trial is a fine-tuning run."""
+"""`recur tune`: searches the settings of a preset for the best dev metric. Each trial is a fine-tuning run.
+
+Optuna runs the trials and stores them in its SQLite storage, whose transactions survive a kill and which pickles nothing. (Its
+journal file may end in half a line after a kill, and its lock stays.)
+"""
 
 import contextlib
+import functools
+import operator
 import shlex
+import sqlite3
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest, check_inputs, preset_facts
-from recurcli.commands.tuning.request import Range, TuningRequest, ranges_around, ranges_of, short_names
+from recurcli.commands.tuning import Range, TuningRequest, ranges_around, ranges_of, short_names
 from recurcli.distributed.group import current
-from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, pluralize
+from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
 from recurcli.evaluation.metrics import METRICS
 from recurcli.events import Finished, Note, TrialProgress
 from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
-from recurcli.preset import Preset, ResolvedPreset
+from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requirements import check_packages
 from recurcli.runs.run_directory import LOCK, RunDirectory
+from recurcli.training.fit import derived_seed
 from recurcli.validation import dump, flatten
 
 if TYPE_CHECKING:
-    from recurcli.commands.tuning.study import RunningTrial, Study
+    import optuna
 
 BEST = "best.yaml"
 TRIALS, STUDY = "trials", "study.db"
 JOURNAL = f"{STUDY}-journal"
 FIXED: Mapping[str, object] = {"ensemble": None, "finetuning.linear_baseline": False, "finetuning.score_test": False}
 """The settings of every trial. They leave out the ensemble and the test rows, and the linear model after the first trial."""
-STUDY_FORMAT = 2
-"""Version of what a study holds: since 2 its first trial is the preset, and trials report shares of their steps."""
+STUDY_FORMAT = 1
+"""Version of what a study holds."""
+STATES = ("complete", "pruned", "diverged")
+PARTS = 20
+"""Parts of a training's steps at which the pruner compares trials. Ours: each report is a write to the disk."""
 
-DATA_FACTS = ("train sha256", "dev sha256")
-"""The facts that a resume must match and that are unknown before the first complete trial."""
+Event = Note | TrialProgress | Finished
+Follow = Callable[[Iterable[Event]], Mapping[str, Any]]
+"""Shows events as they come, and returns the result of a `Finished` among them or an empty mapping."""
 
 
-def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
-    """Run the trials of a study and write the best preset after each trial. Yields notes, progress and the result.
+def tune(request: TuningRequest, follow: Follow) -> dict[str, Any]:
+    """Run the trials of a study, write the best preset after each trial, and return the result.
 
-    The first trial is the preset itself.
+    The first trial is the preset itself. `follow` is called with the events of each trial.
 
     Raises UsageError for a wrong range, for a folder that cannot be used, and without Optuna. Raises NumericError if every
     trial diverged. A study that ends early keeps its finished trials.
@@ -49,10 +61,10 @@ def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
     if current().world_size > 1:
         raise UsageError("recur tune runs in one process; start it without torchrun")
     ranges = ranges_of(request)
-    from recurcli.commands.tuning.study import Study, storage_errors
-
     folder, preset = request.folder, request.resolved.preset
-    _check_folder(folder)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names - {LOCK} and STUDY not in names:
+        raise UsageError(f"{folder}: is not empty and has no study; choose another --output")
     if not request.resume:
         file = Path(request.preset).expanduser() if is_file_name(request.preset) else None
         check_inputs(folder, preset, file, (BEST, TRIALS, STUDY, JOURNAL))
@@ -61,35 +73,29 @@ def tune(request: TuningRequest) -> Iterator[Note | TrialProgress | Finished]:
         if request.overwrite:
             _clear(folder)
         refuse_links(folder / STUDY, folder / JOURNAL, folder / TRIALS)
-        new = not (folder / STUDY).exists()
-        study = Study(folder / STUDY, ranges, preset.runtime.seed)
-        if not new and not study.results():  # a kill in its first trial; its ranges may have been others
+        study = open_study(folder / STUDY)
+        if not results_of(study):
             if (folder / BEST).exists():
                 way_out = f"start again with --overwrite, which replaces {BEST}"
                 raise ModelError(f"{folder / STUDY}: has no trial, but {BEST} is that of one; {way_out}")
-            yield Note(f"{folder}: has no finished trial; the study starts again")
-            _clear(folder)
-            new, study = True, Study(folder / STUDY, ranges, preset.runtime.seed)
-        if new:
-            study.set_facts(facts)
+            _clear(folder)  # what a kill in the first trial left
+            study = open_study(folder / STUDY)
+            study.set_user_attr("facts", facts)
         elif not request.resume:
-            raise UsageError(
-                f"{folder}: already has a study; continue it with --resume, or replace it with --overwrite"
-            )
-        check_same({key: value for key, value in study.facts.items() if key not in DATA_FACTS}, facts, folder)
+            way_out = "continue it with --resume, or replace it with --overwrite"
+            raise UsageError(f"{folder}: already has a study; {way_out}")
+        check_same(study.user_attrs["facts"], facts, folder)
         try:
-            yield from _run_trials(request, study)
+            _Search(request, ranges, study, follow).run()
         except Interrupted as stop:
-            kept = f"{pluralize(len(study.results()), 'trial', 'are', of=request.trials)} kept"
+            kept = f"{pluralize(len(results_of(study)), 'trial', 'are', of=request.trials)} kept"
             hint = f"{kept}; continue with the same command and --resume"
-            stop.__notes__ = [hint if study.results() else "nothing was kept; run the same command to start again"]
+            stop.__notes__ = [hint if results_of(study) else "nothing was kept; run the same command to start again"]
             raise
         finally:
-            if not study.results():
+            if not results_of(study):
                 _clear(folder)
-        results = study.results()
-        searched = ranges_around(request, ranges, results)
-        yield Finished(result_of(request, results, {each.key: str(each) for each in searched}))
+        return result_of(request, results_of(study), ranges)
 
 
 def facts_of(preset: Preset, ranges: Sequence[Range]) -> dict[str, Any]:
@@ -98,104 +104,234 @@ def facts_of(preset: Preset, ranges: Sequence[Range]) -> dict[str, Any]:
     return {"study format": STUDY_FORMAT, **preset_facts(preset.to_dict(), "finetuning"), **asked}
 
 
-def _check_folder(folder: Path) -> None:
-    """Raise UsageError if the folder has files but no study."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if names - {LOCK} and STUDY not in names:
-        raise UsageError(f"{folder}: is not empty and has no study; choose another --output")
-
-
 def _clear(folder: Path) -> None:
     for name in (BEST, TRIALS, JOURNAL, STUDY):
         remove(folder / name)
 
 
-def _run_trials(request: TuningRequest, study: "Study") -> Iterator[Note | TrialProgress]:
-    """Run the trials that are missing. Yields the notes of the first trial, progress, and a line for each trial."""
-    runs = request.folder / TRIALS
-    if not request.keep_runs:
-        remove(runs)  # what a kill left
-    results, values = study.results(), dict(flatten(request.resolved.preset.to_dict()))
-    preset = {each.key: values[tuple(each.key.split("."))] for each in study.ranges}
-    first = len(results) + 1
-    for number in range(first, request.trials + 1):
-        study.ranges = ranges_around(request, study.ranges, results)
-        trial = study.next_trial(preset)
-        run, started = runs / f"{number:03}", time.perf_counter()
-        remove(run)
-        best = best_of(results)
-        so_far = None if best is None else best["dev_metric"]
-        outcome = yield from _train(request, trial, run, number, so_far, with_notes=number == first)
-        if splits := outcome.pop("data", None):
-            data = {key: splits[key.partition(" ")[0]]["sha256"] for key in DATA_FACTS}
-            stored = {key: value for key, value in study.facts.items() if key in DATA_FACTS}
-            check_same(stored or data, data, request.folder)
-            study.set_facts({**study.facts, **data})
-        seconds = round(time.perf_counter() - started, 1)
-        study.end(trial, {"trial": number, **outcome, "seconds": seconds})
-        if not request.keep_runs:
-            remove(run)
-        results = study.results()
-        if best := best_of(results):
-            write_atomically(request.folder / BEST, best_preset(request, results, best))
-        yield Note(line_of(request, results[-1], best))
-    if not request.keep_runs:
-        remove(runs)
+class _Search:
+    """The trials of a study. The sampler is the tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), with ten
+    trials first: the preset, and random ones."""
 
+    def __init__(self, request: TuningRequest, ranges: Sequence[Range], study: "optuna.Study", follow: Follow) -> None:
+        self.request, self.ranges, self.study, self.follow = request, ranges, study, follow
+        self.shows_notes = True
+        """Whether the notes of a training are shown: those before the first progress."""
 
-def _train(
-    request: TuningRequest, trial: "RunningTrial", run: Path, number: int, best: float | None, *, with_notes: bool
-) -> Generator[Note | TrialProgress, None, dict[str, Any]]:
-    """Train a trial until it is finished, pruned or diverged. Returns its settings, state, dev metric and facts of its data.
+    def run(self) -> None:
+        """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings."""
+        self._remove_runs()
+        if not results_of(self.study):
+            self._run_preset()
+        missing = self.request.trials - len(results_of(self.study))
+        self.study.optimize(self._objective, n_trials=missing, callbacks=[self._show])
 
-    Yields progress, and the notes before the first progress if `with_notes` is True. `best` is the best dev metric of the
-    earlier trials.
-    """
-    outcome: dict[str, Any] = {"settings": dict(trial.settings), "state": "complete", "dev_metric": None}
-    with contextlib.closing(finetune(TrainingRequest(_resolved(request, trial), run))) as events:
+    def _run_preset(self) -> None:
+        """Train the preset itself, which is never pruned, and store it as the first trial.
+
+        It is queued after its training, which says what `auto` comes to. Of its settings the sampler knows those that lie in
+        their ranges.
+        """
+        values = dict(flatten(self.request.resolved.preset.to_dict()))
+        settings = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
+        evaluations = Evaluations()
+        result = self._train(1, settings, evaluations)
+        known = [each for each in self.ranges if each.contains(result["settings"][each.key])]
+
+        def store(trial: "optuna.Trial") -> float:
+            for each in known:
+                each.suggest(trial)
+            for part, metric in evaluations.reported.items():
+                trial.report(metric, part)
+            return _stored(trial, result)
+
+        self.study.enqueue_trial({each.key: result["settings"][each.key] for each in known})
+        self.study.optimize(store, n_trials=1, callbacks=[self._show])
+
+    def _objective(self, trial: "optuna.Trial") -> float:
+        """Train with settings that Optuna chooses.
+
+        The number of finished trials gives the seed of the sampler, so an interrupted study continues as if it had not been.
+        """
+        from optuna.samplers import TPESampler
+
+        results = results_of(self.study)
+        seed = derived_seed(self.request.resolved.preset.runtime.seed, len(results)) % 2**32
+        self.study.sampler = TPESampler(seed=seed)
+        ranges = ranges_around(self.request, self.ranges, results)
+        settings = {each.key: each.suggest(trial) for each in ranges}
+        return _stored(trial, self._train(len(results) + 1, settings, Evaluations(trial)))
+
+    def _train(self, number: int, settings: Mapping[str, Any], evaluations: "Evaluations") -> dict[str, Any]:
+        """Train a trial until it is finished, pruned or diverged, and return its result. The first trial is the preset."""
+        result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete"}
+        started = time.perf_counter()
         try:
-            for event in events:
-                if isinstance(event, Note):
-                    if with_notes:
-                        yield event
-                elif isinstance(event, Finished):
-                    outcome |= _outcome_of(trial, event.result)
-                else:
-                    with_notes = False
-                    if event.dev_metric is not None:
-                        outcome["dev_metric"] = event.best_dev_metric
-                        best = max(event.dev_metric, event.dev_metric if best is None else best)
-                        trial.report(event.step, event.total_steps, event.dev_metric)
-                    yield TrialProgress(number, request.trials, event, best)
-                    if event.dev_metric is not None and event.step < event.total_steps and trial.should_prune():
-                        outcome["state"] = "pruned"
-                        break
+            if trained := self.follow(self._events(number, settings, evaluations)):
+                result |= self._outcome(number, settings, trained)
+            else:
+                result |= {"state": "pruned", "dev_metric": evaluations.best}
         except NumericError as error:
-            outcome |= {"state": "diverged", "reason": str(error)}
-    return {**outcome, "evaluations": trial.evaluations}
+            result |= {"state": "diverged", "dev_metric": evaluations.best, "reason": str(error)}
+        return {**result, "evaluations": evaluations.count, "seconds": round(time.perf_counter() - started, 1)}
+
+    def _events(self, number: int, settings: Mapping[str, Any], evaluations: "Evaluations") -> Iterator[Event]:
+        """Yield the events of a training. A pruned one ends without its result."""
+        preset = self.request.resolved.preset
+        overrides: dict[str, tuple[str, Any]] = {key: ("recur tune", value) for key, value in FIXED.items()}
+        if number > 1:
+            overrides |= {key: ("--range", value) for key, value in settings.items()}
+        elif preset.finetuning.linear_baseline or preset.ensemble is not None:
+            overrides["finetuning.linear_baseline"] = ("recur tune", True)
+        run = self.request.folder / TRIALS / f"{number:03}"
+        remove(run)  # what a kill left
+        earlier = best_of(results_of(self.study))
+        scores = [] if earlier is None else [earlier["dev_metric"]]
+        with contextlib.closing(finetune(TrainingRequest(self.request.compose(overrides), run))) as events:
+            for event in events:
+                if isinstance(event, Finished):
+                    yield event
+                elif isinstance(event, Note):
+                    if self.shows_notes:
+                        yield event
+                else:
+                    self.shows_notes = False
+                    if event.dev_metric is not None:
+                        evaluations.report(event.step, event.total_steps, event.dev_metric)
+                        scores.append(event.dev_metric)
+                    yield TrialProgress(number, self.request.trials, event, max(scores, default=None))
+                    if event.dev_metric is not None and event.step < event.total_steps and evaluations.should_prune():
+                        return
+
+    def _outcome(self, number: int, settings: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a study keeps of the result of a training. The settings of the preset are those that `auto` came to.
+
+        Raises UsageError if the rows are not those of the earlier trials.
+        """
+        data = {f"{split} sha256": trained["data"][split]["sha256"] for split in ("train", "dev")}
+        check_same(self.study.user_attrs.get("data", data), data, self.request.folder)
+        self.study.set_user_attr("data", data)
+        dev_metric = trained["dev"][trained["metric"]]
+        if number > 1:
+            return {"dev_metric": dev_metric}
+        linear = trained.get("linear_baseline", {}).get("dev", {}).get(trained["metric"])
+        settled = {key: trained["settled"].get(key, value) for key, value in settings.items()}
+        return {"dev_metric": dev_metric, "settings": settled, "linear_dev_metric": linear}
+
+    def _show(self, *_: object) -> None:
+        """Write the best preset, and show the line of the trial that ended."""
+        self._remove_runs()
+        results = results_of(self.study)
+        if best_of(results):
+            write_atomically(self.request.folder / BEST, best_preset(self.request, results))
+        self.follow([Note(line_of(self.request, results))])
+
+    def _remove_runs(self) -> None:
+        if not self.request.keep_runs:
+            remove(self.request.folder / TRIALS)
 
 
-def _resolved(request: TuningRequest, trial: "RunningTrial") -> ResolvedPreset:
-    """Return the preset of a trial. The first one is as it was written, and fits the linear model if the preset has one."""
-    overrides: dict[str, tuple[str, object]] = {key: ("recur tune", value) for key, value in FIXED.items()}
-    preset = request.resolved.preset
-    if trial.asked is None:
-        overrides["finetuning.linear_baseline"] = (
-            "recur tune",
-            preset.finetuning.linear_baseline or preset.ensemble is not None,
+class Evaluations:
+    """The dev metrics of a trial, as the pruner compares them. None in place of the trial: one that is never pruned."""
+
+    def __init__(self, trial: "optuna.Trial | None" = None) -> None:
+        self._trial = trial
+        self.count = 0
+        self.best: float | None = None
+        self.reported: dict[int, float] = {}
+        """The dev metric at each of PARTS equal parts of the schedule."""
+        self._last = 0.0
+
+    def report(self, step: int, total_steps: int, dev_metric: float) -> None:
+        """Report an evaluation after `step` of `total_steps`.
+
+        The pruner compares trials at equal shares of their steps, because the learning rate of a training of two epochs has
+        decayed at its second evaluation and that of twenty epochs has not. A trial keeps its last metric until the next
+        evaluation, so that trials can be compared whose evaluations do not coincide.
+        """
+        now = step * PARTS // total_steps
+        for part in range(max(self.reported, default=now - 1) + 1, now + 1):
+            self.reported[part] = dev_metric if part == now else self._last
+            if self._trial is not None:
+                self._trial.report(self.reported[part], part)
+        self._last, self.count = dev_metric, self.count + 1
+        self.best = dev_metric if self.best is None else max(self.best, dev_metric)
+
+    def should_prune(self) -> bool:
+        """Return whether the trial is below the median of the complete ones, from its second evaluation on."""
+        return self._trial is not None and self.count > 1 and self._trial.should_prune()
+
+
+def open_study(path: Path) -> "optuna.Study":
+    """Return the study in the file `path`, which is created if it is missing. Raises ModelError for a damaged one.
+
+    Median pruning (Golovin et al., KDD 2017) starts with the sixth trial.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    # A creator, because a path in the address of a database would need escaping.
+    engine = {"creator": lambda: sqlite3.connect(path, timeout=30.0, check_same_thread=False)}
+    try:
+        storage = optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs=engine)
+        with storage.engine.connect() as connection:
+            state = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+        if state != "ok":
+            raise ValueError(state.partition("\n")[2] or state)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
+        study = optuna.create_study(
+            storage=storage, study_name="recur tune", direction="maximize", load_if_exists=True, pruner=pruner
         )
-        return request.compose(overrides)
-    return request.compose(overrides | {key: ("--range", value) for key, value in trial.settings.items()})
+        if results_of(study) and not isinstance(study.user_attrs["facts"], dict):
+            raise ValueError("its facts are missing")
+        return study
+    except RuntimeError as error:
+        raise ModelError(f"{path}: was written by another version of Optuna: {error}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        raise ModelError(f"{path}: is damaged: {escaped(error)}; start again with --overwrite") from None
 
 
-def _outcome_of(trial: "RunningTrial", result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a study keeps of the `result` of a trial. The settings of the preset are those that `auto` came to."""
-    metric = result["metric"]
-    facts = {"dev_metric": result["dev"][metric], "data": result["data"]}
-    if trial.asked is None:
-        facts["settings"] = {key: result["settled"].get(key, value) for key, value in trial.settings.items()}
-        facts["linear_dev_metric"] = result.get("linear_baseline", {}).get("dev", {}).get(metric)
-    return facts
+def results_of(study: "optuna.Study") -> list[dict[str, Any]]:
+    """Return the results of the trials that ended, in their order. Raises ValueError for one that `_stored` does not write."""
+    from optuna.trial import TrialState
+
+    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    results = [trial.user_attrs["result"] for trial in ended]
+    for number, result in enumerate(results, 1):
+        metric, is_known = result["dev_metric"], result["state"] in STATES and isinstance(result["settings"], dict)
+        has_metric = isinstance(metric, float) or (metric is None and result["state"] != "complete")
+        if result["trial"] != number or not is_known or not has_metric:
+            raise ValueError(f"trial {number} is not one of a study")
+    return results
+
+
+def _stored(trial: "optuna.Trial", result: Mapping[str, Any]) -> float:
+    """Store the result of a trial, and return its dev metric. A diverged trial is stored like a pruned one."""
+    from optuna import TrialPruned
+
+    trial.set_user_attr("result", result)
+    if result["state"] != "complete":
+        raise TrialPruned
+    return result["dev_metric"]
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the database at `path` in the block into StorageError or ModelError."""
+    from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, SQLAlchemyError):
+            cause = cause.__cause__ or cause.__context__  # Optuna's loop puts an error of its own before it
+        if cause is None:
+            raise
+        reason = str(getattr(cause, "orig", None) or cause).partition("\n")[0]
+        if isinstance(cause, OperationalError):
+            raise StorageError(f"{path}: cannot be read or written: {reason}; continue with --resume") from None
+        raise ModelError(f"{path}: is damaged: {reason}; start again with --overwrite") from None
 
 
 def best_of(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -207,11 +343,12 @@ def best_of(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of trials in each state."""
     states = [result["state"] for result in results]
-    return {state: states.count(state) for state in ("complete", "pruned", "diverged")}
+    return {state: states.count(state) for state in STATES}
 
 
-def line_of(request: TuningRequest, result: Mapping[str, Any], best: Mapping[str, Any] | None) -> str:
-    """Return the line of a trial: its number, settings and dev metric, how it ended early, and the best dev metric so far."""
+def line_of(request: TuningRequest, results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the line of the last trial: its number, settings, dev metric and early end, and the best dev metric so far."""
+    result, best = results[-1], best_of(results)
     names = short_names(result["settings"])
     shown = " ".join(f"{names[key]}={shown_value(value)}" for key, value in result["settings"].items())
     metric = METRICS[request.resolved.preset.finetuning.metric].words
@@ -235,25 +372,19 @@ def command_of(request: TuningRequest) -> str:
     return shlex.join(["recur", "finetune", *(part for option in options for part in option)])
 
 
-def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> str:
+def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of best.yaml, which extends the preset by the options and by the values of the best trial.
 
-    Comments at its top give the dev metric and say that it is no test score.
+    Comments at its top give the dev metric and say that it is no test score. At least one trial is complete.
     """
-    preset = request.resolved.preset
+    preset, best = request.resolved.preset, best_of(results) or {}
     named = is_file_name(request.preset)
     values: dict[str, Any] = {"extends": str(Path(request.preset).expanduser().absolute()) if named else request.preset}
-    changed: dict[str, Any] = {}
-    for key in (*(setting.partition("=")[0].strip() for setting in request.settings), *request.overrides):
-        changed[key] = preset.to_dict()
-        for part in key.split("."):
-            changed[key] = changed[key][part]
+    whole = preset.to_dict()
+    changed = {key: functools.reduce(operator.getitem, key.split("."), whole) for key in request.set_keys}
     for key, value in {**changed, **best["settings"]}.items():
         *sections, last = key.split(".")
-        holder = values
-        for section in sections:
-            holder = holder.setdefault(section, {})
-        holder[last] = value
+        functools.reduce(lambda holder, section: holder.setdefault(section, {}), sections, values)[last] = value
     counts = ", ".join(f"{count} {state}" for state, count in trials_by_state(results).items() if count)
     comment = [
         f"dev {METRICS[preset.finetuning.metric].words} {best['dev_metric']:.4f}: the best of "
@@ -265,14 +396,11 @@ def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]], be
     return "".join(f"# {line}\n" for line in comment) + dump(values)
 
 
-def result_of(
-    request: TuningRequest, results: Sequence[Mapping[str, Any]], ranges: Mapping[str, str]
-) -> dict[str, Any]:
+def result_of(request: TuningRequest, results: Sequence[Mapping[str, Any]], ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the result of the study. Raises NumericError if no trial is complete."""
     best = best_of(results)
     if best is None:
-        reason = results[-1].get("reason", "")
-        count = len(results)
+        reason, count = results[-1].get("reason", ""), len(results)
         fault = f"none of the {pluralize(count, 'trial')} ended with a finite dev metric; trial {count}: {reason}"
         raise NumericError(f"{request.folder}: {fault}")
     preset = request.resolved.preset
@@ -282,7 +410,7 @@ def result_of(
         "metric": preset.finetuning.metric,
         "seed": preset.runtime.seed,
         "output": str(request.folder),
-        "ranges": dict(ranges),
+        "ranges": {each.key: str(each) for each in ranges_around(request, ranges, results)},
         "trials": [dict(result) for result in results],
         **trials_by_state(results),
         "preset_dev_metric": results[0]["dev_metric"],

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from recurcli.commands.tune import shown_value
-from recurcli.commands.tuning.request import short_names
+from recurcli.commands.tuning import short_names
 from recurcli.display.tables import (
     NARROW,
     Table,

@@ -12,16 +12,14 @@ import pytest
 from forked import ForkServer
 from tiny_task import TINY, rows, write_rows
 
-from recurcli.commands.tune import command_of, facts_of
-from recurcli.commands.tuning.request import Range, TuningRequest, parse_range, ranges_around, ranges_of
+from recurcli.commands.tune import Evaluations, command_of, facts_of, open_study
+from recurcli.commands.tuning import Range, TuningRequest, parse_range, ranges_around, ranges_of
 from recurcli.display import progress
 from recurcli.events import Progress, TrialProgress
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import read_mapping
 
 pytest.importorskip("optuna")
-from recurcli.commands.tuning.study import Study
-
 Recur = Callable[..., tuple[int, str, str]]
 RATE, LAYERS = "finetuning.learning_rate", "encoder.num_layers"
 RANGES = (f"{RATE}=1e-4..1e-2:log", f"{LAYERS}=1..3", "pooling=max|mean")
@@ -174,41 +172,40 @@ def test_an_interrupted_study_goes_on_as_if_it_had_not_been(
 
 
 def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> None:
-    study = Study(tmp_path / "study.db", [parse_range(f"{RATE}=1e-4..1e-2:log")], seed=10)
-    for number in range(1, 6):  # two epochs each: 0.6 after the first one, 0.7 when the learning rate has decayed
-        trial = study.next_trial({RATE: None})
-        for step, metric in ((10, 0.6), (20, 0.7)):
-            trial.report(step, 20, metric)
-        study.end(trial, {"trial": number, "settings": trial.settings, "state": "complete", "dev_metric": 0.7})
-    trial = study.next_trial({RATE: None})  # twenty epochs
-    for epoch, metric in ((1, 0.3), (2, 0.4), (9, 0.5), (10, 0.61), (12, 0.61)):
-        trial.report(epoch * 10, 200, metric)
-        assert not trial.should_prune(), (
-            epoch
-        )  # the others had 0.7 at their second evaluation, but 0.6 after half of it
-    trial = study.next_trial({RATE: None})
-    trial.report(50, 200, 0.3)
-    assert not trial.should_prune()
-    trial.report(110, 200, 0.5)
-    assert trial.should_prune()
-    trial = study.next_trial({RATE: None})
-    trial.report(110, 200, 0.5)
-    assert not trial.should_prune()  # at its second evaluation at the earliest
+    study = open_study(tmp_path / "study.db")
+
+    def trial(*metrics: tuple[int, float], of: int) -> list[bool]:
+        """Report metrics at steps; returns whether the trial should be pruned after each of them."""
+        evaluations, should = Evaluations(study.ask()), []
+        for step, metric in metrics:
+            evaluations.report(step, of, metric)
+            should.append(evaluations.should_prune())
+        return should
+
+    for number in range(5):  # two epochs each: 0.6 after the first one, 0.7 when the learning rate has decayed
+        trial((10, 0.6), (20, 0.7), of=20)
+        study.tell(number, 0.7)
+    # Twenty epochs: the others had 0.7 at their second evaluation, but 0.6 after half of it.
+    assert trial((10, 0.3), (20, 0.4), (90, 0.5), (100, 0.61), (120, 0.61), of=200) == [False] * 5
+    assert trial((50, 0.3), (110, 0.5), of=200) == [False, True]
+    assert trial((110, 0.5), of=200) == [False]  # at its second evaluation at the earliest
 
 
 @pytest.mark.slow
 def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = [*SETTINGS, "finetuning.evaluate_every=2"]
     request = TuningRequest("starsaber-tnews", tiny_tnews, settings=settings, ranges=RANGES)
-    ranges = ranges_of(request)
-    earlier = Study(tmp_path / "study.db", ranges, seed=10)
-    earlier.set_facts(facts_of(request.resolved.preset, ranges))
+    earlier = open_study(tmp_path / "study.db")
+    earlier.set_user_attr("facts", facts_of(request.resolved.preset, ranges_of(request)))
     for number in range(1, 6):
-        trial = earlier.next_trial({RATE: None, LAYERS: 2, "pooling": "max"})
+        trial = earlier.ask()
+        chosen = {each.key: each.suggest(trial) for each in ranges_of(request)}
+        evaluations = Evaluations(trial)
         for evaluation in range(1, 9):
-            trial.report(2 * evaluation, 16, 2.0)  # better than any accuracy
-        result = {"trial": number, "settings": dict(trial.settings), "state": "complete", "dev_metric": 0.5}
-        earlier.end(trial, {**result, "evaluations": 8, "seconds": 1.0})
+            evaluations.report(2 * evaluation, 16, 2.0)  # better than any accuracy
+        result = {"trial": number, "settings": chosen, "state": "complete", "dev_metric": 0.5}
+        trial.set_user_attr("result", {**result, "evaluations": 8, "seconds": 1.0})
+        earlier.tell(trial, 0.5)
     more = ("--trials", 6, "--resume", "--set", "finetuning.evaluate_every=2", "--json")
     code, out, err = recur(*options(tiny_tnews, tmp_path, *more))
     assert (code, "pruned after 2 evaluations; best dev accuracy 0.5000 (trial 1)" in err) == (0, True)

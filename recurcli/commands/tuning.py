@@ -1,20 +1,20 @@
-"""The request of `recur tune`: its options, the ranges that it searches, their notation, and those of a preset."""
+"""The request of `recur tune`, and its search space: the notation of a range, and the ranges of a preset."""
 
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from recurcli.commands.training.trainer import check_encoder
 from recurcli.encoders import encoder_class
 from recurcli.errors import UsageError, check_not_both, escaped
 from recurcli.preset import Preset, ResolvedPreset, compose
-from recurcli.validation import parse_value, section_of
+from recurcli.validation import flatten, parse_config, parse_value
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
+    from optuna import Trial
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class TuningRequest:
         overrides = {**self.overrides, **overrides}
         return compose(self.preset, data=self.data, settings=self.settings, overrides=overrides, section="finetuning")
 
+    @property
+    def set_keys(self) -> list[str]:
+        """The keys, or whole sections, that options set."""
+        return [*(setting.partition("=")[0].strip() for setting in self.settings), *self.overrides]
+
 
 DEFAULT_RANGES = (
     "finetuning.learning_rate=1e-4..3e-3:log",
@@ -90,15 +95,14 @@ class Range:
             return "|".join(str(value) for value in self.values)
         return f"{self.values[0]}..{self.values[1]}{':log' if self.scale == 'log' else ''}"
 
-    def distribution(self) -> "BaseDistribution":
-        """Return the range as a distribution of Optuna."""
-        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
+    def suggest(self, trial: "Trial") -> Any:
+        """Return the value that Optuna chooses for a trial, as the training takes it."""
         if self.scale == "choices":
-            return CategoricalDistribution(self.values)
+            return trial.suggest_categorical(self.key, self.values)
         low, high = self.values
-        kind = IntDistribution if isinstance(low, int) else FloatDistribution
-        return kind(low, high, log=self.scale == "log")
+        if isinstance(low, int):
+            return trial.suggest_int(self.key, low, high, log=self.scale == "log")
+        return self.rounded(trial.suggest_float(self.key, low, high, log=self.scale == "log"))
 
     def contains(self, value: Any) -> bool:
         """Return whether `value` lies in the range."""
@@ -106,10 +110,8 @@ class Range:
             return value in self.values
         return isinstance(value, int | float) and self.values[0] <= value <= self.values[1]
 
-    def rounded(self, value: Any) -> Any:
-        """Return a sampled value as the training takes it. A float has SIGNIFICANT_DIGITS digits and stays in the range."""
-        if self.scale == "choices" or not isinstance(value, float):
-            return value
+    def rounded(self, value: float) -> float:
+        """Return a sampled number with SIGNIFICANT_DIGITS digits that is still in the range."""
         low, high = self.values
         return min(max(float(f"{value:.{SIGNIFICANT_DIGITS}g}"), low), high)
 
@@ -148,31 +150,20 @@ def ranges_of(request: TuningRequest) -> list[Range]:
     rejects.
     """
     preset = request.resolved.preset
-    keys = [*(setting.partition("=")[0].strip() for setting in request.settings), *request.overrides]
-    fixed = tuple(f"{key}." for key in keys)  # of keys, or of whole sections
-    if request.ranges:
-        ranges = [parse_range(text) for text in request.ranges]
-    else:
+    fixed = tuple(f"{key}." for key in request.set_keys)
+    ranges = [parse_range(text) for text in request.ranges or DEFAULT_RANGES]
+    if not request.ranges:
         missing = {"encoder.dropout"} if "dropout" not in preset.encoder else set()
         missing |= {EPOCHS} if preset.finetuning.max_steps else set()
-        ranges = [each for each in map(parse_range, DEFAULT_RANGES) if each.key not in missing]
-        ranges = [each for each in ranges if not f"{each.key}.".startswith(fixed)]
+        ranges = [each for each in ranges if each.key not in missing and not f"{each.key}.".startswith(fixed)]
         if not ranges:
             raise UsageError("--set fixes every key that is searched by default; name others with --range")
     keys = [each.key for each in ranges]
-    for place, key in enumerate(keys):
-        if f"{key}.".startswith(fixed) or key in keys[:place]:
-            raise UsageError(
-                f"--range {escaped(key)}: {'stands twice' if key in keys[:place] else '--set fixes it'}; keep one"
-            )
-    for each in ranges:
-        shown = f"--range {escaped(each.key)}={escaped(each)}"
-        for value in each.values:
-            try:
-                check_encoder(request.compose({each.key: (shown, value)}))
-            except UsageError as error:
-                raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
-    return [_typed(each, str(preset.encoder["name"])) for each in ranges]
+    for key in keys:
+        if keys.count(key) > 1 or f"{key}.".startswith(fixed):
+            fault = "stands twice" if keys.count(key) > 1 else "--set fixes it"
+            raise UsageError(f"--range {escaped(key)}: {fault}; keep one")
+    return [_typed(request, each) for each in ranges]
 
 
 def ranges_around(request: TuningRequest, ranges: Sequence[Range], results: Sequence[Mapping[str, Any]]) -> list[Range]:
@@ -197,31 +188,30 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}
 
 
-def _typed(searched: Range, encoder: str) -> Range:
-    """Return the range with numbers of the type of its key. Raises UsageError if the key takes none, or is not searched."""
-    shown = f"--range {searched.key}"
+def _typed(request: TuningRequest, searched: Range) -> Range:
+    """Return the range with numbers of the type of its key.
+
+    Raises UsageError if the preset rejects one of the values, and for a key that is not searched.
+    """
+    shown, presets = f"--range {escaped(searched.key)}={escaped(searched)}", []
+    for value in searched.values:
+        try:
+            resolved = request.compose({searched.key: (shown, value)})
+            check_encoder(resolved)
+        except UsageError as error:
+            raise UsageError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None
+        presets.append(resolved.preset)
     if not searched.key.startswith(TUNED_SECTIONS) or searched.key in NOT_TUNED:
-        raise UsageError(f"{shown}: is not searched: it has no effect on the dev metric, or changes what it means")
+        fault = "is not searched: it has no effect on the dev metric, or changes what it means"
+        raise UsageError(f"--range {searched.key}: {fault}")
     if searched.scale == "choices":
         return searched
-    kind = _number_type(searched.key, encoder)
-    if kind is None:
-        raise UsageError(f"{shown}: takes no range of numbers; name choices: {escaped(searched.key)}=A|B")
-    if kind is int and not all(isinstance(value, int) for value in searched.values):
-        raise UsageError(f"{shown}: takes whole numbers, not {searched}")
-    return dataclasses.replace(searched, values=tuple(map(kind, searched.values)))
+    is_float = any(isinstance(_value_of(searched.key, preset), float) for preset in presets)
+    return dataclasses.replace(searched, values=tuple(map(float, searched.values))) if is_float else searched
 
 
-def _number_type(key: str, encoder: str) -> type[int] | type[float] | None:
-    """Return the type of the numbers that a key of a preset takes, or None if it takes none."""
-    kind: Any = Preset
-    for part in key.split("."):
-        if kind is Preset and part == "encoder":
-            kind = encoder_class(encoder).Config
-            continue
-        kind = {field.name: field.type for field in dataclasses.fields(kind)}.get(part)
-        kind = section_of(kind) or kind
-        if not dataclasses.is_dataclass(kind):
-            break
-    members = (kind, *get_args(kind))
-    return float if float in members else int if int in members else None
+def _value_of(key: str, preset: Preset) -> Any:
+    """Return the value of a key of a preset. A whole number is a float if the key takes floats."""
+    keys = {key: value for key, value in preset.encoder.items() if key != "name"}
+    encoder = parse_config(encoder_class(preset.encoder["name"]).Config, keys)
+    return dict(flatten({**preset.to_dict(), "encoder": dataclasses.asdict(encoder)}))[tuple(key.split("."))]
