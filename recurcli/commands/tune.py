@@ -265,7 +265,8 @@ class Evaluations:
 def open_study(path: Path) -> "optuna.Study":
     """Return the study in the file `path`, which is created if it is missing. Raises ModelError for a damaged one.
 
-    Median pruning (Golovin et al., KDD 2017) starts with the sixth trial.
+    Trials that a kill interrupted are marked as failed: the sampler would count them as bad ones that still run. Median
+    pruning (Golovin et al., KDD 2017) starts with the sixth trial.
     """
     import optuna
 
@@ -284,6 +285,8 @@ def open_study(path: Path) -> "optuna.Study":
         )
         if results_of(study) and not isinstance(study.user_attrs["facts"], dict):
             raise ValueError("its facts are missing")
+        for left in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+            study.tell(left.number, state=optuna.trial.TrialState.FAIL)
         return study
     except RuntimeError as error:
         raise ModelError(f"{path}: was written by another version of Optuna: {error}") from None

@@ -12,9 +12,10 @@ import pytest
 from forked import ForkServer
 from tiny_task import TINY, rows, write_rows
 
-from recurcli.commands.tune import Evaluations, command_of, facts_of, open_study
+from recurcli.commands.tune import Evaluations, command_of, facts_of, open_study, storage_errors
 from recurcli.commands.tuning import Range, TuningRequest, parse_range, ranges_around, ranges_of
 from recurcli.display import progress
+from recurcli.errors import StorageError
 from recurcli.events import Progress, TrialProgress
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import read_mapping
@@ -189,6 +190,23 @@ def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> N
     assert trial((10, 0.3), (20, 0.4), (90, 0.5), (100, 0.61), (120, 0.61), of=200) == [False] * 5
     assert trial((50, 0.3), (110, 0.5), of=200) == [False, True]
     assert trial((110, 0.5), of=200) == [False]  # at its second evaluation at the earliest
+
+
+def test_a_trial_that_a_kill_left_running_does_not_count(tmp_path: Path) -> None:
+    open_study(tmp_path / "study.db").ask()
+    assert [trial.state.name for trial in open_study(tmp_path / "study.db").trials] == ["FAIL"]
+
+
+def test_a_database_that_fails_within_optunas_loop_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+
+    def objective(_: object) -> float:
+        path.unlink()  # storing the value fails
+        return 0.5
+
+    study, reason = open_study(path), r"study.db: cannot be read or written: .*; continue with --resume"
+    with pytest.raises(StorageError, match=reason), storage_errors(path):
+        study.optimize(objective, n_trials=1)
 
 
 @pytest.mark.slow
