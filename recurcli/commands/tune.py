@@ -110,8 +110,11 @@ def _clear(folder: Path) -> None:
 
 
 class _Search:
-    """The trials of a study. The sampler is the tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), with ten
-    trials first: the preset, and random ones."""
+    """The trials of a study.
+
+    The sampler is the tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), with ten trials first: the preset, and
+    random ones.
+    """
 
     def __init__(self, request: TuningRequest, ranges: Sequence[Range], study: "optuna.Study", follow: Follow) -> None:
         self.request, self.ranges, self.study, self.follow = request, ranges, study, follow
@@ -120,7 +123,7 @@ class _Search:
 
     def run(self) -> None:
         """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings."""
-        self._remove_runs()
+        self._keep_best()
         if not results_of(self.study):
             self._run_preset()
         missing = self.request.trials - len(results_of(self.study))
@@ -219,16 +222,17 @@ class _Search:
         return {"dev_metric": dev_metric, "settings": settled, "linear_dev_metric": linear}
 
     def _show(self, *_: object) -> None:
-        """Write the best preset, and show the line of the trial that ended."""
-        self._remove_runs()
+        """Keep the best preset, and show the line of the trial that ended."""
+        self._keep_best()
+        self.follow([Note(line_of(self.request, results_of(self.study)))])
+
+    def _keep_best(self) -> None:
+        """Write the best preset so far. Remove the run directories, unless they are to be kept."""
+        if not self.request.keep_runs:
+            remove(self.request.folder / TRIALS)
         results = results_of(self.study)
         if best_of(results):
             write_atomically(self.request.folder / BEST, best_preset(self.request, results))
-        self.follow([Note(line_of(self.request, results))])
-
-    def _remove_runs(self) -> None:
-        if not self.request.keep_runs:
-            remove(self.request.folder / TRIALS)
 
 
 class Evaluations:

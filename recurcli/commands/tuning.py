@@ -127,20 +127,16 @@ def parse_range(text: str) -> Range:
         if not all(isinstance(choice, str | int | float) for choice in choices):
             raise UsageError(f"{shown}: each choice is a word or a number")
         if len(set(choices)) < max(2, len(choices)):
-            way_out = f"write LOW..HIGH or A|B, or fix the value by --set {escaped(text)}"
-            raise UsageError(f"{shown}: {'is one value' if len(choices) < 2 else 'names a choice twice'}; {way_out}")
+            raise UsageError(f"{shown}: is not two or more choices that differ; --set {escaped(text)} fixes one value")
         return Range(key, tuple(choices), "choices")
     ends, colon, scale = written.partition(":")
     if colon and scale != "log":
         raise UsageError(f"{shown}: '{escaped(scale)}' is no scale; write LOW..HIGH:log, or LOW..HIGH")
-    values = [parse_value(part, shown) for part in ends.split("..", 1)]
-    if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
-        raise UsageError(f"{shown}: both ends must be numbers")
-    if not values[0] < values[1]:
-        raise UsageError(f"{shown}: the range is empty; the first number must be below the second")
-    if colon and values[0] <= 0:
-        raise UsageError(f"{shown}: a logarithmic range starts above 0")
-    return Range(key, tuple(values), "log" if colon else "linear")
+    low, high = (parse_value(part, shown) for part in ends.split("..", 1))
+    are_numbers = all(type(value) in (int, float) and math.isfinite(value) for value in (low, high))
+    if not are_numbers or low >= high or (colon and low <= 0):
+        raise UsageError(f"{shown}: LOW and HIGH are numbers, LOW is below HIGH, and with :log it is above 0")
+    return Range(key, (low, high), "log" if colon else "linear")
 
 
 def ranges_of(request: TuningRequest) -> list[Range]:

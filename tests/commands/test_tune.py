@@ -330,6 +330,16 @@ def test_a_study_that_lost_trials_does_not_start_over(
     assert (folder / "best.yaml").read_bytes() == before
 
 
+def test_a_resume_writes_a_best_preset_that_a_kill_prevented(
+    recur: Recur, study: tuple[Path, Any, str], tiny_tnews: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(study[0], tmp_path / "x")
+    (folder / "best.yaml").unlink()
+    code, _, err = recur(*options(tiny_tnews, folder, "--trials", 4, "--resume"))
+    assert (code, err) == (0, "")
+    assert (folder / "best.yaml").read_bytes() == (study[0] / "best.yaml").read_bytes()
+
+
 @pytest.mark.parametrize("name", ["study.db", "study.db-journal", "trials"])
 def test_no_link_in_the_folder_is_followed(name: str, recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     folder, target = tmp_path / "x", tmp_path / "target"
@@ -349,15 +359,15 @@ def test_no_link_in_the_folder_is_followed(name: str, recur: Recur, tiny_tnews: 
     [
         ("lr=1..2", "lr: unknown key; did you mean 'finetuning.learning_rate'"),
         ("epochs=1..2", "unknown key; did you mean 'finetuning.epochs'"),
-        (f"{RATE}=3e-3..1e-4", "the range is empty"),
-        (f"{RATE}=0..1:log", "starts above 0"),
+        (f"{RATE}=3e-3..1e-4", "LOW is below HIGH"),
+        (f"{RATE}=0..1:log", "with :log it is above 0"),
         (f"{RATE}=1e-4..1e-3:lg", "'lg' is no scale"),
         (f"{RATE}=-1..1", "must be above 0, not -1.0"),
-        (f"{RATE}=a..b", "both ends must be numbers"),
+        (f"{RATE}=a..b", "LOW and HIGH are numbers"),
         (f"{RATE}=", "is not KEY=LOW..HIGH or KEY=A|B"),
         ("finetuning.patience=1.5..3", "1.5 should be a valid integer"),
-        ("pooling=max", "is one value"),
-        ("pooling=max|max", "names a choice twice"),
+        ("pooling=max", "is not two or more choices"),
+        ("pooling=max|max", "is not two or more choices that differ"),
         ("pooling=max|medium", "pooling: 'medium' should be 'mean', 'max', 'first' or 'last'"),
         ("encoder=a|b", "does not say its encoder.name"),
         ("encoder.hidden_size=16..32", "--set fixes it"),
