@@ -86,7 +86,8 @@ def tune(request: TuningRequest, follow: Follow) -> dict[str, Any]:
             raise UsageError(f"{folder}: already has a study; {way_out}")
         check_same(study.user_attrs["facts"], facts, folder)
         try:
-            _Search(request, ranges, study, follow).run()
+            with storage_errors(folder / STUDY):
+                _Search(request, ranges, study, follow).run()
         except Interrupted as stop:
             kept = f"{pluralize(len(results_of(study)), 'trial', 'are', of=request.trials)} kept"
             hint = f"{kept}; continue with the same command and --resume"
@@ -324,17 +325,23 @@ def _stored(trial: "optuna.Trial", result: Mapping[str, Any]) -> float:
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the database at `path` in the block into StorageError or ModelError."""
+    """Turn errors of the database at `path` in the block into StorageError or ModelError.
+
+    If Optuna's loop cannot store the end of a trial, it raises an AssertionError in place of the cause, which may also be a
+    signal.
+    """
     from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
     try:
         yield
     except Exception as error:
         cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, SQLAlchemyError):
-            cause = cause.__cause__ or cause.__context__  # Optuna's loop puts an error of its own before it
+        while cause is not None and not isinstance(cause, SQLAlchemyError | Interrupted):
+            cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
+        if isinstance(cause, Interrupted):
+            raise cause from None
         reason = str(getattr(cause, "orig", None) or cause).partition("\n")[0]
         if isinstance(cause, OperationalError):
             raise StorageError(f"{path}: cannot be read or written: {reason}; continue with --resume") from None

@@ -15,7 +15,7 @@ from tiny_task import TINY, rows, write_rows
 from recurcli.commands.tune import Evaluations, command_of, facts_of, open_study, storage_errors
 from recurcli.commands.tuning import Range, TuningRequest, parse_range, ranges_around, ranges_of
 from recurcli.display import progress
-from recurcli.errors import StorageError
+from recurcli.errors import Interrupted, StorageError
 from recurcli.events import Progress, TrialProgress
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import read_mapping
@@ -206,6 +206,21 @@ def test_a_database_that_fails_within_optunas_loop_is_named(tmp_path: Path) -> N
 
     study, reason = open_study(path), r"study.db: cannot be read or written: .*; continue with --resume"
     with pytest.raises(StorageError, match=reason), storage_errors(path):
+        study.optimize(objective, n_trials=1)
+
+
+def test_a_signal_while_a_trial_is_stored_stops_the_study(tmp_path: Path) -> None:
+    from sqlalchemy import Engine, event
+
+    def stop(*_: object) -> None:
+        raise Interrupted(signal.SIGINT, "stopped by SIGINT")
+
+    def objective(_: object) -> float:
+        event.listen(Engine, "begin", stop, once=True)
+        return 0.5
+
+    study = open_study(tmp_path / "study.db")
+    with pytest.raises(Interrupted), storage_errors(tmp_path / "study.db"):
         study.optimize(objective, n_trials=1)
 
 
