@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,21 +40,21 @@ def cached(
 ) -> tuple[OpenedFile, dict[str, Any]]:
     """Return a file of the cache and the facts about it, both from `write` if the file is missing, damaged or another's.
 
-    One process at a time writes the file; the others wait, or get a StorageError if `wait` is False. Raises StorageError if
-    the cache cannot be written, or its folder belongs to somebody else.
+    One process at a time writes the file; the others wait, or get a StorageError if `wait` is False. Where the folder of the
+    cache belongs to somebody else, nothing is kept. Raises StorageError if the cache cannot be written.
     """
     key = hashlib.sha256(repr((FORMAT, *depends_on)).encode(errors="surrogatepass")).hexdigest()
     path = cache_folder() / f"{key[:32]}{suffix}"
     try:
         with writing(path):
-            _own(path.parent)
+            if not _own(path.parent):
+                with tempfile.TemporaryDirectory() as folder:  # what was mapped stays readable
+                    return _written(Path(folder) / path.name, key, write)
             if found := _read(path, key):
                 return found
             with locked(_lock_of(path), wait=wait):
-                try:
-                    return _read(path, key) or _written(
-                        path, key, write
-                    )  # another process may have written it meanwhile
+                try:  # another process may have written it meanwhile
+                    return _read(path, key) or _written(path, key, write)
                 finally:
                     _lock_of(path).unlink(missing_ok=True)
     except StorageError as error:
@@ -61,8 +62,8 @@ def cached(
         raise
 
 
-def _own(folder: Path) -> None:
-    """Make the cache `folder`, or check that nobody else can write to it. Raises StorageError if it is somebody else's."""
+def _own(folder: Path) -> bool:
+    """Make the cache `folder`, or close it to others. Return whether it is one's own; warn if it is not."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -70,10 +71,14 @@ def _own(folder: Path) -> None:
     if not stat.S_ISDIR(facts.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     if facts.st_uid != os.geteuid() or facts.st_mode & stat.S_ISVTX:  # /tmp is everybody's, root's too
-        raise StorageError(f"{folder}: belongs to another user or to all, so it is not used as a cache")
+        warn_once(
+            f"{folder}: belongs to another user or to all, so it is not used as a cache; RECUR_CACHE names another"
+        )
+        return False
     if facts.st_mode & 0o022:
         folder.chmod(0o700)
         warn_once(f"{folder}: others could write to this cache; only you can open it now (mode 0700)")
+    return True
 
 
 def _read(path: Path, key: str) -> tuple[OpenedFile, dict[str, Any]] | None:

@@ -48,7 +48,7 @@ def check_same(stored: Facts, current: Facts, path: Path) -> None:
     """Raise UsageError if a fact differs from that of the run at `path`."""
     if difference := first_difference(stored, current):
         way_out = "undo that, or start again with --overwrite"
-        if difference.split(" ")[0].rpartition(".")[2] in ("epochs", "max_steps", "steps"):
+        if difference.split(" ")[0] in ("finetuning.epochs", "finetuning.max_steps"):
             way_out += f"; recur finetune --init {path} starts a new run from it"
         raise UsageError(f"{path}: cannot be resumed: {difference}; {way_out}")
 

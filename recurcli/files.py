@@ -252,8 +252,13 @@ class CommittedFolder:
         return name in self.listed
 
     def has(self, name: str) -> bool:
-        """Return whether the file `name` was there when it was verified."""
+        """Return whether the file `name` was there when it was verified or opened."""
         return name in self._opened
+
+    def open_unlisted(self, name: str) -> None:
+        """Open the file `name`, which the manifest does not list and nothing verifies, if it is there."""
+        if (self.path / name).is_file():
+            self._opened[name] = OpenedFile(self.path / name)
 
     def __getitem__(self, name: str) -> OpenedFile:
         """Return the verified file `name`. Raises ModelError if it is not listed, damaged, missing or no plain file."""
@@ -522,9 +527,11 @@ def locked(path: Path, *, busy: str = "", target: Path | None = None, wait: bool
 
 def is_locked(path: Path) -> bool:
     """Whether a process holds the file `path` by `locked`. Raises OSError if it cannot be read."""
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without a wait for the writer of a pipe
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
     return False

@@ -9,8 +9,7 @@ import pytest
 
 from recurcli import cache
 from recurcli.cache import cached
-from recurcli.errors import StorageError
-from recurcli.files import RecurWarning, locked
+from recurcli.files import RecurWarning, locked, warn_once
 
 
 @pytest.fixture(autouse=True)
@@ -81,14 +80,17 @@ def test_a_folder_of_another_user_or_of_all_is_not_used(folder: Path, monkeypatc
     stored("a")
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(StorageError, match=f"{folder}: belongs to another user or to all, so it is not used"):
-        stored("a")
+    held = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    with pytest.warns(RecurWarning, match=f"{folder}: belongs to another user or to all, so it is not used"):
+        assert stored("a", b"its own") == (b"its own", True)
     monkeypatch.undo()
     monkeypatch.setenv("RECUR_CACHE", str(folder))
     folder.chmod(0o1777)  # as /tmp, which is root's
-    with pytest.raises(StorageError, match="belongs to another user or to all"):
-        stored("a")
+    warn_once.cache_clear()
+    with pytest.warns(RecurWarning, match="belongs to another user or to all"):
+        assert stored("b") == (b"content", True)
     assert folder.stat().st_mode & 0o1777 == 0o1777
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == held
 
 
 def test_the_oldest_files_go_but_never_the_newest_or_one_whose_lock_is_held(

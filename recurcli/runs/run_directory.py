@@ -9,6 +9,7 @@ stands for all other keys.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -245,10 +246,12 @@ CONTENTS = (
 )
 """All files that a run writes, except its lock."""
 LOCK = ".lock"
+MAX_MANIFEST, MAX_METRICS = 1 << 20, 1 << 28
+"""The largest manifest and metrics file that are read, in bytes."""
 NEXT = ".next"
 """The folder of a new training in the folder of a run, which it replaces when it is finished (`RunDirectory.settle`)."""
-_BEFORE_MANIFEST = {*CONTENTS, LOCK, NEXT} - {MANIFEST, MODEL_CARD, RESULT, PREDICTIONS, TEST_PREDICTIONS, TEXT_LOSSES}
-"""The files that may be there when a training has written no manifest and no checkpoint yet."""
+_BEFORE_MODEL = {PRESET, METRICS, CHECKPOINTS, LOCK, NEXT}
+"""The files that may be there before a training has written a model."""
 RunStatus = Literal["new", "unfinished", "finished"]
 """new: train from the beginning; unfinished: resume; finished: nothing to do."""
 _STEP = re.compile(r"step-(\d{8,12})")
@@ -262,7 +265,10 @@ def contents_of(folder: Path) -> list[Path]:
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """Return the checkpoint folders, sorted by step number, the newest first."""
-    found = [(int(match[1]), path) for path in folder.glob("step-*") if (match := _STEP.fullmatch(path.name))]
+    paths: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):  # another run takes the place of this one
+        paths += folder.glob("step-*")
+    found = [(int(match[1]), path) for path in paths if (match := _STEP.fullmatch(path.name))]
     return [path for _, path in sorted(found, reverse=True)]
 
 
@@ -295,17 +301,23 @@ def open_run(run: Path, required: Iterable[str] = MODEL_FILES) -> CommittedFolde
             if not (state[0] / MANIFEST).is_file() and (state[0] / PRESET).is_file():
                 way_out = "continue its training with the same command and --resume"
                 raise ModelError(f"{run}: has no complete model yet; {way_out}")
-            # without a result the run is unfinished
-            return CommittedFolder(state[0]).verify(required, may_miss=RESULT)
+            folder = CommittedFolder(state[0]).verify(
+                required, may_miss=RESULT
+            )  # without a result the run is unfinished
+            folder.open_unlisted(METRICS)
         except ModelError:
             if state == _state(run):
                 raise
+        else:
+            if state == _state(run):
+                return folder
 
 
 def reopen_run(run: Path, sha256: str) -> CommittedFolder:
     """Open a run again whose manifest had the hash `sha256`. Raises StorageError if a new training has replaced it since."""
     folder = CommittedFolder(current_folder(run))
-    if folder.sha256 != sha256:
+    folder.open_unlisted(METRICS)
+    if {folder.sha256, hashlib.sha256(_state(run)[1] or b"").hexdigest()} != {sha256}:
         raise StorageError(f"{run}: a new training has replaced it meanwhile; run the same command again")
     return folder
 
@@ -314,15 +326,16 @@ def _state(run: Path) -> tuple[Path, bytes | None]:
     """Return the current folder of `run`, and its manifest; None: it has none."""
     folder = current_folder(run)
     try:
-        return folder, (folder / MANIFEST).read_bytes()
-    except OSError:
+        return folder, read_limited(folder / MANIFEST, MAX_MANIFEST)
+    except (ModelError, OSError):
         return folder, None
 
 
 def _is_run(folder: Path) -> bool:
     """Whether `folder` is a run: by its manifest, by a checkpoint, or by the comments that only recur writes into preset.yaml.
 
-    A preset may have been copied with its comments, so no other file may lie beside it then, and none of a usual name.
+    A preset may have been copied with its comments, so no file that is not of a run may lie beside it then, and a model or a
+    model card only where config.json is recur's.
     """
     with contextlib.suppress(ModelError):
         if read_manifest(folder).keys() >= set(MODEL_FILES):
@@ -331,8 +344,15 @@ def _is_run(folder: Path) -> bool:
     if any(state.is_file() and state.with_name(MANIFEST).is_file() for state in states):
         return True
     header = _HEADER.match(read_limited(folder / PRESET, 1 << 24)[:120]) if (folder / PRESET).is_file() else None
-    names = (entry.name for entry in folder.iterdir()) if header and header[2] else ["foreign"]
-    return all(name in _BEFORE_MANIFEST or _is_leftover(name) for name in names)
+    if not header or not header[2]:
+        return False
+    own = _BEFORE_MODEL
+    with contextlib.suppress(ModelError, ValueError, KeyError, TypeError, RecursionError):
+        if json.loads(read_limited(folder / "config.json", 1 << 20))["model_type"] == "recurcli":
+            own = {*CONTENTS, LOCK, NEXT}
+    names = [entry.name for entry in folder.iterdir()]
+    names += [entry.name for entry in (folder / CHECKPOINTS).glob("*") if not _STEP.fullmatch(entry.name)]
+    return all(name in own or _is_leftover(name) for name in names)
 
 
 def _delete_folder(folder: Path) -> None:
@@ -370,6 +390,15 @@ class RunDirectory:
         """The run that --resume continues: a new training in NEXT, if one was begun, else this one."""
         new = RunDirectory(self.path / NEXT)
         return new if new.preset.is_file() else self
+
+    @property
+    def way_on(self) -> str:
+        """How to continue a training that has stopped, for a message."""
+        if self.path.name != NEXT:
+            return "continue with the same command and --resume"
+        if self.preset.is_file():
+            return "continue with the same command and --resume in place of --overwrite"
+        return "run the same command again"
 
     @property
     def is_finished(self) -> bool:
@@ -487,6 +516,7 @@ class RunDirectory:
         new = RunDirectory(self.path / NEXT)
         if not new.is_finished:
             return
+        CommittedFolder(new.path).verify((*MODEL_FILES, RESULT))  # else the run here stays
         if new.checkpoints.is_dir():  # `start` made it; a second call may find it moved
             self.remove_checkpoints()
             with writing(self.checkpoints):
@@ -603,8 +633,12 @@ class RunDirectory:
 
         Raises ModelError for a line whose values are no numbers.
         """
+        if self._opened is None:
+            content = read_limited(self.metrics, MAX_METRICS) if self.metrics.is_file() else b""
+        else:
+            content = self._opened[METRICS].read(MAX_METRICS) if self._opened.has(METRICS) else b""
         lines: list[dict[str, Any]] = []
-        for number, line in enumerate(self.metrics.read_bytes().split(b"\n") if self.metrics.is_file() else (), 1):
+        for number, line in enumerate(content.split(b"\n"), 1):
             try:
                 read = json.loads(line)
             except (ValueError, RecursionError):

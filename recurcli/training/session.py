@@ -24,7 +24,7 @@ from recurcli.files import CommittedFolder, commit_directory, remove, to_json, w
 from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.model.models import Backbone
 from recurcli.model.saved import cpu_state, load_tensors, load_weights, save_tensors
-from recurcli.runs.run_directory import NEXT, RunDirectory, checkpoint_folders, run_of
+from recurcli.runs.run_directory import RunDirectory, checkpoint_folders, run_of
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, ngram_table
 from recurcli.validation import parse_config
 
@@ -422,6 +422,5 @@ class Session:
         self.ranks.broadcast(None)  # a barrier: no rank exits before the checkpoint is written
         name = signal.Signals(self.stop.signal).name
         stop = Interrupted(self.stop.signal, f"stopped by {name} at step {self.state.step:,}")
-        instead = " in place of --overwrite" if self.run.path.name == NEXT else ""
-        stop.add_note(f"continue with the same command and --resume{instead}")
+        stop.add_note(self.run.way_on)
         raise stop

@@ -30,6 +30,7 @@ from recurcli.runs.model_files import read_model
 from recurcli.runs.run_directory import LOCK, MODEL_FILES, NEXT, RunDirectory, current_folder, open_run, reopen_run
 
 Recur = Callable[..., tuple[int, str, str]]
+OURS = '{"model_type": "recurcli"}'
 HEADER = f"# format_version: {FORMAT_VERSION}\n# command: finetune\n"
 
 
@@ -175,7 +176,7 @@ def test_a_training_that_fails_leaves_the_run_before(recur: Recur, old: Path, ti
     before = contents(old)
     code, _, err = recur(*overwriting(tiny_tnews, old, "finetuning.learning_rate=1e30"))
     assert (code, err.count("\n")) == (6, 1), err
-    assert err.endswith(f"; {old} is still the run before\n")
+    assert err.endswith(f"; {old} is still the run before; delete {old / NEXT} to give the new one up\n")
     assert contents(old) == before
     begun = f"{old}: a new training of it is not finished (newest checkpoint: "
     (tmp_path / "texts.tsv").write_text("鼠牛虎\n")
@@ -217,7 +218,7 @@ def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
                 signal.raise_signal(signal.SIGINT)
     assert stopped.value.__notes__ == [
         "continue with the same command and --resume in place of --overwrite",
-        ". is still the run before",
+        ". is still the run before; delete .next to give the new one up",
     ]
     assert contents(old) == before
     events = list(finetune(request(tiny_tnews, tmp_path / "link", resume=True)))
@@ -245,9 +246,13 @@ def test_another_overwrite_starts_anew(old: Path, tiny_tnews: Path, tmp_path: Pa
     [
         ({"preset.yaml": HEADER}, True),
         (
-            {"preset.yaml": HEADER, "metrics.jsonl": "", "config.json": "", ".lock": "", ".config.json.abc.tmp": ""},
+            {"preset.yaml": HEADER, "metrics.jsonl": "", "config.json": OURS, ".lock": "", ".config.json.abc.tmp": ""},
             True,
         ),
+        ({"preset.yaml": HEADER, "config.json": OURS, "predictions.dev.jsonl": "", "linear.safetensors": ""}, True),
+        ({"preset.yaml": HEADER, "config.json": OURS, "README.md": "", "manifest.json": "damaged"}, True),
+        ({"preset.yaml": HEADER, "config.json": OURS, "notes.md": ""}, False),
+        ({"preset.yaml": HEADER, **dict.fromkeys(MODEL_FILES, "{}")}, False),
         ({"checkpoints/step-00000001/state.json": "{}", "checkpoints/step-00000001/manifest.json": "{}"}, True),
         ({**dict.fromkeys(MODEL_FILES, ""), "notes.md": ""}, True),
         ({"preset.yaml": "encoder: {name: starsaber}\n"}, False),
@@ -361,7 +366,7 @@ def test_a_training_from_a_run_to_itself_is_refused_before_anything_is_written(
     recur: Recur, old: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
     before = contents(old)
-    for more in ([], ["--overwrite"]):
+    for more in ([], ["--overwrite"], ["--overwrite", "--dry-run"]):
         line = [part for part in overwriting(tiny_tnews, old) if part != "--overwrite"]
         code, _, err = recur(*line, "--init", old, *more)
         assert (code, err) == (

@@ -12,7 +12,7 @@ from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.metrics import PERPLEXITY, classification_report, words_of
 from recurcli.facts import as_stored
-from recurcli.files import is_locked, read_manifest
+from recurcli.files import CommittedFolder, is_locked, read_limited
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import (
     FILES,
@@ -25,7 +25,7 @@ from recurcli.runs.predictions import (
 )
 from recurcli.runs.run_directory import (
     LOCK,
-    MODEL_FILES,
+    MAX_METRICS,
     PRESET,
     SCORES,
     TEST_PREDICTIONS,
@@ -109,21 +109,24 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
         if not is_run:
             left_out.append({"path": str(path), "reason": "is no run and holds none"})
             continue
-        run = RunDirectory(current_folder(path))
         try:
+            # asked twice, because a new training may take its place meanwhile
+            is_finished = any(RunDirectory(current_folder(path)).is_finished for _ in range(2))
+            files = open_run(path) if is_finished else None
+            run = RunDirectory(path if files is None else files)
             pretrained = run.read_command() == "pretrain"
             if pretrained and run.read_preset()["pretraining"].get("objective") != "causal":
                 left_out.append({"path": str(path), "reason": "is pretrained on masked tokens, without a dev text"})
-            elif not run.is_finished:
+            elif files is None:
                 unfinished.append({"run": str(path), **_progress(run)})
             else:
-                if split == "test" and TEST_PREDICTIONS not in read_manifest(run.path):
+                if split == "test" and TEST_PREDICTIONS not in files:
                     reason = "has no predictions of test rows, which `recur finetune --test FILE` names"
                     if pretrained:
                         reason = "is a language model, which is compared on its dev text; leave out --split test"
                     left_out.append({"path": str(path), "reason": reason})
                     continue
-                read = _read_language_model(run) if pretrained else _read_run(run, part, split)
+                read = _read_language_model(files) if pretrained else _read_run(files, part, split)
                 if part == "encoder" and read.result["encoder"] == LINEAR:
                     left_out.append({"path": str(path), "reason": "is a linear model without an encoder"})
                     continue
@@ -166,8 +169,7 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _read_run(run: RunDirectory, part: Part, split: ScoredSplit) -> ComparedRun:
-    files = open_run(run_of(run.path), (*MODEL_FILES, FILES[split]))
+def _read_run(files: CommittedFolder, part: Part, split: ScoredSplit) -> ComparedRun:
     run = RunDirectory(files)
     result, rows = run.read_result(), read_predictions(files, part, split)
     try:
@@ -197,8 +199,7 @@ def _read_run(run: RunDirectory, part: Part, split: ScoredSplit) -> ComparedRun:
         raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
 
 
-def _read_language_model(run: RunDirectory) -> ComparedRun:
-    files = open_run(run_of(run.path), (*MODEL_FILES, TEXT_LOSSES))
+def _read_language_model(files: CommittedFolder) -> ComparedRun:
     run = RunDirectory(files)
     result, text = run.read_result(), read_text_losses(files)
     try:
@@ -222,8 +223,8 @@ def _read_language_model(run: RunDirectory) -> ComparedRun:
 def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> dict[str, Any]:
     """Return the facts that all runs of a group share: the preset without its seed, precision, training rows, pretrained run.
 
-    Keys that are null are left out. A linear model has no keys of encoders. Two
-    pretrained runs are equal if only their seeds differ. A pretrained run that can no longer be read is identified by its path.
+    Keys that are null are left out. A linear model has no keys of encoders. Two pretrained runs are equal if only their seeds
+    differ. A pretrained run that can no longer be read is identified by its path.
     """
     train = result["data"]["train"]
     facts = {**preset_facts(run.read_preset(), section), TRAIN_ROWS: f"{train['rows']} ({train['sha256'][:8]})"}
@@ -250,9 +251,9 @@ def _progress(run: RunDirectory) -> dict[str, Any]:
     """Return the last logged step of an unfinished run, its number of steps if a checkpoint knows it, and if it runs."""
     step, steps = 0, None
     try:
-        lines = run.metrics.read_bytes().split(b"\n")[:-1]
+        lines = read_limited(run.metrics, MAX_METRICS).split(b"\n")[:-1]
         step = int(json.loads(lines[-1])["step"])
-    except (OSError, IndexError, ValueError, KeyError, TypeError):
+    except (OSError, ModelError, IndexError, ValueError, KeyError, TypeError):
         pass  # no step is logged yet
     if (stored := next(run.read_states(), None)) is not None:
         step, steps = max(step, stored["state"]["step"]), stored["must_match"]["steps"]

@@ -52,7 +52,7 @@ from recurcli.model.models import Classifier, LanguageModel, part_buckets
 from recurcli.model.saved import build_shapes, find_weights, load_folder
 from recurcli.preset import Preset, ResolvedPreset
 from recurcli.runs.model_files import KnownRows, known_to_bytes, write_model
-from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus
+from recurcli.runs.run_directory import ENSEMBLE, KNOWN_ROWS, LINEAR_MODEL, RunDirectory, RunStatus, checkpoint_folders
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.tokens.vectors import read_vectors
 from recurcli.training.config import OptimizationConfig
@@ -74,6 +74,8 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunD
     preset, ranks = request.resolved.preset, current()
     check_encoder(request.resolved)
     run = RunDirectory(request.output)
+    if not request.resume and ranks.is_main:
+        check_inputs(request.output, preset, request.init)
     device = choose_device(preset.runtime.device, ranks)
     if preset.runtime.threads is not None:
         torch.set_num_threads(preset.runtime.threads)
@@ -88,11 +90,11 @@ def enter_run(request: TrainingRequest, section: Section) -> Iterator[tuple[RunD
     restarted = ranks.was_started()
     resume, overwrite = request.resume or restarted, request.overwrite and not restarted
     check = partial(run.check_output, COMMANDS[section], resume=resume, overwrite=overwrite)
-    if not resume:
-        check_inputs(request.output, preset, request.init)
     check()  # before a lock file is made; and again under the lock
     with run.lock():
         written, status = check()
+        if request.resume and status == "unfinished" and not checkpoint_folders(written.checkpoints):
+            check_inputs(request.output, preset, request.init)  # a checkpoint compares what the training reads
         if status != "new":
             try:
                 check_same(*facts_before_and_now(written, preset.to_dict(), section), run.path)
@@ -289,12 +291,12 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
             yield Finished(result)
     except (Interrupted, NumericError) as stop:
         if setup.run.path != output:
-            stop.add_note(f"{output} is still the run before")
+            stop.add_note(f"{output} is still the run before; delete {setup.run.path} to give the new one up")
         elif setup.linear_alone is not None and setup.run.has_model and isinstance(stop, Interrupted):
             stop.add_note(f"until then `recur predict {escaped(quote(str(output)), 300)}` labels by the linear model")
         raise
     except StorageError as error:
-        error.add_note("then continue with the same command and --resume")
+        error.add_note(f"then {setup.run.way_on}")
         raise
 
 
