@@ -67,7 +67,7 @@ class PredictRequest:
     format: OutputFormat | None = None
     """None: the format that the ending of `output` names, else that of the input."""
     input_format: InputFormat | None = None
-    """None: detected from the file name or the first byte."""
+    """None: that of the file's name, else of the training rows if their delimiter is taken, else of the first byte."""
     delimiter: str | None = None
     """Field delimiter; None: that of the training rows if it is the input's too, else TAB for TSV, a comma for CSV."""
     quote: str | None = None
@@ -154,13 +154,15 @@ class _Rows:
 
 
 def _with_delimiter(input: Input, request: PredictRequest, trained: TrainingRows) -> Input:
-    """Return `input` with the delimiter of the training rows, or one that its rows show, unless an option names one."""
+    """Return `input` with the delimiter and format of the training rows, or a delimiter that its rows show, or an option."""
     if request.delimiter is None and trained.delimiter is not None:
         is_table = format_of(str(request.source)) in ("tsv", "csv")
         return input._replace(delimiter=trained_delimiter(trained, is_table=is_table))
     if request.delimiter is None and request.columns.header is not False:
         mark = recognised_delimiter(request.source, input.encoding, request.input_format, input.quote)
-        return input._replace(delimiter=trained_delimiter(trained._replace(delimiter=mark), is_table=False))
+        return input._replace(
+            delimiter=trained_delimiter(trained._replace(delimiter=mark, format=None), is_table=False)
+        )
     return input
 
 

@@ -4,12 +4,13 @@ import contextlib
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from recurcli.data.columns import TrainingRows
 from recurcli.data.config import DataConfig, with_options
+from recurcli.data.readers import format_of
 from recurcli.data.splits import Split, hashes_of
 from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_named, task_with_columns
 from recurcli.data.values import TextColumns
@@ -92,7 +93,13 @@ def training_rows(run: CommittedFolder, predictor: Predictor) -> TrainingRows:
         config = RunDirectory(run).read_data_config()
         named = bool(task_with_columns(task_named(predictor.model.config.task), config).text)
     columns = TextColumns.from_json(predictor.model.config.columns)
-    return TrainingRows(str(run), columns, named=named, delimiter=config.delimiter, quote=config.quote)
+    format: Literal["tsv", "csv"] = "csv"
+    with contextlib.suppress(DataError, UsageError):
+        if format_of(str(config.named_file("train") or config.path)) == "tsv":
+            format = "tsv"
+        source = find_source(task_with_columns(task_named(predictor.model.config.task), config), "train", config)
+        format = "tsv" if format_of(source.path.name) in ("tsv", None) else "csv"
+    return TrainingRows(str(run), columns, named=named, delimiter=config.delimiter, quote=config.quote, format=format)
 
 
 def task_of(run: CommittedFolder, predictor: Predictor) -> Task:

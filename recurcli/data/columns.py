@@ -5,10 +5,10 @@ Labelled rows (`find_columns`) and the inputs of `recur predict` (`find_input_co
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from recurcli.data.config import DataConfig
-from recurcli.data.readers import DELIMITERS, USUAL_DELIMITERS, in_words
+from recurcli.data.readers import DELIMITERS, USUAL_DELIMITERS, Separation, in_words
 from recurcli.data.rows import QUOTE, Record, Records
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
@@ -70,6 +70,8 @@ class TrainingRows(NamedTuple):
     delimiter: str | None = None
     """The separator of their fields; None: TAB or a comma."""
     quote: str = QUOTE
+    format: Literal["tsv", "csv"] | None = None
+    """The format of an input with this delimiter whose name does not tell it; None: TSV."""
 
 
 @dataclass
@@ -508,23 +510,21 @@ def _guessed(guesses: Mapping[str, int], count: int) -> str | None:
     return f"taking {columns} {numbers} of {count} as {texts}; {' and '.join(f'--{what}' for what in guesses)} {names}"
 
 
-def trained_delimiter(trained: TrainingRows, *, is_table: bool) -> Callable[[str], str | None]:
-    """Return a function of an input's first row that returns the delimiter of the training rows if it is the input's as well.
+def trained_delimiter(trained: TrainingRows, *, is_table: bool) -> Callable[[str], Separation]:
+    """Return a function of an input's first row that returns the delimiter and the format of the training rows if they are the
+    input's as well.
 
     It is, if it separates the names of columns, or if it is the only mark in the first row of a TSV or CSV (`is_table`). Other
     rows, such as texts in a pipe, may hold the mark by chance.
     """
     mark, known = trained.delimiter, _header_names(trained.columns.to_json())
 
-    def choose(first: str) -> str | None:
+    def choose(first: str) -> Separation:
         if mark is None or mark not in first:
-            return None
+            return Separation()
         has_names = not known.isdisjoint(folded(part.strip("\"'")) for part in first.split(mark))
-        return (
-            mark
-            if has_names or (is_table and not any(other in first for other in DELIMITERS if other != mark))
-            else None
-        )
+        is_sole = is_table and not any(other in first for other in DELIMITERS if other != mark)
+        return Separation(mark, trained.format) if has_names or is_sole else Separation()
 
     return choose
 

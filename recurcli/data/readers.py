@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from recurcli.data.rows import (
     BOM,
@@ -387,6 +387,15 @@ ROWS_FOR_KEYS = 100
 _NOT_READ = {".arrow", ".xlsx", ".xls", ".zip", ".xz", ".bz2", ".zst", ".feather"}
 
 
+class Separation(NamedTuple):
+    """How the fields of a TSV or CSV are separated."""
+
+    delimiter: str | None = None
+    """None: TAB or a comma."""
+    format: Literal["tsv", "csv"] | None = None
+    """The format of an input whose name does not tell it; None: TSV."""
+
+
 def format_of(name: str) -> Format | None:
     """Return the format by the ending of `name`, None if unknown. Raises DataError for formats that are not read."""
     suffixes = [suffix.lower() for suffix in PurePath(name).suffixes if suffix.lower() != ".gz"]
@@ -401,7 +410,7 @@ def read_records(
     *,
     header: bool = True,
     name: str = "standard input",
-    delimiter: str | Callable[[str], str | None] | None = None,
+    delimiter: str | Callable[[str], Separation] | None = None,
     labels: Sequence[str] = (),
     encoding: str = UTF8,
     quote: str = QUOTE,
@@ -409,7 +418,7 @@ def read_records(
     """Open a file (see FORMATS), a folder of folders named by label (`format` "folders"), or a stream called `name`.
 
     `format` None means the format of the file's name, else that of its first row. `header` (whether the first row names the
-    columns) and `delimiter` (or a function of the first row that returns it; None: TAB or a comma) are for TSV and CSV.
+    columns) and `delimiter` (None: TAB or a comma; or a function of the first row) are for TSV and CSV.
     `quote` is for CSV, `labels` for folders, and `encoding` for all formats but Parquet. A stream stays open. Raises DataError
     for a missing file, another kind of content (compressed, UTF-16, a JSON array, …) and a bad header. The records raise
     DataError if a file cannot be read to its end.
@@ -493,13 +502,14 @@ def _text_records(
     quote: str,
     *,
     header: bool,
-    delimiter: str | Callable[[str], str | None] | None,
+    delimiter: str | Callable[[str], Separation] | None,
 ) -> Records:
     """Return the records of an open file of text."""
     rows = rows_of(stream, name, decoder)
     first = next(rows, None)
     start = b"" if first is None else first.content.strip()
-    format = format or format_of(name) or _format_by_content(start)
+    named = format or format_of(name)
+    format = named or _format_by_content(start)
     rows = rows if first is None else chain([first], rows)
     if format == "jsonl":
         _check_json_lines(start, name)
@@ -510,7 +520,8 @@ def _text_records(
     if format not in ("tsv", "csv"):
         raise DataError(f"{name}: {format} cannot be read from a pipe; name the file")
     if callable(delimiter):
-        delimiter = None if first is None else delimiter(decoded(first)[0])
+        delimiter, its_format = Separation() if first is None else delimiter(decoded(first)[0])
+        format = named or its_format or format
     doubts = Doubts()
     mark = delimiter or USUAL_DELIMITERS[format]
     fields = comma_separated(rows, mark, doubts, quote) if format == "csv" else tab_separated(rows, mark)

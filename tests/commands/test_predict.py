@@ -222,6 +222,13 @@ def test_the_delimiter_of_the_training_rows_separates_the_fields_of_a_file_like_
         ["sentence", "label"],
         ["鼠鼠", "100"],
     ]
+    edit_preset(run, "  quote: '\"'\n", '  quote: "\'"\n')
+    quoted = "'sentence';'label'\n'鼠; ''鼠';'100'\n"
+    (tmp_path / "x.csv").write_text(quoted)
+    as_stdin(monkeypatch, quoted.encode())
+    piped = [line.removesuffix(";") for line in recur("predict", run)[1].splitlines()[1:]]  # without the reason
+    assert piped == recur("predict", run, tmp_path / "x.csv")[1].splitlines()[1:], "read as CSV with the run's quote"
+    assert piped[0].startswith("'鼠; ''鼠';100;")
     (tmp_path / "x.csv").write_text('label,sentence\n100,"鼠; 鼠"\n')
     assert recur("predict", run, tmp_path / "x.csv")[1].splitlines()[0] == "label,sentence,prediction,score"
     as_stdin(monkeypatch, "鼠; 鼠\n".encode())

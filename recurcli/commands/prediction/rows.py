@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
 from recurcli.data.columns import InputColumns
 from recurcli.data.config import DataConfig
-from recurcli.data.readers import escapes_of, read_records
+from recurcli.data.readers import Separation, escapes_of, read_records
 from recurcli.data.rows import QUOTE, UTF8, Record, Records, first_repeated
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
@@ -71,8 +71,8 @@ class Input(NamedTuple):
     source: Path
     format: InputFormat | None = None
     """None: detected from the file name or the first byte."""
-    delimiter: str | Callable[[str], str | None] | None = None
-    """Field delimiter, or a function of the first row that returns it; None: TAB for TSV, a comma for CSV."""
+    delimiter: str | Callable[[str], Separation] | None = None
+    """Field delimiter, or a function of the first row that returns its `Separation`; None: TAB for TSV, a comma for CSV."""
     encoding: str = UTF8
     quote: str = QUOTE
 
