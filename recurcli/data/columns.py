@@ -192,7 +192,8 @@ def is_header(
     3. A single cell is a header if it is in SOLE_NAMES or the name of the text in the training rows, else a row.
     4. Of several cells, some are the names of the texts in the training rows, or usual names of all texts that are looked
        for, and one is the usual name of a label that is looked for. Each is a cell of its own, which no later row repeats.
-    5. Where only a part of 4 holds, row 1 is in doubt. Where nothing holds, it is a row.
+    5. Where only a part of 4 holds, row 1 is in doubt. So it is without one of the names that the training joins, if it has
+       others. Where nothing holds, it is a row.
 
     Raises DataError for a row in doubt.
     """
@@ -213,6 +214,8 @@ def is_header(
     pairs, labels = bool(told.pair or before.pair), [("the label", LABEL_NAMES)] * (labelled is not False)
     usual = [("the text", TEXT_NAMES), *([("the second text", SECOND_NAMES)] * pairs), *labels]
 
+    joined = [name for names in (before.text, before.pair) if len(names) > 1 for name in names]
+
     def seems(key: str, why: str) -> str:
         return f"'{escaped(cells[key], 60)}' seems to name a column, but {why}"
 
@@ -226,6 +229,8 @@ def is_header(
         lacking = [what for what, key in found.items() if not key and (labelled is not None or what != "the label")]
         if lacking and present:
             doubt = seems(present[0], f"no cell names {lacking[0]}")
+            if looked_for is not usual and any(f"'{escaped(name)}'" in lacking for name in joined):
+                break
         elif not lacking:
             again = ((later, key) for later in rows[1:] for key in present if later.fields[key] == cells[key])
             repeats = (seems(key, f"line {later.line} has it there, too") for later, key in again)
@@ -345,6 +350,11 @@ def find_texts(
         if before and (found := columns.find_all(before, text)):
             return found
         again = before if len(before) == 1 else ()
+        if by_name and len(before) > 1 and len(columns.names) > 1:
+            missing = next((name for name in before if columns.find_usual([name], text) is None), before[0])
+            joins = " + ".join(map(escaped, before))
+            fault = f"has no column '{escaped(missing)}', and the {what} in training is {joins}"
+            raise DataError(f"{columns.source}: {fault}; {option(what)} names another")
         if by_name and (key := columns.find_usual([*again, *usual], text)) is not None:
             return (key,)
         return guess(what, text)
@@ -447,7 +457,7 @@ def find_input_columns(
     no_header = NO_HEADER if header and options.header is None else ""
     columns = ColumnNames(records.name, names, keys, no_header=no_header)
     has_names = records.named or header
-    guesses: dict[str, int] = {}  # the number of the column that was guessed as the text or the second text
+    guesses: dict[str, str] = {}  # the numbers of the columns that were guessed as the text or the second text
 
     def named(word: str, what: str) -> str:
         return columns.find(word, what) if names else word  # an empty input has no columns
@@ -461,9 +471,12 @@ def find_input_columns(
             raise columns.ask(what)
         if not left or (has_names and text):
             return ()
+        joined = len(names_before.get(what, [what]))
+        if joined > 1 and 1 < len(keys) != len(trained.columns.names):
+            raise columns.ask(what)
         if len(left) > 1 or guesses:
-            guesses[what] = keys.index(left[0]) + 1
-        return (left[0],)
+            guesses[what] = " and ".join(str(keys.index(key) + 1) for key in left[:joined])
+        return tuple(left[:joined])
 
     texts = find_texts(columns, told, trained, named, guess, by_name=has_names)
     doubt = _other_delimiter(records, sample, trained) or _guessed(guesses, len(keys))
@@ -500,13 +513,14 @@ def _header_names(trained: Mapping[str, Sequence[str]]) -> set[str]:
     return {folded(name) for names in (usual, *trained.values()) for name in names if not is_number(name)}
 
 
-def _guessed(guesses: Mapping[str, int], count: int) -> str | None:
+def _guessed(guesses: Mapping[str, str], count: int) -> str | None:
     """Return a warning about columns that were guessed by their position."""
     if not guesses:
         return None
-    numbers = " and ".join(map(str, guesses.values()))
+    numbers = " and ".join(guesses.values())
     texts = " and ".join({"text": "the text", "pair": "the second text"}[what] for what in guesses)
-    columns, names = ("columns", "name others") if len(guesses) > 1 else ("column", "names another")
+    columns, others = ("columns", "others") if " and " in numbers else ("column", "another")
+    names = f"{'name' if len(guesses) > 1 else 'names'} {others}"
     return f"taking {columns} {numbers} of {count} as {texts}; {' and '.join(f'--{what}' for what in guesses)} {names}"
 
 

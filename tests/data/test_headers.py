@@ -246,3 +246,34 @@ def test_no_row_is_lost_but_a_header_in_full_which_a_note_names(
     else:
         assert (rows, note) == (table[1:], AS_NAMES)
         assert is_header_in_full(table, trained, labelled=labelled)
+
+
+def test_a_part_of_the_columns_that_the_training_joins_is_not_its_text() -> None:
+    joined = TrainingRows("runs/x", TextColumns(("title", "body")))
+    assert as_input("title\tbody\na\tb\n", joined)[0] == [["a", "b"]]
+    with pytest.raises(
+        DataError, match=r"^x.tsv:1: 'title' seems to name a column, but no cell names 'body'; add --head"
+    ):
+        as_input("title\tbodytext\na\tb\n", joined)
+    message = "^x.tsv: has no column 'body', and the text in training is title [+] body; --text COLUMN names another$"
+    for content in ("title\tbodytext\na\tb\n", "text\tid\na\tb\n"):
+        with pytest.raises(DataError, match=message.replace("body'", "(body|title)'")):
+            as_input(content, joined, header=True)
+        with pytest.raises(DataError, match=r"has no column '(body|title)'"):
+            as_training_rows(content, False, joined, header=True)
+    records = read_records(io.BytesIO(b'{"title": "a", "b": "c"}\n'), "jsonl", name="x.tsv")
+    with pytest.raises(DataError, match=message):
+        find_input_columns(records, [*records], joined, ColumnOptions())
+
+
+def test_rows_without_a_header_are_joined_as_in_training_or_their_columns_are_asked_for() -> None:
+    joined = TrainingRows("runs/x", TextColumns(("title", "body")))
+    with read_records(io.BytesIO(b"a\tb\n"), "tsv", header=False, name="x.tsv") as records:
+        columns = find_input_columns(records, [*records], joined, ColumnOptions())
+    assert columns.texts.text == ("1", "2")
+    assert "x.tsv: taking columns 1 and 2 of 2 as the text; --text names others" in [
+        note.text for note in columns.notes
+    ]
+    with pytest.raises(DataError, match=r"^x.tsv: which column is the text"):
+        as_input("a\tb\tc\n", joined)
+    assert as_input("a\n", joined)[0] == [["a"]]
