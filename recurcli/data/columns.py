@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import DELIMITERS, USUAL_DELIMITERS, Separation, in_words
-from recurcli.data.rows import QUOTE, Record, Records
+from recurcli.data.rows import QUOTE, Record, Records, first_repeated
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, did_you_mean, escaped
@@ -306,9 +306,10 @@ def find_columns(
     texts = texts._replace(spans=task.spans)
     label = None
     if labelled is None and config.label is None:
-        label = (wanted if wanted in names else None) if wanted else columns.find_usual(LABEL_NAMES)
+        label = (wanted if wanted in names else None) if wanted else columns.find_usual(LABEL_NAMES, texts.names)
     elif labelled is not False:
         label = named(wanted, "label") if wanted is not None else usual(LABEL_NAMES, "label")
+    check_read_once(records.name, texts.names, label)
     row_id = task.id
     if config.id is not None:
         row_id = named(str(config.id), "id")
@@ -369,8 +370,19 @@ def find_texts(
         second = columns.find_usual(seconds_of(names[0]), text)
         pair = () if second is None else (second,)
     shown = TextColumns(names, tuple(map(columns.name_of, pair)))
+    check_read_once(columns.source, shown.names)
     check_same_kind(columns.source, shown, trained, "leave out --pair" if told.pair else "")
     return TextColumns(text, pair)
+
+
+def check_read_once(source: str, texts: Sequence[str], label: str | None = None) -> None:
+    """Raise DataError if a column stands among the `texts` of a row twice, or is a text and the `label`."""
+    if (twice := first_repeated([*texts, *filter(None, [label])])) is not None:
+        if twice == label:
+            what = f"the text and the label; {option('text')} and {option('label')} name others"
+        else:
+            what = f"the text twice; {option('text')} names another"
+        raise DataError(f"{source}: the column '{escaped(twice)}' is taken as {what}")
 
 
 def check_same_kind(source: str, texts: TextColumns, trained: TrainingRows | None, way_out: str = "") -> None:

@@ -230,12 +230,14 @@ def test_no_row_is_lost_but_a_header_in_full_which_a_note_names(
     table: list[list[str]], trained: TrainingRows | None, labelled: bool
 ) -> None:
     content = "".join("\t".join(row) + "\n" for row in table)
-    pairs = {"pair": "1"} if trained is ON_PAIRS else {}
+    pairs = {"pair": "2"} if trained is ON_PAIRS else {}
+    if len(table[0]) < 1 + len(pairs) + labelled:
+        return  # a column is read for one thing
     try:
         if trained is not None and not labelled:
             rows, note = as_input(content, trained, text="1", **pairs)
         else:
-            label = {"label": "1"} if labelled else {}
+            label = {"label": str(len(table[0]))} if labelled else {}
             rows, note = as_training_rows(content, labelled, trained, text="1", **label, **pairs)
     except DataError as error:
         assert len(table[0]) > 1
@@ -277,3 +279,31 @@ def test_rows_without_a_header_are_joined_as_in_training_or_their_columns_are_as
     with pytest.raises(DataError, match=r"^x.tsv: which column is the text"):
         as_input("a\tb\tc\n", joined)
     assert as_input("a\n", joined)[0] == [["a"]]
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"text": ("text", "text")}, "'text' is taken as the text twice; --text COLUMN names another"),
+        ({"text": ("text", 1)}, "'text' is taken as the text twice; --text COLUMN names another"),
+        ({"text": "text", "pair": "text"}, "'text' is taken as the text twice; --text COLUMN names another"),
+        (
+            {"text": ("text", "label")},
+            "'label' is taken as the text and the label; --text COLUMN and --label COLUMN name others",
+        ),
+        (
+            {"text": ("1", "2"), "label": 2},
+            "'label' is taken as the text and the label; --text COLUMN and --label COLUMN name others",
+        ),
+    ],
+)
+def test_a_column_is_read_for_one_thing(told: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=f"^x.tsv: the column {message}$"):
+        as_training_rows("text\tlabel\na\tb\n", **told)
+
+
+def test_an_input_reads_no_column_twice() -> None:
+    with pytest.raises(
+        DataError, match=r"^x.tsv: the column 'text' is taken as the text twice; --text COLUMN names an"
+    ):
+        as_input("text\tlabel\na\tb\n", text=("text", "1"))
