@@ -251,14 +251,15 @@ def find_columns(
     layout: Layout = PLAIN,
     *,
     labelled: bool | None,
-    extra: bool = False,
+    training: bool = False,
     trained: TrainingRows | None = None,
 ) -> Columns:
     """Find the columns of labelled rows: those that `config` and `task` name, else those with a usual name.
 
     JSON rows may have different keys, so that named columns are not looked up; an id is required only if `config` names
-    it. `labelled` None: the label is optional unless `config` names it. `extra`: whether the columns of `config.extra_rows`
-    are read; they may be missing. `trained`: the rows that these are to be like. The header of a TSV or CSV is taken if
+    it. `labelled` None: the label is optional unless `config` names it. `training`: whether these are, or may be, the rows of a
+    training. Line 1 is then taken as there, also if the label is optional, and the columns of `config.extra_rows` are read;
+    they may be missing. `trained`: the rows that these are to be like. The header of a TSV or CSV is taken if
     `is_header` finds one. Raises DataError for another column that is missing or has no usual name, and for pairs beside
     single texts.
     """
@@ -270,8 +271,9 @@ def find_columns(
         rows = records.peek(ROWS_FOR_HEADER)
         cells = tuple(rows[0].fields.values()) if rows else ()
         label, row_id = wanted if looks_up_label else None, None if config.id is None else str(config.id)
+        sought = True if training and trained is None and labelled is None else labelled
         header, note = is_header(
-            records.name, rows, layout.header, told, trained, labelled=labelled, label=label, row_id=row_id
+            records.name, rows, layout.header, told, trained, labelled=sought, label=label, row_id=row_id
         )
         if header or not rows:
             records.take_header()
@@ -309,13 +311,13 @@ def find_columns(
         label = (wanted if wanted in names else None) if wanted else columns.find_usual(LABEL_NAMES, texts.names)
     elif labelled is not False:
         label = named(wanted, "label") if wanted is not None else usual(LABEL_NAMES, "label")
-    check_read_once(records.name, texts.names, label)
+    check_read_once(records.name, texts, label)
     row_id = task.id
     if config.id is not None:
         row_id = named(str(config.id), "id")
     elif row_id not in names:
         row_id = next((name for name in ID_NAMES if name in names), row_id)
-    wanted_extra = [str(name) for name in config.extra_rows if extra]
+    wanted_extra = [str(name) for name in config.extra_rows if training]
     found_extra = wanted_extra if records.format == "jsonl" else map(columns.look_up, wanted_extra)
     extra_names = tuple(key for key in found_extra if key is not None)
     found_id = row_id if records.format == "jsonl" or row_id in names else None
@@ -370,14 +372,16 @@ def find_texts(
         second = columns.find_usual(seconds_of(names[0]), text)
         pair = () if second is None else (second,)
     shown = TextColumns(names, tuple(map(columns.name_of, pair)))
-    check_read_once(columns.source, shown.names)
+    check_read_once(columns.source, shown)
     check_same_kind(columns.source, shown, trained, "leave out --pair" if told.pair else "")
     return TextColumns(text, pair)
 
 
-def check_read_once(source: str, texts: Sequence[str], label: str | None = None) -> None:
-    """Raise DataError if a column stands among the `texts` of a row twice, or is a text and the `label`."""
-    if (twice := first_repeated([*texts, *filter(None, [label])])) is not None:
+def check_read_once(source: str, texts: TextColumns, label: str | None = None) -> None:
+    """Raise DataError if a column is joined to itself, or is a text and the `label`. Both texts of a pair may share one."""
+    for names in (texts.text, texts.pair):
+        if (twice := first_repeated([*names, *filter(None, [label])])) is None:
+            continue
         if twice == label:
             what = f"the text and the label; {option('text')} and {option('label')} name others"
         else:

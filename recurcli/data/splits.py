@@ -320,8 +320,8 @@ def load_split(
         rows = (Record(line, row._asdict()) for line, row in enumerate(made, 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
     with records:
-        extra = split == "train"
-        columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, trained=trained)
+        training = split == "train"
+        columns = find_columns(records, task, config, layout, labelled=labelled, training=training, trained=trained)
         everything = _read_split(records, task, config, columns, layout.label_names, path)
     if not is_divided:
         return everything

@@ -268,8 +268,8 @@ def examples_of_file(
         labelled = False
     draws = file.alone or len(file.splits) > 1
     with open_source(file.source, task, config) as records:
-        extra = split in ("train", UNNAMED)
-        columns = find_columns(records, task, config, layout, labelled=labelled, extra=extra, trained=trained)
+        training = split in ("train", UNNAMED)
+        columns = find_columns(records, task, config, layout, labelled=labelled, training=training, trained=trained)
         for rows in splits:
             rows.columns, rows.format = columns, records.format
             rows.recognised = records.delimiter if records.recognised else None

@@ -212,6 +212,14 @@ def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str
     assert (code, "did you mean 'words'?" in err) == (3, True)
 
 
+def test_line_1_that_stops_a_training_stops_a_check_of_the_same_file(recur: Recur, tmp_path: Path) -> None:
+    rows = [f"who is {n} ?\tnobody" for n in range(30)]
+    code, _, err = recur("check", written(tmp_path / "x.tsv", *rows, header="question\tanswer"))
+    assert code == 3
+    assert "x.tsv:1: 'question' seems to name a column, but no cell names the label; add --header or --no-h" in err
+    assert recur("check", written(tmp_path / "test.tsv", *rows, header="question\tanswer"))[0] == 0, "has no labels"
+
+
 def test_a_header_in_doubt_is_a_warning(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     path = written(tmp_path / "x.tsv", *SOUND, header="good film\tpos")
     columns = ["--text", "1", "--label", "2"]

@@ -286,7 +286,6 @@ def test_rows_without_a_header_are_joined_as_in_training_or_their_columns_are_as
     [
         ({"text": ("text", "text")}, "'text' is taken as the text twice; --text COLUMN names another"),
         ({"text": ("text", 1)}, "'text' is taken as the text twice; --text COLUMN names another"),
-        ({"text": "text", "pair": "text"}, "'text' is taken as the text twice; --text COLUMN names another"),
         (
             {"text": ("text", "label")},
             "'label' is taken as the text and the label; --text COLUMN and --label COLUMN name others",
