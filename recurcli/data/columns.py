@@ -137,7 +137,10 @@ class ColumnNames:
     def ask(self, what: str, first: Iterable[str] = ()) -> DataError:
         """Return an error that asks which column is the `what`. `first`: the cells of line 1 if it is taken as a row."""
         cells = [*first]
-        answer = f"add {option(what)}" + (" by its number, or --header if line 1 names the columns" if cells else "")
+        answer = f"add {option(what)}"
+        if cells:
+            names = " ".join(option(key, "NAME") for key in ([what, "label"] if what == "text" else [what]))
+            answer = f"add {names} with the names in line 1, or {option(what, 'NUMBER')} if it is a row"
         question = self.hint.removeprefix("; ") or f"which column is the {what}? {answer}"
         shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
         return DataError(f"{self.source}: {question}; {'line 1 is' if cells else 'the columns are'}: {shown}")
@@ -146,6 +149,16 @@ class ColumnNames:
         if self.names.count(name) > 1:
             raise DataError(f"{self.source}: has the column '{escaped(name)}' twice; give its number{self.no_header}")
         return self.keys[self.names.index(name)]
+
+
+def doubt_of_label(columns: Columns, label: str | None, rows: int) -> str:
+    """Return a warning if line 1, which has this `label`, was taken as a row by what it holds, and no other of the rows has it.
+
+    `rows`: the number of rows with the label of line 1.
+    """
+    if label is None or rows > 1 or columns.header or not columns.note:
+        return ""
+    return f"line 1 may be a header: its label '{escaped(label, 60)}' stands in no other row; --header"
 
 
 def is_usual(name: object) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import Columns, TrainingRows, find_columns
+from recurcli.data.columns import Columns, TrainingRows, doubt_of_label, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
@@ -464,6 +464,9 @@ def _read_split(
     sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
     notes = [Note(records.doubt, "warning")] if records.doubt else []
     notes += [Note(f"{records.name}: {columns.note}")] if columns.note else []
+    label = None if numbered[0][0] else examples[0].label
+    if doubt := doubt_of_label(columns, label, sum(example.label == label for example in examples)):
+        notes.append(Note(f"{records.name}: {doubt}", "warning"))
     mark = records.delimiter if records.recognised else None
     if mark is not None:
         notes.append(Note(f"{records.name}: {recognised_in_words(mark)}"))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.data.columns import unread_in_words
+from recurcli.data.columns import doubt_of_label, unread_in_words
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import recognised_in_words
 from recurcli.data.splits import BAD_ROWS_ALLOWED, way_out_of_unlabelled
@@ -169,6 +169,9 @@ def _header(rows: SplitRows) -> Iterator[tuple[Level, str]]:
         yield "warning", "line 1 was read as a row but looks like column names; --header reads it as names"
     elif rows.columns.note and not (rows.drawn and rows.split == "dev"):
         yield "information", rows.columns.note
+    first = next((label for label, line in rows.label_lines.items() if line == 1), None)
+    if first is not None and (doubt := doubt_of_label(rows.columns, first, rows.label_counts[first])):
+        yield "warning", doubt
 
 
 def find_task_issues(

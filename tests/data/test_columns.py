@@ -76,7 +76,8 @@ def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> No
         (
             "James\tM",
             {},
-            "x.tsv: which column is the text? add --text COLUMN by its number, or --header if line 1 names the columns; "
+            "x.tsv: which column is the text? add --text NAME --label NAME with the names in line 1, "
+            "or --text NUMBER if it is a row; "
             "line 1 is: James, M",
         ),
         ("a;b", {"delimiter": ","}, "separated by a semicolon, not by a comma: --delimiter ';'"),

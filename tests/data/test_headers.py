@@ -4,11 +4,13 @@ import io
 import re
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recurcli.commands.check import Dataset, inspect
 from recurcli.data.columns import (
     LABEL_NAMES,
     ROWS_FOR_HEADER,
@@ -24,6 +26,7 @@ from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS, Layout, task_with_columns
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
+from recurcli.events import Finding
 
 CUSTOM = TASKS["custom"]
 AS_NAMES = "line 1 is taken as column names; --no-header reads it as a row"
@@ -162,7 +165,10 @@ def test_the_only_column_of_rows_without_labels_is_their_text(tmp_path: Path) ->
     for labelled in (False, None):
         assert as_training_rows("question\nWho is he ?\n", labelled) == ([["question"], ["Who is he ?"]], AS_ROW)
     with pytest.raises(
-        DataError, match=re.escape("the text? add --text COLUMN by its number, or --header if line 1 names the columns")
+        DataError,
+        match=re.escape(
+            "the text? add --text NAME --label NAME with the names in line 1, or --text NUMBER if it is a row"
+        ),
     ):
         as_training_rows("question\nWho is he ?\n")
 
@@ -172,7 +178,7 @@ def test_a_file_without_a_header_may_hold_a_cell_twice(tmp_path: Path) -> None:
     path.write_text("OTHER\tit is\tOTHER\ngood\tso so\tb\n")
     split = load_split(CUSTOM, "train", DataConfig(path=str(path), text="2", label="1"))
     assert [(row.text, row.label) for row in split.examples] == [("it is", "OTHER"), ("so so", "good")]
-    assert [note.text for note in split.notes] == [f"{path}: {AS_ROW}"]
+    assert [note.text for note in split.notes if note.level == "info"] == [f"{path}: {AS_ROW}"]
     for told in ({"header": True}, {"text": "it is"}):
         with pytest.raises(
             DataError, match=r"has the column 'OTHER' twice; rename one, or add --no-header if line 1 is"
@@ -306,3 +312,30 @@ def test_an_input_reads_no_column_twice() -> None:
         DataError, match=r"^x.tsv: the column 'text' is taken as the text twice; --text COLUMN names an"
     ):
         as_input("text\tlabel\na\tb\n", text=("text", "1"))
+
+
+def test_a_label_of_line_1_that_stands_in_no_other_row_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("समीक्षा,लेबल\n" + "".join(f"अच्छा {n},{n % 2}\n" for n in range(9)))
+    with pytest.raises(DataError, match=r"add --text NAME --label NAME with the names in line 1, .*: समीक्षा, लेबल$"):
+        load_split(CUSTOM, "train", DataConfig(path=str(path)))
+    doubt = "line 1 may be a header: its label 'लेबल' stands in no other row; --header"
+    told = {"path": str(path), "text": "1", "label": 2}
+    warnings = [note.text for note in load_split(CUSTOM, "train", DataConfig(**told)).notes if note.level == "warning"]
+    assert warnings == [f"{path}: {doubt}"]
+    findings = [found.message for found in inspected(DataConfig(**told))[1] if found.level == "warning"]
+    assert findings == [f"x.csv: {doubt}"]
+    for header in (True, False):
+        assert not any(
+            "may be" in note.text for note in load_split(CUSTOM, "train", DataConfig(**told, header=header)).notes
+        )
+
+
+def inspected(config: DataConfig) -> tuple[dict[str, Any], list[Finding]]:
+    """The report and the findings of `recur check`."""
+    steps = inspect(Dataset(Path(str(config.path)), "custom", ""), config, None)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
