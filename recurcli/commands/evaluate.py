@@ -104,7 +104,8 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     yield from RunDirectory(run).note_if_unfinished()
     task = task_of(run, predictor)
     scored = scored_split(run, request.split, request.data, request.columns)
-    rows = load_rows(run, task, scored, training_rows(run, predictor))
+    told_here = request.data is None or any(request.columns.get(key) is not None for key in ("text", "pair", "label"))
+    rows = load_rows(run, task, scored, training_rows(run, predictor)._replace(told_here=told_here))
     yield from _notes_on_rows(rows, task)
     own_dev = scored.name == "dev" and _divides_as_training(run, task, scored)
     overlap = {}

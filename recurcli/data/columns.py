@@ -65,6 +65,8 @@ class TrainingRows(NamedTuple):
     columns: TextColumns
     is_run: bool = True
     """Whether `source` is a run."""
+    told_here: bool = True
+    """Whether the columns that are told are those of this file. If not, their numbers are those of the training's file."""
     named: bool = False
     """Whether a setting named their columns. If not, they were found by their usual names."""
     delimiter: str | None = None
@@ -272,7 +274,8 @@ def find_columns(
     JSON rows may have different keys, so that named columns are not looked up; an id is required only if `config` names
     it. `labelled` None: the label is optional unless `config` names it. `training`: whether these are, or may be, the rows of a
     training. Line 1 is then taken as there, also if the label is optional, and the columns of `config.extra_rows` are read;
-    they may be missing. `trained`: the rows that these are to be like. The header of a TSV or CSV is taken if
+    they may be missing. `trained`: the rows that these are to be like. Where a header has their names or
+    usual ones, numbers that were told for another file yield to these. The header of a TSV or CSV is taken if
     `is_header` finds one. Raises DataError for another column that is missing or has no usual name, and for pairs beside
     single texts.
     """
@@ -303,6 +306,11 @@ def find_columns(
     no_header = NO_HEADER if decided and records.header else ""
     columns = ColumnNames(records.name, names, names, header=line, numbered=numbered, hint=hint, no_header=no_header)
 
+    places = told.text
+    by_number = records.header and trained is not None and not trained.told_here
+    if by_number := by_number and all(map(is_number, filter(None, (*told.names, wanted)))):
+        told = TextColumns(())
+
     def named(name: str, what: str) -> str:
         return name if records.format == "jsonl" else columns.find(name, what)
 
@@ -317,7 +325,14 @@ def find_columns(
             return names[0]
         raise columns.ask(what, cells if decided and not records.header else ())
 
-    texts = find_texts(columns, told, trained, named, lambda what, text: () if text else (usual(TEXT_NAMES, what),))
+    def guess(what: str, text: tuple[str, ...]) -> tuple[str, ...]:
+        if text:
+            return ()
+        return tuple(named(name, what) for name in places) if by_number and places else (usual(TEXT_NAMES, what),)
+
+    texts = find_texts(columns, told, trained, named, guess)
+    if by_number and texts.text != tuple(map(columns.look_up, places)):
+        wanted = None  # the columns of this file stand at other places than those of the training
     texts = texts._replace(spans=task.spans)
     label = None
     if labelled is None and config.label is None:

@@ -339,3 +339,18 @@ def inspected(config: DataConfig) -> tuple[dict[str, Any], list[Finding]]:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+
+def test_numbers_of_the_training_yield_to_the_names_of_another_file() -> None:
+    def columns(header: str, *, told_here: bool = False) -> tuple[object, object]:
+        config = DataConfig(text="2", label=1)
+        trained = TrainingRows("runs/x", TextColumns(("2",)), told_here=told_here)
+        with read_records(io.BytesIO(f"{header}\na\tb\n".encode()), "tsv", header=False, name="x.tsv") as records:
+            task = task_with_columns(CUSTOM, config)
+            found = find_columns(records, task, config, labelled=True, trained=trained)
+        return found.texts.text, found.label
+
+    assert columns("text\tlabel") == (("text",), "label")
+    assert columns("text\tlabel", told_here=True) == (("label",), "text")
+    assert columns("category\ttext") == (("text",), "category")
+    assert columns("c\td") == (("2",), "1"), "no header"
