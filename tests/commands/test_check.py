@@ -205,7 +205,7 @@ def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str
     path = written(tmp_path / "x.tsv", *(f"{n}\t{row}" for n, row in enumerate(SOUND)), header="n\twords\tverdict")
     code, _, err = recur("check", path)
     assert code == 3
-    assert "which column is the text? add --text COLUMN" in err
+    assert "which column is the text? add --text NAME --label NAME" in err
     found = report(path, "--text", "words", "--label", "3", "--id", "n")
     assert found["splits"][0]["columns"] == {"text": ["words"], "label": "verdict", "id": "n"}
     code, _, err = recur("check", path, "--text", "wrods")
