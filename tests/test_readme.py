@@ -1,9 +1,11 @@
-"""What the READMEs say works: their commands parse, their presets and paths exist, their Python runs."""
+"""What the documents say works: their commands parse, their presets, paths and links exist, their Python runs."""
 
 import ast
+import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +18,9 @@ import yaml
 from tiny_task import rows, tiny, write_rows
 
 from recurcli.cli import app
+from recurcli.errors import Interrupted, RecurError
 from recurcli.preset import compose
+from recurcli.runs.run_directory import CONTENTS, LOCK, NEXT
 
 Recur = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +30,8 @@ READMES = {
     for name in (
         "README.md",
         "presets/README.md",
+        "presets/RESULTS.md",
+        "presets/papers/README.md",
         "recurcli/README.md",
         "recurcli/commands/README.md",
         "recurcli/encoders/README.md",
@@ -33,6 +39,7 @@ READMES = {
     )
 }
 README, TEXTS = READMES["README.md"], "\n".join(READMES.values())
+EXAMPLE = ROOT / "presets" / "examples" / "reviews.csv"
 COLUMNS = {"texts": "sentence", "labels": "label"}
 BLOCKS = re.findall(r"(?<!-->\n)```(\w+)\n(.*?)```", TEXTS, flags=re.DOTALL)
 """The code of the READMEs, without the tutorials and the set-up, which are run as they stand."""
@@ -47,8 +54,7 @@ COMMANDS = sorted(
 )
 
 
-def test_the_readme_fits_in_one_sitting_and_shows_every_command() -> None:
-    assert len(README.splitlines()) <= 200
+def test_the_readme_shows_every_command() -> None:
     assert {verb for verb in GROUP.commands if f"`recur {verb}" not in README} == set()  # type: ignore[attr-defined]
 
 
@@ -133,10 +139,58 @@ def test_the_python_of_the_readme_runs(trained: Path, tmp_path: Path) -> None:
     assert all(sum(prediction.probabilities.values()) == pytest.approx(1) for prediction in predicted)
 
 
-def test_the_files_that_the_readme_names_exist() -> None:
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings of a document."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_files_and_headings_that_a_document_links_to_exist() -> None:
     for name, text in READMES.items():
-        for target in re.findall(r"\]\(([^)#]+)\)", text):
-            assert ((ROOT / name).parent / target).exists(), (name, target)
+        for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+            path = (ROOT / name).parent / target if target else ROOT / name
+            assert path.exists(), (name, target)
+            assert not anchor or anchor in anchors(path.read_text(encoding="utf-8")), (name, target, anchor)
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_no_line_of_prose_is_wider_than_120_characters(name: str) -> None:
+    prose = re.sub(r"```.*?```", "", READMES[name], flags=re.DOTALL).splitlines()
+    shown = [re.sub(r"\]\([^)]*\)", "]", line) for line in prose if not line.startswith(("|", "    "))]
+    assert [line for line in shown if len(line) > 120] == []
+
+
+def section(heading: str) -> str:
+    """The text below a heading of the reference of the commands."""
+    return READMES["recurcli/commands/README.md"].split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def test_the_reference_lists_the_files_of_a_run() -> None:
+    first_cells = " ".join(re.findall(r"^\| (`[^|]*) \|", section("The files of a run"), flags=re.MULTILINE))
+    assert sorted(re.findall(r"`([^`]+)`", first_cells)) == sorted([*CONTENTS, LOCK, NEXT])
+
+
+def keys_of(command: str) -> set[str]:
+    """The keys of the JSON of `command`, as its row of the reference lists them."""
+    [cell] = re.findall(rf"^\| `{command} --json` \| (.*) \|$", section("JSON"), flags=re.MULTILINE)
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+def test_the_reference_lists_the_keys_of_the_json(recur: Recur, trained: Path) -> None:
+    assert keys_of("recur eval") == json.loads(recur("eval", trained, "--json")[1]).keys()
+    assert keys_of("recur compare") == json.loads(recur("compare", trained, "--json")[1]).keys()
+    assert keys_of("recur check") >= json.loads(recur("check", EXAMPLE, "--json")[1]).keys()
+    result = json.loads((trained / "result.json").read_text(encoding="utf-8"))
+    assert keys_of("recur finetune") - {"test"} <= result.keys()
+
+
+def test_the_reference_lists_the_exit_codes() -> None:
+    codes = map(
+        int, re.findall(r"\d+", " ".join(re.findall(r"^\| ([\d, ]+) \|", section("Exit codes"), flags=re.MULTILINE)))
+    )
+    signals = (128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
+    errors = {kind.exit_code for kind in RecurError.__subclasses__() if kind is not Interrupted}
+    assert set(codes) == {0, RecurError.exit_code, *errors, *signals}
 
 
 EXAMPLES = {"runs", "held", "train", "LABEL"}

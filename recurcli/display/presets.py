@@ -17,7 +17,7 @@ ADVICE = (
     ("in seconds", "linear-custom", "the linear model alone: 55.0 % on 10,000 OCNLI pairs, where their sum has 56.4 %"),
     ("order matters", "bilstm-custom", "52.5 % on nested lists; StarSaber 50.8 %, all others below 45 %"),
 )
-"""Advice on the encoder for each kind of rows: preset and measured reason (README files of presets/ and encoders/)."""
+"""Advice on the encoder for each kind of rows: preset and measured reason (presets/RESULTS.md)."""
 
 
 def print_preset_names(names: Mapping[str, list[str]], papers: Mapping[str, list[str]], *, every: bool) -> None:

@@ -182,7 +182,7 @@ class FinetuningConfig(OptimizationConfig):
     """Weight w of the teacher's loss where a row has a label too; that of the label is 1 - w. The linear model has rows without
     a label of their own with the teacher's label and the weight w."""
     teacher_temperature: float = 1.0
-    """Temperature T of the teacher's loss, T² KL(teacher || student) (Hinton et al., 2015). 1 is ours; presets/README.md has
+    """Temperature T of the teacher's loss, T² KL(teacher || student) (Hinton et al., 2015). 1 is ours; presets/RESULTS.md has
     1, 2 and 4 beside each other."""
 
     def __post_init__(self) -> None:

@@ -223,7 +223,7 @@ def test_no_file_of_the_data_is_replaced_and_both_options_name_files_of_their_ow
 
 @pytest.mark.slow
 def test_swapped_labels_of_tnews_are_found(recur: Recur, real_data: Path, tmp_path: Path) -> None:
-    """5 % of the labels of 8,000 headlines of four classes; the figures are in recurcli/commands/README.md."""
+    """5 % of the labels of 8,000 headlines of four classes; the figures are in presets/RESULTS.md."""
     four = ("news_sports", "news_finance", "news_game", "news_travel")
     lines = (real_data / "tnews" / "train.json").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["label_desc"] in four]
