@@ -1,7 +1,6 @@
 """The result of `recur bench`: on the screen a table for each setting, and in a file plots over the length."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ from recurcli.commands.bench import in_words
 from recurcli.display import progress
 from recurcli.display.tables import (
     Table,
+    by_columns,
     cell,
-    fits,
     heading,
-    number_columns,
     print_json,
     show,
     styled,
-    text_columns,
     write,
 )
 from recurcli.errors import pluralize
@@ -60,7 +57,7 @@ def print_setting(setting: Mapping[str, Any]) -> None:
     kind, *sizes = in_words(setting).split(", ")
     shown: list[RenderableType | Table] = [heading(kind, ", ".join(sizes))]
     if setting["candidates"]:
-        shown.append(_fitting(_candidates(setting)))
+        shown.append(_candidates(setting))
     show(*shown, *(cell(f"  {out['name']}: left out: {out['reason']}", style="dim") for out in setting["left_out"]))
     if setting["left_out"]:
         write("")  # as after a table
@@ -68,43 +65,24 @@ def print_setting(setting: Mapping[str, Any]) -> None:
 
 def _candidates(setting: Mapping[str, Any]) -> Table:
     """Return the table of a setting. With one family only, its ratio is the ratio to the best peer."""
-    results = setting["candidates"]
+    results, best_peer = setting["candidates"], setting["best_peer"]
     families = list(results[0]["ratios"])
-    families = families if len(families) > 1 else []
-    best = [] if setting["best_peer"] is None else ["× best"]
-    headers = [
-        "width",
-        "parameters",
-        "tokens/s",
-        "spread",
-        *best,
-        *(f"× {family}" for family in families),
-        "peak memory",
-    ]
-    rows = []
-    for each in results:
-        row = [
-            each["name"],
-            f"{each['hidden_size']:,}",
-            f"{each['parameters']:,}",
-            f"{each['tokens_per_second']:,.0f}",
-            f"{each['interquartile_range'] / each['seconds_per_step']:.1%}",
-            *(f"{each['ratio']:.2f}" for _ in best),
-            *(f"{each['ratios'][family]:.2f}" for family in families),
-            f"{each['peak_memory_bytes'] / 1e6:,.1f} MB",
-        ]
-        rows.append(styled(row, "bold" if each["name"] == setting["best_peer"] else ""))
-    made = Table([*text_columns("encoder"), *number_columns(*headers)], rows)
-    return made if len({each["hidden_size"] for each in results}) > 1 else made.without("width")
-
-
-def _fitting(table: Table) -> Table:
-    """Return the widest form of the table that fits. Narrower forms have less space or fewer ratios."""
-    dense = replace(table, dense=True)
-    families = [
-        column.header for column in table.columns if column.header.startswith("× ") and column.header != "× best"
-    ]
-    return next((form for form in (table, dense) if fits(form)), dense.without(*families))
+    columns = {
+        "width": [f"{each['hidden_size']:,}" for each in results],
+        "parameters": [f"{each['parameters']:,}" for each in results],
+        "tokens/s": [f"{each['tokens_per_second']:,.0f}" for each in results],
+        "spread": [f"{each['interquartile_range'] / each['seconds_per_step']:.1%}" for each in results],
+    }
+    if len(set(columns["width"])) == 1:
+        del columns["width"]
+    if best_peer is not None:
+        columns["× best"] = [f"{each['ratio']:.2f}" for each in results]
+    for family in families if len(families) > 1 else ():
+        columns[f"× {family}"] = [f"{each['ratios'][family]:.2f}" for each in results]
+    columns["peak memory"] = [f"{each['peak_memory_bytes'] / 1e6:,.1f} MB" for each in results]
+    made = by_columns({"encoder": [each["name"] for each in results]}, columns)
+    rows = [styled(row, "bold" if row[0] == best_peer else "") for row in made.texts]
+    return Table(made.columns, rows)
 
 
 def _closing(result: Mapping[str, Any]) -> str:

@@ -6,7 +6,18 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from recurcli.display.tables import Cell, Styled, Table, cell, heading, listing, number_columns, show, text_columns
+from recurcli.display.tables import (
+    Cell,
+    Styled,
+    Table,
+    by_columns,
+    cell,
+    heading,
+    listing,
+    number_columns,
+    show,
+    text_columns,
+)
 from recurcli.errors import pluralize
 
 MAX_LABELS = 20
@@ -53,15 +64,15 @@ def _columns(columns: Mapping[str, Any]) -> Text:
 
 
 def _rows(splits: Splits) -> Table:
-    rows = []
-    for split in splits:
-        file, repeated = split["path"].rpartition("/")[2], split["repeated"]
-        official = "–" if split["official"] is None else f"{split['official']:,}"
-        counts = (split["bad"], split["dropped"], repeated["rows"], repeated["conflicting_texts"])
-        rows.append([split["split"], file, f"{split['rows']:,}", official, *map(_or_dot, counts)])
-    headers = number_columns("rows", "official", "bad", "dropped", "repeated", "label conflicts")
-    made = Table([*text_columns("split", "file"), *headers], rows)
-    return made if any(split["official"] is not None for split in splits) else made.without("official")
+    columns: dict[str, list[Cell]] = {"rows": [f"{split['rows']:,}" for split in splits]}
+    if any(split["official"] is not None for split in splits):
+        columns["official"] = ["–" if split["official"] is None else f"{split['official']:,}" for split in splits]
+    columns["bad"] = [_or_dot(split["bad"]) for split in splits]
+    columns["dropped"] = [_or_dot(split["dropped"]) for split in splits]
+    columns["repeated"] = [_or_dot(split["repeated"]["rows"]) for split in splits]
+    columns["label conflicts"] = [_or_dot(split["repeated"]["conflicting_texts"]) for split in splits]
+    files = [split["path"].rpartition("/")[2] for split in splits]
+    return by_columns({"split": [split["split"] for split in splits], "file": files}, columns)
 
 
 def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType | Table]:

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from recurcli.display.tables import (
     Cell,
-    Column,
     Styled,
     Table,
+    by_columns,
     fits,
     heading,
     listing,
@@ -19,39 +19,49 @@ from recurcli.display.tables import (
     text_columns,
 )
 from recurcli.display.training import baseline_rows, perplexity_rows
-from recurcli.errors import escaped, pluralize
+from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS, cells_of
 
-MAX_LABEL = 24
-"""Columns that a label may take beside its confusions."""
+MAX_HEAD = 12
+"""The number of characters of a label above which the columns of a confusion table are numbered."""
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
 MAX_CLASSES = 20
 """Classes up to which the whole table is printed, if it fits."""
 
 
+def metric_table(result: Mapping[str, Any]) -> Table:
+    """Return the metrics with their intervals, the losses, the calibration error and the baselines."""
+    report, calibration = result["metrics"], result["calibration"]
+    rows: list[Sequence[Cell]] = []
+    for name, metric in METRICS.items():
+        limits = result["intervals"].get(name)
+        interval = f"{limits[0]:.4f} – {limits[1]:.4f}" if limits else ""
+        rows.append([metric.words, f"{report[name]:.4f}", interval])
+    rows.append(["loss (cross-entropy)", f"{report['loss']:.4f}"])
+    rows.append(["loss of the probabilities", f"{calibration['loss']:.4f}"])
+    rows.append(["calibration error (ECE)", f"{calibration['ece']:.4f}"])
+    rows += baseline_rows(result)
+    return Table([*text_columns("metric"), *number_columns("value", "95 % interval")], rows)
+
+
+def class_table(report: Mapping[str, Any]) -> Table:
+    """Return the scores of each class, its number of rows, and how often it is predicted."""
+    predicted: Counter[int] = Counter()
+    for (_, column), rows in cells_of(report).items():
+        predicted[column] += rows
+    own = report["per_class"].values()
+    columns = {name: [f"{scores[name.lower()]:.4f}" for scores in own] for name in ("precision", "recall", "F1")}
+    columns["rows"] = [f"{scores['support']:,}" for scores in own]
+    columns["predicted"] = [f"{predicted[place]:,}" for place in range(len(own))]
+    return by_columns({"label": list(report["per_class"])}, columns)
+
+
 def print_evaluation(result: Mapping[str, Any]) -> None:
     """Print the metrics, the classes and the confusion table, in the width of the terminal."""
     report = result["metrics"]
-    summary: list[Sequence[Cell]] = []
-    for name, metric in METRICS.items():
-        limits = result["intervals"].get(name)
-        interval = f"{limits[0]:.4f} to {limits[1]:.4f}" if limits else ""
-        summary.append([metric.words, f"{report[name]:.4f}", interval])
-    summary.append(["loss (cross-entropy)", f"{report['loss']:.4f}"])
-    summary.append(["calibration error (ECE)", f"{result['calibration']['ece']:.4f}"])
-    summary += baseline_rows(result)
-    classes = [
-        [name, *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), f"{scores['support']:,}"]
-        for name, scores in report["per_class"].items()
-    ]
     title = heading(result["run"], result["split"], pluralize(result["rows"], "row"))
-    show(
-        title,
-        Table(text_columns("", "", "95 % interval"), summary),
-        Table([*text_columns("label"), *number_columns("precision", "recall", "F1", "rows")], classes),
-        *_confusions(report),
-    )
+    show(title, metric_table(result), class_table(report), *_confusions(report))
 
 
 def print_perplexity(result: Mapping[str, Any]) -> None:
@@ -65,29 +75,26 @@ def print_perplexity(result: Mapping[str, Any]) -> None:
 
 
 def _confusions(report: Mapping[str, Any]) -> tuple[Text, Table]:
-    """Return the whole table if it fits, with numbers for labels if need be; else its largest entries.
-
-    Of more than MAX_CLASSES classes only the largest entries are returned.
-    """
-    labels, counts = report["names"], report["confusion"]
-    numbers = [str(number) for number in range(1, len(labels) + 1)]
-    numbered = [f"{number} {label}" for number, label in zip(numbers, labels, strict=True)]
-    for rows, columns in ((labels, labels), (numbered, numbers)):
-        if len(labels) <= MAX_CLASSES and fits(made := _matrix(rows, columns, counts)):
-            return heading("confusion", "rows are true labels, columns are predictions"), made
+    """Return the whole table of MAX_CLASSES classes at most if it fits, else its largest entries."""
+    labels = report["names"]
+    if len(labels) <= MAX_CLASSES and fits(made := _matrix(labels, report["confusion"])):
+        return heading("confusion", "rows are true labels, columns are predictions"), made
     cells = cells_of(report)
     if all(right == predicted for right, predicted in cells):
         return heading("confusion", "no row is predicted wrongly"), listing([])
     return heading("confusion", "the most frequent; --json has all"), _largest(labels, cells)
 
 
-def _matrix(names: Sequence[str], headers: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
-    columns = [Column(max_width=MAX_LABEL + 2), *number_columns(*map(escaped, headers))]
+def _matrix(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
+    headers = names
+    if max(map(len, names)) > MAX_HEAD:
+        headers = [str(number) for number in range(1, len(names) + 1)]
+        names = [f"{number} {label}" for number, label in zip(headers, names, strict=True)]
     rows = [
-        [f" {name}", *(_count(count, right=place == column) for column, count in enumerate(row))]
+        [name, *(_count(count, right=place == column) for column, count in enumerate(row))]
         for place, (name, row) in enumerate(zip(names, counts, strict=True))
     ]
-    return Table(columns, rows, dense=True)
+    return Table([*text_columns(""), *number_columns(*headers)], rows)
 
 
 def _count(count: int, *, right: bool) -> Cell:

@@ -1,16 +1,18 @@
-"""Tables: their content, and their forms on a terminal, in Markdown and in LaTeX. The form in HTML is a macro of parts.html."""
+"""Tables: their content, and their forms on a terminal, in Markdown, LaTeX and CSV. A macro of parts.html is that in HTML."""
 
+import csv
 import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -19,10 +21,8 @@ from recurcli.files import finite
 
 UNLIMITED = 100_000
 """Width in characters of output to a pipe, and of a file: no value is cut."""
-PIPE_WIDTH = 100
-"""The width in characters above which a table in a pipe has fewer columns. --json has all of them."""
-NARROW = 60
-"""Width in characters of a terminal below which a table that does not fit is printed as one block per row."""
+WRAPPED = 14
+"""Width in characters to which a terminal may wrap a column of text. It never breaks a number."""
 
 
 class Styled(NamedTuple):
@@ -35,18 +35,12 @@ class Styled(NamedTuple):
 Cell = str | Styled
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table."""
 
-    header: str = ""
-    """Lines are separated by \\n."""
+    header: str
     number: bool = False
     """Whether its cells are flush right."""
-    whole: bool = False
-    """Whether a terminal that is too narrow breaks the cells of other columns before these."""
-    max_width: int | None = None
-    """The width in characters at which a terminal cuts its cells off."""
 
 
 def text_columns(*headers: str) -> list[Column]:
@@ -54,9 +48,9 @@ def text_columns(*headers: str) -> list[Column]:
     return [Column(header) for header in headers]
 
 
-def number_columns(*headers: str, whole: bool = False) -> list[Column]:
+def number_columns(*headers: str) -> list[Column]:
     """Return columns that are flush right."""
-    return [Column(header, number=True, whole=whole) for header in headers]
+    return [Column(header, number=True) for header in headers]
 
 
 @dataclass(frozen=True)
@@ -68,27 +62,24 @@ class Table:
     """Each row has a cell for each column. Cells at the end may be missing."""
     notes: Sequence[str] = ()
     """Sentences below the table."""
-    dense: bool = False
-    """Whether a terminal shows it without lines and with less space."""
 
     @property
     def texts(self) -> list[list[str]]:
         """The rows without styles."""
         return [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in self.rows]
 
-    def without(self, *headers: str) -> "Table":
-        """Return the table without the columns of these headers."""
-        kept = [place for place, column in enumerate(self.columns) if column.header not in headers]
-        return replace(
-            self,
-            columns=[self.columns[place] for place in kept],
-            rows=[[row[place] for place in kept if place < len(row)] for row in self.rows],
-        )
-
 
 def listing(rows: Iterable[Sequence[Cell]]) -> Table:
     """Return a table of names and values without headers."""
     return Table(text_columns("", ""), list(rows))
+
+
+def by_columns(
+    texts: Mapping[str, Sequence[Cell]], numbers: Mapping[str, Sequence[Cell]], notes: Sequence[str] = ()
+) -> Table:
+    """Return a table of columns of text and of numbers. A column with fewer cells than others ends in dashes."""
+    rows = list(zip_longest(*texts.values(), *numbers.values(), fillvalue="–"))
+    return Table([*text_columns(*texts), *number_columns(*numbers)], rows, notes)
 
 
 def styled(row: Iterable[str], style: str) -> list[Cell]:
@@ -123,16 +114,6 @@ def console() -> Console:
     )
 
 
-def width_to_fill() -> int:
-    """Return the maximal width of a table in characters. A wider table gets fewer columns or another form."""
-    return console().width if sys.stdout.isatty() else PIPE_WIDTH
-
-
-def fits(table: Table) -> bool:
-    """Whether the table is not squeezed in the width to fill."""
-    return width_of(table) <= width_to_fill()
-
-
 def show(*parts: RenderableType | Table) -> None:
     """Print `parts` without blanks at the ends of lines, and with one empty line between them at most."""
     paper = io.StringIO()
@@ -142,48 +123,75 @@ def show(*parts: RenderableType | Table) -> None:
         if not isinstance(part, Table):
             screen.print(part)
             continue
-        headed = any(column.header for column in part.columns)
-        too_wide = screen.width < NARROW and headed and width_of(part) > screen.width
-        screen.print(to_rich(_as_blocks(part) if too_wide else part))
+        screen.print("", _fitting(part), "", sep="\n")
         for note in part.notes:
             screen.print(cell(note, style="dim"))
-    lines = [line.rstrip() for line in paper.getvalue().strip("\n").split("\n")]
+    lines = [line.rstrip() for line in paper.getvalue().removesuffix("\n").split("\n")]
     write("\n".join(line for line, before in zip(lines, ["", *lines], strict=False) if line or before))
 
 
-def width_of(table: Table) -> int:
-    """Return the width in characters of a table that is not squeezed."""
-    screen = console()
-    return Measurement.get(screen, screen.options.update(max_width=UNLIMITED), to_rich(table)).maximum
+def fits(table: Table) -> bool:
+    """Whether a form with columns is as wide as the terminal at most."""
+    return _fits(to_rich(table, dense=True))
+
+
+def _fits(made: RichTable) -> bool:
+    """Whether the minimal widths of the columns, with the space between them, fit the terminal."""
+    space = made.padding[1] + made.padding[3] + 1
+    width = sum((column.min_width or 0) + space for column in made.columns) + (1 if made.show_edge else -1)
+    return width <= console().width
+
+
+def _fitting(table: Table) -> RichTable:
+    """Return the first form that fits: wide, dense, one block per row."""
+    forms = (to_rich(table), to_rich(table, dense=True))
+    return next((form for form in forms if not form.show_header or _fits(form)), to_rich(_as_blocks(table)))
 
 
 def _as_blocks(wide: Table) -> Table:
     """Turn each row of a table into a block: the first cell in one line, then a line for each other column."""
-    first, *others = (column.header.replace("\n", "") for column in wide.columns)
+    first, *others = (column.header for column in wide.columns)
     names = [first, *(f"  {name}" for name in others)]
     return listing(line for row in wide.rows for line in zip(names, row, strict=False))
 
 
-def to_rich(table: Table) -> RichTable:
-    """Return the table for a terminal. Control characters and markup in its texts are escaped."""
+def to_rich(table: Table, *, dense: bool = False) -> RichTable:
+    """Return the table for a terminal. Control characters and markup in its texts are escaped.
+
+    Under a header a column has a minimal width: that of its longest number, or WRAPPED. `dense`: with less space,
+    and with the words of a header on several lines if they are wider than the cells.
+    """
+    headed = any(column.header for column in table.columns)
     made = RichTable(
-        box=None if table.dense else box.SIMPLE_HEAD,
-        show_header=any(column.header for column in table.columns),
+        box=box.SIMPLE_HEAD,
+        show_header=headed,
+        show_edge=not dense,
         header_style="dim",
-        padding=(0, 0, 0, 1) if table.dense else (0, 1),
-        pad_edge=not table.dense,
+        padding=(0, 0 if dense else 1),
     )
-    for column in table.columns:
+    rows = [[cell(*each) if isinstance(each, Styled) else cell(each) for each in row] for row in table.rows]
+    for place, column in enumerate(table.columns):
+        width = max((row[place].cell_len for row in rows if place < len(row)), default=0)
+        header = escaped(column.header, limit=1000)
+        header = _broken(header, width) if dense else header
+        width = max(width, *map(cell_len, header.split("\n")))
         made.add_column(
-            Text("\n").join(map(cell, column.header.split("\n"))),
+            Text(header, overflow="fold"),
             justify="right" if column.number else "left",
-            overflow="ellipsis" if column.max_width else "fold",
-            no_wrap=column.whole or column.max_width is not None,
-            max_width=column.max_width,
+            overflow="fold",
+            no_wrap=column.number,
+            min_width=(width if column.number else min(width, WRAPPED)) if headed else None,
         )
-    for row in table.rows:
-        made.add_row(*(cell(*each) if isinstance(each, Styled) else cell(each) for each in row))
+    for row in rows:
+        made.add_row(*row)
     return made
+
+
+def _broken(header: str, width: int) -> str:
+    """Break a header after blanks and the punctuation of keys into lines of `width`, or of its longest piece."""
+    gap = r" +|(?<=[._/])(?=[A-Za-z])"
+    width = max(width, *map(len, re.split(gap, header)))
+    return re.sub(rf"(.{{1,{width}}})(?:{gap}|$)", r"\1\n", header).strip() if width else header
 
 
 def cell(text: object, style: str = "") -> Text:
@@ -225,6 +233,13 @@ _LATEX = {
 def _in_latex(text: str) -> str:
     """Return `text` with the characters that LaTeX would read as commands escaped, and with minus signs before numbers."""
     return re.sub(r"(?<![\w$-])-(?=\d)", "$-$", "".join(_LATEX.get(character, character) for character in text))
+
+
+def to_csv(table: Table) -> list[str]:
+    """Return the lines of the table in CSV."""
+    paper = io.StringIO()
+    csv.writer(paper, lineterminator="\n").writerows(_text_rows(table))
+    return paper.getvalue().splitlines()
 
 
 def to_latex(table: Table) -> list[str]:

@@ -1,26 +1,13 @@
 """The result of `recur tune` on the screen: a row for each trial, and the preset of the best one."""
 
-import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from rich.text import Text
 
 from recurcli.commands.tune import shown_value
 from recurcli.commands.tuning import short_names
-from recurcli.display.tables import (
-    NARROW,
-    Table,
-    cell,
-    console,
-    heading,
-    number_columns,
-    show,
-    styled,
-    text_columns,
-    width_of,
-)
+from recurcli.display.tables import Table, cell, heading, number_columns, show, styled, text_columns
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS
 
@@ -28,9 +15,6 @@ from recurcli.evaluation.metrics import METRICS
 def print_study(result: Mapping[str, Any]) -> None:
     """Print the trials, with the best one in bold, and sentences on its preset and its score."""
     best, metric = result["best"], f"dev {METRICS[result['metric']].words}"
-    made = _trials(result, metric)
-    if NARROW <= console().width < width_of(made):
-        made = _with_narrow_headers(made)
     closing = (
         f"{metric} {best['dev_metric']:.4f} is that of the best of {pluralize(len(result['trials']), 'trial')}, the encoder "
         "alone. It is optimistic, because it selected the trial; it is no test score."
@@ -38,7 +22,7 @@ def print_study(result: Mapping[str, Any]) -> None:
     used = Text("The preset is used by  ") + cell(result["command"], style="bold")
     show(
         heading(result["preset"], f"seed {result['seed']}"),
-        made,
+        _trials(result, metric),
         _scores(result, metric),
         Text(closing, style="dim"),
         used,
@@ -66,11 +50,5 @@ def _trials(result: Mapping[str, Any], metric: str) -> Table:
         style = {"best": "bold", "complete": ""}.get(state, "dim")
         words = [*(["preset"] if trial["trial"] == 1 else []), *([] if state == "complete" else [state])]
         rows.append(styled([str(trial["trial"]), *values, score, ", ".join(words)], style))
-    columns = [*text_columns("trial"), *number_columns(*names.values(), metric), *text_columns("")]
+    columns = [*text_columns("trial"), *number_columns(*names.values(), metric), *text_columns("state")]
     return Table(columns, rows)
-
-
-def _with_narrow_headers(table: Table) -> Table:
-    """Return a dense form of the table with each word of its headers on a line of its own."""
-    columns = [replace(column, header=re.sub(r"[ ._]", "\n", column.header)) for column in table.columns]
-    return replace(table, columns=columns, dense=True)

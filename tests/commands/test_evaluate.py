@@ -59,11 +59,12 @@ def test_a_table_shows_the_same(recur: Recur, trained: Path) -> None:
     found = json.loads(recur("eval", trained, "--json")[1])
     report, (low, high) = found["metrics"], found["intervals"]["accuracy"]
     lines = [line.split() for line in out.splitlines()]
-    assert ["accuracy", f"{report['accuracy']:.4f}", f"{low:.4f}", "to", f"{high:.4f}"] in lines
+    assert ["accuracy", f"{report['accuracy']:.4f}", f"{low:.4f}", "–", f"{high:.4f}"] in lines
     assert ["calibration", "error", "(ECE)", f"{found['calibration']['ece']:.4f}"] in lines
     assert ["loss", "(cross-entropy)", f"{report['loss']:.4f}"] in lines
     scores = report["per_class"]["101"]
-    assert ["101", *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), str(scores["support"])] in lines
+    shown = [*(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), str(scores["support"])]
+    assert ["101", *shown, str(sum(row[1] for row in report["confusion"]))] in lines
     assert ["101", *(str(count) if count else "·" for count in report["confusion"][1])] in lines
     assert all(line == line.rstrip() for line in out.splitlines())
 
@@ -389,7 +390,8 @@ def test_cut_rows_are_told(recur: Recur, trained: Path, tmp_path: Path) -> None:
 
 def evaluation(run: str, report: dict[str, Any]) -> dict[str, Any]:
     rows = sum(map(sum, report["confusion"]))
-    return {"run": run, "split": "dev", "rows": rows, "metrics": report, "intervals": {}, "calibration": {"ece": 0.1}}
+    calibration = {"ece": 0.1, "loss": 1.0}
+    return {"run": run, "split": "dev", "rows": rows, "metrics": report, "intervals": {}, "calibration": calibration}
 
 
 def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -403,7 +405,7 @@ def shown(names: list[str], width: int, capsys: pytest.CaptureFixture[str], monk
     print_evaluation(evaluation("runs/[red]x[/]", report))
     out = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
     assert "runs/[red]x[/]" in out
-    return out.partition("confusion")[2]
+    return "\n".join(line for line in out.partition("confusion")[2].splitlines() if line and "─" not in line)
 
 
 def test_fifteen_short_labels_fit_80_columns(
@@ -422,7 +424,7 @@ def test_long_labels_become_numbers(capsys: pytest.CaptureFixture[str], monkeypa
     lines = shown(names, 80, capsys, monkeypatch).splitlines()
     assert lines[1].split() == ["1", "2", "3"]
     assert lines[3].split()[:2] == ["2", "\\x1b[31msports"]
-    assert "[blink]" in lines[4]
+    assert any("[blink]" in line for line in lines[4:])
 
 
 def test_what_does_not_fit_is_a_list_of_the_most_frequent(
@@ -442,16 +444,6 @@ def test_a_pipe_gets_no_table_of_more_than_twenty_classes(capsys: pytest.Capture
     out = capsys.readouterr().out.partition("confusion")[2]
     assert "--json has all" in out
     assert max(map(len, out.splitlines())) < 80
-
-
-def test_a_pipe_gets_the_most_confused_pairs_instead_of_a_wide_table(capsys: pytest.CaptureFixture[str]) -> None:
-    names = [f"a class with a long name {number}" for number in range(18)]
-    report = classification_report(names, [*names[1:], names[0]], names, loss=1.0).to_json()
-    report["confusion"] = [[12_000 * count for count in row] for row in report["confusion"]]
-    print_evaluation(evaluation("runs/x", report))
-    out = capsys.readouterr().out.partition("confusion")[2]
-    assert "--json has all" in out
-    assert max(map(len, out.splitlines())) < 100
 
 
 def test_mistakes_in_a_file_the_surest_first(recur: Recur, trained: Path, tmp_path: Path) -> None:

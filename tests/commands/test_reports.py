@@ -132,7 +132,7 @@ def test_the_page_of_an_evaluation(recur: Recur, trained: Path, evil: Path, tmp_
         assert f"{result['metrics'][name]:.4f}" in page.text
         assert f"{low:.4f} – {high:.4f}" in page.text
     assert f"error (ECE) is {result['calibration']['ece']:.4f}" in page.text
-    assert f"baseline: linear (accuracy){result['baselines']['linear']:.4f}" in re.sub(r"\s*\n\s*", "", page.text)
+    assert f"linear baseline: accuracy{result['baselines']['linear']:.4f}" in re.sub(r"\s*\n\s*", "", page.text)
     confusion = result["metrics"]["confusion"]
     wrong = {(i, j): n for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j}
     assert {f"#rows-{i}-{j}" for i, j in wrong} == {link for link in page.links if link.startswith("#rows")}

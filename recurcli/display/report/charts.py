@@ -23,6 +23,7 @@ _SETTINGS = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none"),
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
 }
 
@@ -49,48 +50,35 @@ class Curve(NamedTuple):
 
 
 @contextmanager
-def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
-    """Yield a matplotlib Figure of `height` inches, and a list that has its SVG after the block.
+def drawing(height: float, title: str) -> Iterator[tuple[Any, Any, list[str]]]:
+    """Yield a matplotlib Figure of `height` inches, its axes, and a list that has its SVG after the block.
 
     Screen readers read `title` in place of the plot.
     """
     import matplotlib
+    from markupsafe import escape
     from matplotlib.figure import Figure
 
     made: list[str] = []
     with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": title}):  # so that no id is in two plots
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        figure.patch.set_alpha(0)
-        yield figure, made
-        for axis in figure.axes:
-            axis.patch.set_alpha(0)
+        yield figure, figure.subplots(), made
         paper = io.StringIO()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts of its own
-            figure.savefig(paper, format="svg", metadata={"Date": None})
-    made.append(_inline(paper.getvalue(), title))
-
-
-def _inline(svg: str, title: str) -> str:
-    """Return matplotlib's SVG for a page: without prologue, fixed size and repeated ids, in the colour of the page."""
-    from markupsafe import escape
-
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
-    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"([^>]*?) width="[^"]*"', r"\1\2", svg, count=1)
-    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"([^>]*?) height="[^"]*"', r"\1\2", svg, count=1)
+            figure.savefig(paper, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    _, _, svg = paper.getvalue().partition("<svg")  # the prologue is for a file of its own
     svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)  # figure_1, text_2, …: the same in each plot
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
-    return svg.replace(INK, "currentColor")
+    made.append(f'<svg role="img" aria-label="{escape(title)}"' + svg.replace(INK, "currentColor"))
 
 
 def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> str:
     """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
     with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), f"{metric} with 95 % intervals and baselines") as (
         figure,
+        axis,
         made,
     ):
-        axis = figure.subplots()
         for place, line in enumerate(reversed(scores)):
             axis.plot([line.low, line.high], [place, place], color=COLOURS[0], linewidth=2)
             axis.plot(line.dots, [place] * len(line.dots), "|", color=COLOURS[0], markersize=9)
@@ -116,8 +104,7 @@ def curve_chart(
     log: bool = False,
 ) -> str:
     """Draw values over optimizer steps. `best` is a point to mark, with its name; `log` makes the vertical axis logarithmic."""
-    with drawing(2.6, f"{ylabel} over the {xlabel}") as (figure, made):
-        axis = figure.subplots()
+    with drawing(2.6, f"{ylabel} over the {xlabel}") as (figure, axis, made):
         for place, curve in enumerate(curves):
             first = all(other.name != curve.name for other in curves[:place])
             colour = COLOURS[curve.colour % len(COLOURS)]
@@ -157,8 +144,7 @@ def draw_lines(figure: Any, axis: Any, over: Mapping[str, Any]) -> None:
 
 def over_chart(over: Mapping[str, Any], metric: str) -> str:
     """Draw the scores of `recur compare --over`."""
-    with drawing(3.2, f"{metric} over {over['key']}") as (figure, made):
-        axis = figure.subplots()
+    with drawing(3.2, f"{metric} over {over['key']}") as (figure, axis, made):
         draw_lines(figure, axis, over)
         axis.set(xlabel=over["key"], ylabel=metric)
     return made[0]
@@ -169,8 +155,7 @@ def histogram_chart(rows: Sequence[tuple[str, Sequence[float]]], xlabel: str) ->
     values = np.concatenate([own for _, own in rows])
     low, high = float(values.min()), float(values.max())
     edges = np.linspace(low, high if high > low else low + 1, 25)
-    with drawing(0.7 + 0.34 * len(rows), f"distribution of the {xlabel}") as (figure, made):
-        axis = figure.subplots()
+    with drawing(0.7 + 0.34 * len(rows), f"distribution of the {xlabel}") as (_, axis, made):
         for place, (_, own) in enumerate(reversed(rows)):
             counts, _ = np.histogram(own, edges)
             axis.bar(edges[:-1], 0.85 * counts / counts.max(), np.diff(edges), place, align="edge", color=COLOURS[0])
@@ -180,8 +165,8 @@ def histogram_chart(rows: Sequence[tuple[str, Sequence[float]]], xlabel: str) ->
 
 def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
     """Draw the accuracy over the confidence of each bin. The area of a dot is the bin's share of the rows."""
-    with drawing(3.2, "accuracy over confidence") as (figure, made):
-        axis, rows = figure.subplots(), sum(own["rows"] for own in bins)
+    with drawing(3.2, "accuracy over confidence") as (_, axis, made):
+        rows = sum(own["rows"] for own in bins)
         axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
         confidence, accuracy = ([own[key] for own in bins] for key in ("confidence", "accuracy"))
         axis.plot(confidence, accuracy, color=COLOURS[0], linewidth=1)
@@ -193,8 +178,7 @@ def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
 
 def bar_chart(names: Sequence[str], scores: Sequence[Scores], xlabel: str, ylabel: str) -> str:
     """Draw the score of each name as a dot with its interval."""
-    with drawing(2.4, f"{ylabel} by {xlabel}") as (figure, made):
-        axis = figure.subplots()
+    with drawing(2.4, f"{ylabel} by {xlabel}") as (_, axis, made):
         for place, score in enumerate(scores):
             axis.plot([place, place], [score.low, score.high], color=COLOURS[0], linewidth=2)
             axis.plot(place, score.value, "o", color=COLOURS[0])

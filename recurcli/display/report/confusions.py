@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.display.tables import Table, number_columns, text_columns
+from recurcli.display.evaluation import MAX_HEAD, class_table
 from recurcli.errors import pluralize
-from recurcli.evaluation.metrics import cells_of
 from recurcli.evaluation.report import EvaluatedRows
 
 MAX_CLASSES = 40
@@ -16,57 +15,21 @@ MAX_PAIRS, ROWS_OF_PAIR = 250, 20
 """The number of pairs of label and prediction that are listed, and the number of rows of each pair."""
 PAIRS_AT_FIRST = 10
 """The number of pairs that are visible before the list of the others is opened."""
-MAX_HEAD = 12
-"""The number of characters of a class name above which the columns of the confusion table are numbered."""
 
 
 def confusion_values(result: Mapping[str, Any], rows: EvaluatedRows) -> dict[str, Any]:
     """Return what the page shows of the classes, the confusion table and the pairs of label and prediction."""
     pairs, more_pairs = _pairs(rows)
     return {
-        "classes": _classes(result),
+        "classes": class_table(result["metrics"]),
         "names": rows.names,
         "numbered": max(map(len, rows.names)) > MAX_HEAD,
-        "matrix": _matrix(result, {pair["anchor"] for pair in pairs}) if len(rows.names) <= MAX_CLASSES else None,
+        "confusion": result["metrics"]["confusion"] if len(rows.names) <= MAX_CLASSES else None,
         "pairs": pairs,
+        "anchors": {pair["anchor"] for pair in pairs},
         "pairs_at_first": PAIRS_AT_FIRST,
         "more_pairs": more_pairs,
     }
-
-
-def _classes(result: Mapping[str, Any]) -> Table:
-    predicted = [0] * len(result["metrics"]["names"])
-    for (_, column), rows in cells_of(result["metrics"]).items():
-        predicted[column] += rows
-    lines = [
-        (name, *(f"{own[key]:.4f}" for key in ("precision", "recall", "f1")), f"{own['support']:,}", f"{count:,}")
-        for (name, own), count in zip(result["metrics"]["per_class"].items(), predicted, strict=True)
-    ]
-    return Table([*text_columns("label"), *number_columns("precision", "recall", "F1", "rows", "predicted")], lines)
-
-
-def _anchor(label: int, prediction: int) -> str:
-    return f"rows-{label}-{prediction}"
-
-
-def _matrix(result: Mapping[str, Any], anchors: set[str]) -> list[dict[str, Any]]:
-    """Return the rows of the confusion table with their cells."""
-    metrics = result["metrics"]
-    return [
-        {
-            "name": name,
-            "cells": [
-                {
-                    "count": count,
-                    "share": f"{0.7 * count / max(1, sum(counts)):.3f}",
-                    "right": label == prediction,
-                    "anchor": anchor if (anchor := _anchor(label, prediction)) in anchors else None,
-                }
-                for prediction, count in enumerate(counts)
-            ],
-        }
-        for label, (name, counts) in enumerate(zip(metrics["names"], metrics["confusion"], strict=True))
-    ]
 
 
 def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
@@ -82,7 +45,7 @@ def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
             "prediction": rows.names[prediction],
             "count": pluralize(len(own), "row"),
             "share": len(own) / int(support[label]),
-            "anchor": _anchor(label, prediction),
+            "anchor": f"rows-{label}-{prediction}",
             "rows": [row_values(rows, row) for row in own[:ROWS_OF_PAIR]],
             "more": len(own[ROWS_OF_PAIR:]),
         }

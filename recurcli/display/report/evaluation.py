@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from recurcli.display.evaluation import metric_table
 from recurcli.display.report.charts import Curve, Scores, bar_chart, curve_chart, reliability_chart, score_chart
 from recurcli.display.report.confusions import confusion_values, row_values
 from recurcli.display.report.encoder import encoder_values
 from recurcli.display.report.page import write_page
 from recurcli.display.tables import Table, listing, number_columns, text_columns
 from recurcli.errors import ModelError, pluralize
-from recurcli.evaluation.metrics import METRICS, words_of
+from recurcli.evaluation.metrics import words_of
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
 from recurcli.facts import parameters_in_words
@@ -28,50 +29,33 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, fol
     """Write the page on the `result` of `recur eval` for the run in `folder`, and its `rows`."""
     run = RunDirectory(folder)
     trained, baselines = _trained(run), result["baselines"]
-    scores = [_scores("model", result)]
-    scores += [
-        Scores(
-            f"{part} alone", own["accuracy"], *share_interval(round(own["accuracy"] * result["rows"]), result["rows"])
-        )
-        for part, own in result.get("parts", {}).items()
-    ]
-    values = {
-        "title": f"{Path(result['run']).resolve().name}: {result['split']} rows",
-        "rows": pluralize(result["rows"], f"{'labelled' if result['split'] == 'file' else result['split']} row"),
-        "task": result["task"],
-        "path": result["path"],
-        "notes": list(_notes(result)),
-        "score_plot": score_chart(scores, baselines, "accuracy"),
-        "metrics": _metrics(result),
-        "facts": _facts(trained),
-        "curves": _curves(run, trained),
+    scores = [Scores("model", result["metrics"]["accuracy"], *result["intervals"]["accuracy"])]
+    for part, own in result.get("parts", {}).items():
+        interval = share_interval(round(own["accuracy"] * result["rows"]), result["rows"])
+        scores.append(Scores(f"{part} alone", own["accuracy"], *interval))
+    write_page(
+        path,
+        "evaluation.html",
+        title=f"{Path(result['run']).resolve().name}: {result['split']} rows",
+        rows=pluralize(result["rows"], f"{'labelled' if result['split'] == 'file' else result['split']} row"),
+        task=result["task"],
+        path=result["path"],
+        notes=list(_notes(result)),
+        score_plot=score_chart(scores, baselines, "accuracy"),
+        metrics=metric_table(result),
+        facts=_facts(trained),
+        curves=_curves(run, trained),
         **confusion_values(result, rows),
-        "ngrams": _ngrams(rows),
-        "ece": f"{result['calibration']['ece']:.4f}",
-        "bins": BINS,
-        "temperature": _temperature(result),
-        "reliability_plot": reliability_chart(result["calibration"]["bins"]),
-        "length_plot": "" if _is_linear(result) else _length_plot(rows),
-        "truncation": _truncation(rows),
-        "mistakes": [row_values(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
+        ngrams=_ngrams(rows),
+        ece=f"{result['calibration']['ece']:.4f}",
+        bins=BINS,
+        temperature=_temperature(result),
+        reliability_plot=reliability_chart(result["calibration"]["bins"]),
+        length_plot="" if _is_linear(result) else _length_plot(rows),
+        truncation=_truncation(rows),
+        mistakes=[row_values(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
         **encoder_values(result.get("diagnosis")),
-    }
-    sections = [("scores", "Scores"), ("curves", "Curves"), ("classes", "Classes"), ("confusion", "Confusion")]
-    sections += [
-        ("ngrams", "N-grams"),
-        ("pairs", "Most confused"),
-        ("calibration", "Calibration"),
-        ("length", "Length"),
-    ]
-    sections += [("mistakes", "Mistakes"), ("encoder", "Encoder")]
-    parts = {
-        "curves": values["curves"],
-        "ngrams": values["ngrams"].rows,
-        "length": values["length_plot"],
-        "encoder": values["layers"].rows,
-    }
-    absent = {name for name, part in parts.items() if not part}
-    write_page(path, "evaluation.html", sections=[s for s in sections if s[0] not in absent], **values)
+    )
 
 
 def _trained(run: RunDirectory) -> dict[str, Any]:
@@ -113,27 +97,6 @@ def _ngrams(rows: EvaluatedRows) -> Table:
     found = [] if rows.linear is None or not rows.linear_labels else class_ngrams(rows.linear, rows.texts)
     lines = [(name, ", ".join(ngrams)) for name, ngrams in zip(rows.names, found, strict=False) if ngrams]
     return Table(text_columns("label", "n-grams"), lines)
-
-
-def _scores(name: str, result: Mapping[str, Any]) -> Scores:
-    return Scores(name, result["metrics"]["accuracy"], *result["intervals"]["accuracy"])
-
-
-def _metrics(result: Mapping[str, Any]) -> Table:
-    rows = []
-    for name, metric in METRICS.items():
-        limits = result["intervals"].get(name)
-        interval = f"{limits[0]:.4f} – {limits[1]:.4f}" if limits else ""
-        rows.append((metric.words, f"{result['metrics'][name]:.4f}", interval))
-    others = {
-        "loss of the logits (nats)": result["metrics"]["loss"],
-        "loss of the probabilities (nats)": result["calibration"]["loss"],
-        **{f"{part} alone: accuracy": scores["accuracy"] for part, scores in result.get("parts", {}).items()},
-    }
-    for name, value in result["baselines"].items():
-        others[f"baseline: {name.replace('_', ' ')} (accuracy)"] = value
-    rows += [(name, f"{value:.4f}", "") for name, value in others.items()]
-    return Table([*text_columns("metric"), *number_columns("value", "95 % interval")], rows)
 
 
 def _facts(trained: Mapping[str, Any]) -> Table:
