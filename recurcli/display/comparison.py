@@ -191,7 +191,7 @@ def draw_over(result: Mapping[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axis = figure.subplots()
-    draw_lines(figure, axis, result["over"])
+    draw_lines(axis, result["over"])
     axis.set(xlabel=result["over"]["key"], ylabel=f"{result['split']} {words_of(result['metric'])}")
     axis.spines[["top", "right"]].set_visible(False)
     write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))

@@ -1,9 +1,9 @@
-"""The table of `recur eval --diagnose`."""
+"""The tables of `recur eval --diagnose`, of which the page of `--report` has the first."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recurcli.display.tables import Table, heading, number_columns, show, text_columns
+from recurcli.display.tables import Table, by_columns, heading, show
 from recurcli.errors import pluralize
 
 MEASURES = {
@@ -18,33 +18,38 @@ MEASURES = {
 DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-def measured(layer: Mapping[str, Any], key: str, digits: int) -> str:
-    """Return a measure of MEASURES as text, with its standard deviation over texts where it has one; – if it has no value."""
-    if layer[key] is None:
-        return "–"
+def layer_table(diagnosis: Mapping[str, Any]) -> Table:
+    """Return the measures and the statistics of each layer, and the statistics of the whole encoder."""
+    layers, whole = diagnosis["layers"], diagnosis["encoder_stats"]
+    found = {str(layer["layer"]): layer["stats"] for layer in layers} | ({"all": whole} if whole else {})
+    columns = {words: [_measure(layer, key) for layer in layers] for key, words in MEASURES.items() if layers}
+    for name in dict.fromkeys(name for stats in found.values() for name in stats):
+        columns[name.replace("_", " ")] = [_numbers(stats.get(name)) for stats in found.values()]
+    return by_columns({"layer": list(found)}, columns)
+
+
+def _measure(layer: Mapping[str, Any], key: str) -> str:
+    """Return a measure of MEASURES as text, with its standard deviation over texts where it has one."""
     std = layer.get(f"{key}_std")
-    return f"{layer[key]:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
+    return _numbers(layer[key]) + ("" if std is None or layer[key] is None else f" ± {std:.4f}")
+
+
+def _numbers(value: float | Sequence[float] | None) -> str:
+    """Return a measure as text: one number, or one for each head or expert; – if it has no value."""
+    values = value if isinstance(value, list) else [value]
+    return "  ".join("–" if number is None else f"{number:.4f}" for number in values)
 
 
 def print_diagnosis(diagnosis: Mapping[str, Any]) -> None:
-    """Print one row per layer, the stats of the layers, and the gradient norm by distance."""
-    layers, norms = diagnosis["layers"], diagnosis["gradient_norm_by_distance"]
+    """Print the measures of the layers, and the gradient norm by distance."""
+    norms = diagnosis["gradient_norm_by_distance"]
     entropy, scaled = diagnosis["embedding_entropy"], diagnosis["embedding_scaled_entropy"]
     of_embeddings = f"entropy of the embeddings {entropy:.4f}, scaled {scaled:.4f}"
-    parts: list[Any] = [heading("diagnosis", pluralize(diagnosis["rows"], "row"), of_embeddings)]
-    if layers:
-        columns = [*text_columns("layer"), *number_columns(*MEASURES.values())]
-        rows = [[str(layer["layer"]), *(measured(layer, key, 4) for key in MEASURES)] for layer in layers]
-        parts.append(Table(columns, rows))
-    found = [(str(layer["layer"]), layer["stats"]) for layer in layers] + [("all", diagnosis["encoder_stats"])]
-    stats = [(place, name.replace("_", " "), numbers(value, 4)) for place, own in found for name, value in own.items()]
-    if stats:
-        parts.append(Table(text_columns("layer", "statistic", "value"), stats))
-    gradients = [[str(distance), f"{norms[distance]:.3g}"] for distance in DISTANCES if distance < len(norms)]
-    show(*parts, Table([*text_columns("positions back"), *number_columns("gradient norm")], gradients))
-
-
-def numbers(value: float | Sequence[float] | None, digits: int) -> str:
-    """Return a statistic of a layer as text: one number, or one for each head or expert."""
-    values = value if isinstance(value, list) else [value]
-    return "  ".join("–" if number is None else f"{number:.{digits}f}" for number in values)
+    distances = [distance for distance in DISTANCES if distance < len(norms)]
+    gradients = {"gradient norm": [f"{norms[distance]:.3g}" for distance in distances]}
+    layers = layer_table(diagnosis)
+    show(
+        heading("diagnosis", pluralize(diagnosis["rows"], "row"), of_embeddings),
+        *([layers] if layers.rows else []),
+        by_columns({"positions back": list(map(str, distances))}, gradients),
+    )

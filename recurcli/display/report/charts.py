@@ -50,8 +50,8 @@ class Curve(NamedTuple):
 
 
 @contextmanager
-def drawing(height: float, title: str) -> Iterator[tuple[Any, Any, list[str]]]:
-    """Yield a matplotlib Figure of `height` inches, its axes, and a list that has its SVG after the block.
+def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
+    """Yield the axes of a matplotlib figure of `height` inches, and a list that has its SVG after the block.
 
     Screen readers read `title` in place of the plot.
     """
@@ -62,7 +62,7 @@ def drawing(height: float, title: str) -> Iterator[tuple[Any, Any, list[str]]]:
     made: list[str] = []
     with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": title}):  # so that no id is in two plots
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        yield figure, figure.subplots(), made
+        yield figure.subplots(), made
         paper = io.StringIO()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts of its own
@@ -75,7 +75,6 @@ def drawing(height: float, title: str) -> Iterator[tuple[Any, Any, list[str]]]:
 def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> str:
     """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
     with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), f"{metric} with 95 % intervals and baselines") as (
-        figure,
         axis,
         made,
     ):
@@ -91,7 +90,7 @@ def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric
         axis.set(yticks=range(len(scores)), yticklabels=[_plain(line.name) for line in reversed(scores)], xlabel=metric)
         axis.set_ylim(-0.6, len(scores) - 0.4)
         if baselines:
-            figure.legend(loc="outside upper left", frameon=False, ncols=2)
+            axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
     return made[0]
 
 
@@ -104,7 +103,7 @@ def curve_chart(
     log: bool = False,
 ) -> str:
     """Draw values over optimizer steps. `best` is a point to mark, with its name; `log` makes the vertical axis logarithmic."""
-    with drawing(2.6, f"{ylabel} over the {xlabel}") as (figure, axis, made):
+    with drawing(2.6, f"{ylabel} over the {xlabel}") as (axis, made):
         for place, curve in enumerate(curves):
             first = all(other.name != curve.name for other in curves[:place])
             colour = COLOURS[curve.colour % len(COLOURS)]
@@ -116,11 +115,11 @@ def curve_chart(
             axis.plot(step, value, "*", color=COLOURS[1], markersize=12, label=name)
         axis.set(xlabel=xlabel, ylabel=ylabel, yscale="log" if log else "linear")
         if len({curve.name for curve in curves}) > 1 or best:
-            figure.legend(loc="outside upper left", frameon=False, ncols=2)
+            axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
     return made[0]
 
 
-def draw_lines(figure: Any, axis: Any, over: Mapping[str, Any]) -> None:
+def draw_lines(axis: Any, over: Mapping[str, Any]) -> None:
     """Draw the scores of `recur compare --over` on a matplotlib `axis`: lines with 95 % intervals, a stroke for each run.
 
     The score of a group without a number for the key is a dashed line.
@@ -139,13 +138,13 @@ def draw_lines(figure: Any, axis: Any, over: Mapping[str, Any]) -> None:
             key = over["key"].rpartition(".")[2]
             axis.axhline(point["mean"], color=colour, linewidth=1, linestyle="--", label=f"{name}, {key} null")
     if len(axis.get_legend_handles_labels()[0]) > 1:
-        figure.legend(loc="outside upper left", frameon=False, ncols=2)
+        axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
 
 
 def over_chart(over: Mapping[str, Any], metric: str) -> str:
     """Draw the scores of `recur compare --over`."""
-    with drawing(3.2, f"{metric} over {over['key']}") as (figure, axis, made):
-        draw_lines(figure, axis, over)
+    with drawing(3.2, f"{metric} over {over['key']}") as (axis, made):
+        draw_lines(axis, over)
         axis.set(xlabel=over["key"], ylabel=metric)
     return made[0]
 
@@ -155,7 +154,7 @@ def histogram_chart(rows: Sequence[tuple[str, Sequence[float]]], xlabel: str) ->
     values = np.concatenate([own for _, own in rows])
     low, high = float(values.min()), float(values.max())
     edges = np.linspace(low, high if high > low else low + 1, 25)
-    with drawing(0.7 + 0.34 * len(rows), f"distribution of the {xlabel}") as (_, axis, made):
+    with drawing(0.7 + 0.34 * len(rows), f"distribution of the {xlabel}") as (axis, made):
         for place, (_, own) in enumerate(reversed(rows)):
             counts, _ = np.histogram(own, edges)
             axis.bar(edges[:-1], 0.85 * counts / counts.max(), np.diff(edges), place, align="edge", color=COLOURS[0])
@@ -165,7 +164,7 @@ def histogram_chart(rows: Sequence[tuple[str, Sequence[float]]], xlabel: str) ->
 
 def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
     """Draw the accuracy over the confidence of each bin. The area of a dot is the bin's share of the rows."""
-    with drawing(3.2, "accuracy over confidence") as (_, axis, made):
+    with drawing(3.2, "accuracy over confidence") as (axis, made):
         rows = sum(own["rows"] for own in bins)
         axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
         confidence, accuracy = ([own[key] for own in bins] for key in ("confidence", "accuracy"))
@@ -178,7 +177,7 @@ def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
 
 def bar_chart(names: Sequence[str], scores: Sequence[Scores], xlabel: str, ylabel: str) -> str:
     """Draw the score of each name as a dot with its interval."""
-    with drawing(2.4, f"{ylabel} by {xlabel}") as (_, axis, made):
+    with drawing(2.4, f"{ylabel} by {xlabel}") as (axis, made):
         for place, score in enumerate(scores):
             axis.plot([place, place], [score.low, score.high], color=COLOURS[0], linewidth=2)
             axis.plot(place, score.value, "o", color=COLOURS[0])

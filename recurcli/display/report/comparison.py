@@ -8,7 +8,7 @@ from typing import Any
 from recurcli.display.comparison import group_table, test_table, unfinished_table
 from recurcli.display.report.charts import Curve, Scores, curve_chart, over_chart, score_chart
 from recurcli.display.report.page import write_page
-from recurcli.display.tables import Table, number_columns, text_columns
+from recurcli.display.tables import Table, by_columns
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
 from recurcli.runs.predictions import Predictions, RowText, read_predictions, read_texts
@@ -76,30 +76,21 @@ def _curves(result: Mapping[str, Any], metrics: Mapping[str, list[dict[str, Any]
 
 def _calibration(result: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return the mean calibration error of each group."""
-    rows = [
-        (group["name"], f"{fmean(stored[name]['calibration']['ece'] for name in group['runs']):.4f}")
-        for group in result["groups"]
-    ]
-    return Table([*text_columns("group"), *number_columns("ECE")], rows)
+    groups = {
+        group["name"]: [stored[name]["calibration"]["ece"] for name in group["runs"]] for group in result["groups"]
+    }
+    return by_columns({"group": list(groups)}, {"ECE": [f"{fmean(errors):.4f}" for errors in groups.values()]})
 
 
 def _classes(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> Table:
     """Return the F1 of each class, as the mean over the runs of each group."""
-    reports = [
-        [classification_report(own.labels, own.predictions, own.names) for own in map(dev.__getitem__, group["runs"])]
-        for group in result["groups"]
-    ]
-    first = reports[0][0]
-    rows = [
-        [
-            name,
-            *(f"{fmean(report.per_class[name]['f1'] for report in group):.4f}" for group in reports),
-            f"{first.per_class[name]['support']:,}",
-        ]
-        for name in first.names
-    ]
-    groups = [group["name"] for group in result["groups"]]
-    return Table([*text_columns("label"), *number_columns(*groups, "rows")], rows)
+    columns = {}
+    for group in result["groups"]:
+        runs = [dev[name] for name in group["runs"]]
+        reports = [classification_report(run.labels, run.predictions, run.names).per_class for run in runs]
+        columns[group["name"]] = [f"{fmean(own[name]['f1'] for own in reports):.4f}" for name in reports[0]]
+    columns["rows"] = [f"{scores['support']:,}" for scores in reports[0].values()]
+    return by_columns({"label": list(reports[0])}, columns)
 
 
 def _differences(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> list[dict[str, Any]]:

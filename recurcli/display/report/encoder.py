@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recurcli.display.diagnosis import MEASURES, measured, numbers
+from recurcli.display.diagnosis import MEASURES, layer_table
 from recurcli.display.report.charts import Curve, curve_chart, histogram_chart
-from recurcli.display.tables import Table, listing, number_columns, text_columns
+from recurcli.display.tables import listing
 from recurcli.errors import pluralize
 
 MEANINGS = {
@@ -40,26 +40,15 @@ def encoder_values(diagnosis: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the table of the layers, the meaning of its columns, and the plot of the gradient norms."""
     if diagnosis is None:
         return {"layers": listing([]), "gradient_plot": None, "distributions": []}
-    layers, whole = diagnosis["layers"], diagnosis["encoder_stats"]
-    stats = list(dict.fromkeys(name for found in (*(layer["stats"] for layer in layers), whole) for name in found))
-    measures = MEASURES if layers else {}
-    lines = [
-        [
-            f"{layer['layer']}",
-            *(measured(layer, key, 3) for key in measures),
-            *(_stat(layer["stats"], name) for name in stats),
-        ]
-        for layer in layers
-    ]
-    if whole:
-        lines.append(["all", *("" for _ in measures), *(_stat(whole, name) for name in stats)])
-    words = {**measures, **{name: name.replace("_", " ") for name in stats}}
+    layers = layer_table(diagnosis)
+    meanings = {MEASURES.get(name, name.replace("_", " ")): meaning for name, meaning in MEANINGS.items()}
+    headers = [column.header for column in layers.columns]
     return {
         "diagnosed_rows": pluralize(diagnosis["rows"], "row"),
-        "layers": Table([*text_columns("layer"), *number_columns(*words.values())], lines),
-        "measures": [(words[name], MEANINGS[name]) for name in words if name in MEANINGS],
+        "layers": layers,
+        "measures": [(header, meanings[header]) for header in headers if header in meanings],
         "gradient_plot": _gradient_plot(diagnosis),
-        "distributions": list(_distributions(layers)),
+        "distributions": list(_distributions(diagnosis["layers"])),
     }
 
 
@@ -75,10 +64,6 @@ def _distributions(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         if rows:
             yield histogram_chart(rows, MEASURES.get(key, key.replace("_", " ")))
-
-
-def _stat(stats: Mapping[str, Any], name: str) -> str:
-    return numbers(stats[name], 3) if name in stats else ""
 
 
 def _gradient_plot(diagnosis: Mapping[str, Any]) -> str | None:
