@@ -74,10 +74,8 @@ def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
 
 def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> str:
     """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
-    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), f"{metric} with 95 % intervals and baselines") as (
-        axis,
-        made,
-    ):
+    title = f"{metric} with 95 % intervals{' and baselines' if baselines else ''}"
+    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), title) as (axis, made):
         for place, line in enumerate(reversed(scores)):
             axis.plot([line.low, line.high], [place, place], color=COLOURS[0], linewidth=2)
             axis.plot(line.dots, [place] * len(line.dots), "|", color=COLOURS[0], markersize=9)
@@ -172,16 +170,6 @@ def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
         areas = [10 + 400 * own["rows"] / rows for own in bins]
         axis.scatter(confidence, accuracy, s=areas, color=COLOURS[0], alpha=0.7)
         axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence (the score of the prediction)", ylabel="accuracy")
-    return made[0]
-
-
-def bar_chart(names: Sequence[str], scores: Sequence[Scores], xlabel: str, ylabel: str) -> str:
-    """Draw the score of each name as a dot with its interval."""
-    with drawing(2.4, f"{ylabel} by {xlabel}") as (axis, made):
-        for place, score in enumerate(scores):
-            axis.plot([place, place], [score.low, score.high], color=COLOURS[0], linewidth=2)
-            axis.plot(place, score.value, "o", color=COLOURS[0])
-        axis.set(xticks=range(len(names)), xticklabels=names, xlabel=xlabel, ylabel=ylabel)
     return made[0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recurcli.display.evaluation import metric_table
-from recurcli.display.report.charts import Curve, Scores, bar_chart, curve_chart, reliability_chart, score_chart
+from recurcli.display.report.charts import Curve, Scores, curve_chart, reliability_chart, score_chart
 from recurcli.display.report.confusions import confusion_values, row_values
 from recurcli.display.report.encoder import encoder_values
 from recurcli.display.report.page import write_page
@@ -179,14 +179,13 @@ def _length_plot(rows: EvaluatedRows) -> str:
     right = rows.predictions == rows.labels
     limits = np.unique(np.quantile(rows.lengths, np.linspace(0, 1, LENGTH_GROUPS + 1), method="higher"))
     place = np.searchsorted(limits[1:-1], rows.lengths, side="left") if len(limits) > 2 else np.zeros_like(rows.lengths)
-    names, scores = [], []
+    scores = []
     for group in np.unique(place):
-        own = right[place == group]
-        lengths = rows.lengths[place == group]
+        own, lengths = right[place == group], rows.lengths[place == group]
         low, high = lengths.min(), lengths.max()
-        names.append(f"{low}" if low == high else f"{low}–{high}")
-        scores.append(Scores("", float(own.mean()), *share_interval(int(own.sum()), len(own))))
-    return bar_chart(names, scores, "tokens", "accuracy")
+        name = pluralize(int(low), "token") if low == high else f"{low}–{high} tokens"
+        scores.append(Scores(name, float(own.mean()), *share_interval(int(own.sum()), len(own))))
+    return score_chart(scores, {}, "accuracy by length")
 
 
 def _truncation(rows: EvaluatedRows) -> Table:
