@@ -144,8 +144,11 @@ def _fits(made: RichTable) -> bool:
 
 def _fitting(table: Table) -> RichTable:
     """Return the first form that fits: wide, dense, one block per row."""
-    forms = (to_rich(table), to_rich(table, dense=True))
-    return next((form for form in forms if not form.show_header or _fits(form)), to_rich(_as_blocks(table)))
+    for dense in (False, True):
+        made = to_rich(table, dense=dense)
+        if not made.show_header or _fits(made):
+            return made
+    return to_rich(_as_blocks(table))
 
 
 def _as_blocks(wide: Table) -> Table:
