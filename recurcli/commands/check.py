@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recurcli.data.columns import TrainingRows
+from recurcli.data.columns import ColumnSchema
 from recurcli.data.config import DataConfig, TokenizerConfig, with_options
 from recurcli.data.tasks import (
     CUSTOM,
@@ -258,7 +258,7 @@ def inspect(
             yield RowsDone(done + number)
         first = next(iter(by_name.values()))
         if trained is None and first.format is not None:
-            trained = TrainingRows(str(file.source.path), first.columns.texts, is_run=False)
+            trained = ColumnSchema(str(file.source.path), first.columns.texts, is_run=False)
         splits += by_name.values()
     faults = dict.fromkeys(rows.fault for rows in splits if rows.fault is not None)
     if faults and len(files) == 1 and is_one_file(dataset.path):

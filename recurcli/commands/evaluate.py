@@ -17,7 +17,7 @@ from recurcli.commands.trained_run import (
     task_of,
     training_rows,
 )
-from recurcli.data.columns import TrainingRows, unread_in_words
+from recurcli.data.columns import ColumnSchema, unread_in_words
 from recurcli.data.readers import escapes_of
 from recurcli.data.splits import Split, hashes_of, load_split
 from recurcli.data.tasks import Task, task_named
@@ -208,7 +208,7 @@ def _evaluated(
     return scores.to_json(), facts, evaluated
 
 
-def load_rows(run: CommittedFolder, task: Task, scored: ScoredSplit, trained: TrainingRows | None = None) -> Split:
+def load_rows(run: CommittedFolder, task: Task, scored: ScoredSplit, trained: ColumnSchema | None = None) -> Split:
     """Return the labelled rows to score.
 
     Raises DataError if the rows have no labels or cannot be read, if they are pairs and the rows `trained` single texts, or

@@ -167,13 +167,13 @@ def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
     config = request.resolved.preset.data
     task = task_named(request.resolved.preset.task)
     if request.splits is not None:
-        trained = request.splits["train"].as_training_rows._replace(source="texts")
+        trained = request.splits["train"].column_schema._replace(source="texts")
         check_same_kind("dev texts", request.splits["dev"].columns, trained, "give rows of one kind")
         task = replace(with_labels_of(task, request.splits["train"], config), baselines={}, hub=None)
         return task, {**request.splits}
     train = load_split(task, "train", config, use_dev_split=True)
     task = with_labels_of(task, train, config)
-    trained = train.as_training_rows
+    trained = train.column_schema
     return task, {
         "train": train,
         "dev": train.dev or load_split(task, "dev", config, use_dev_split=True, trained=trained),
@@ -203,7 +203,7 @@ def _load_test(request: TrainingRequest, task: Task, train: Split) -> tuple[Spli
     if named is None and not (task.has_labels("test") and _has_test_rows(task, preset.data)):
         return None, []
     try:
-        test = load_split(task, "test", preset.data, trained=train.as_training_rows)
+        test = load_split(task, "test", preset.data, trained=train.column_schema)
     except DataError as error:
         if named is not None:
             raise
@@ -305,7 +305,7 @@ def _with_teacher(
         held_out["test"] = test
     elif request.splits is None and (preset.data.named_file("test") or _has_test_rows(task, preset.data)):
         with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
-            held_out["test"] = load_split(task, "test", preset.data, labelled=False, trained=train.as_training_rows)
+            held_out["test"] = load_split(task, "test", preset.data, labelled=False, trained=train.column_schema)
     file = Path(preset.finetuning.teacher)
     teacher, longer, notes = read_teacher(file, train, [*held_out.values()], task, preset.data)
     yield from notes

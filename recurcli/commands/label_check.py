@@ -144,7 +144,7 @@ def out_of_fold_logits(
     used = np.ones(len(texts), bool) if fitted is None else fitted
     chosen = list(compress(texts, used.tolist()))
     hyperparameters = search_hyperparameters(chosen, targets[used].tolist(), num_classes, config or LinearConfig())
-    folds = draw_folds(RowHashes.of(texts).sides, targets)
+    folds = draw_folds(RowHashes.of(texts).group_ids, targets)
     logits = np.zeros((len(texts), num_classes))
     for fold in np.unique(folds):
         held_out = folds == fold
@@ -159,16 +159,16 @@ def out_of_fold_logits(
     return logits
 
 
-def draw_folds(sides: NDArray[np.uint64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the fold of each row (N,). Rows of one side (see `RowHashes`) share a fold; the sides of a class are dealt out."""
+def draw_folds(group_ids: NDArray[np.uint64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the fold of each row (N,). Rows of a group (see `RowHashes`) share a fold. A class's groups are dealt out."""
     counts = Counter(dict(enumerate(range(int(targets.max(initial=0)) + 1))))  # rare classes begin in different folds
     folds: dict[int, int] = {}
     for row in np.random.default_rng(0).permutation(len(targets)).tolist():
-        side, target = int(sides[row]), int(targets[row])
-        if side not in folds:
-            folds[side] = counts[target] % FOLDS
+        group_id, target = int(group_ids[row]), int(targets[row])
+        if group_id not in folds:
+            folds[group_id] = counts[target] % FOLDS
             counts[target] += 1
-    return np.array([folds[side] for side in sides.tolist()], np.int64)
+    return np.array([folds[group_id] for group_id in group_ids.tolist()], np.int64)
 
 
 def find_suspects(probabilities: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.int64]:

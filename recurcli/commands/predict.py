@@ -38,8 +38,8 @@ from recurcli.commands.trained_run import training_rows
 from recurcli.data.columns import (
     ID_NAMES,
     ColumnOptions,
+    ColumnSchema,
     InputColumns,
-    TrainingRows,
     find_input_columns,
     trained_delimiter,
 )
@@ -153,7 +153,7 @@ class _Rows:
     """The rows and faults of a file. None for a pipe."""
 
 
-def _with_delimiter(input: Input, request: PredictRequest, trained: TrainingRows) -> Input:
+def _with_delimiter(input: Input, request: PredictRequest, trained: ColumnSchema) -> Input:
     """Return `input` with the delimiter and format of the training rows, or a delimiter that its rows show, or an option."""
     if request.delimiter is None and trained.delimiter is not None:
         is_table = format_of(str(request.source)) in ("tsv", "csv")
@@ -167,7 +167,7 @@ def _with_delimiter(input: Input, request: PredictRequest, trained: TrainingRows
 
 
 def _open_rows(
-    request: PredictRequest, input: Input, trained: TrainingRows, stack: contextlib.ExitStack, *, at_once: bool
+    request: PredictRequest, input: Input, trained: ColumnSchema, stack: contextlib.ExitStack, *, at_once: bool
 ) -> Generator[Note, None, _Rows]:
     """Open the input, find its columns in the first window, and count the rows of a file; yields notes.
 

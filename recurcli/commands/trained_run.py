@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from recurcli.data.columns import TrainingRows
+from recurcli.data.columns import ColumnSchema
 from recurcli.data.config import DataConfig, with_options
 from recurcli.data.readers import format_of
 from recurcli.data.splits import Split, hashes_of
@@ -86,7 +86,7 @@ def is_training_file(run: CommittedFolder, task: Task, data: Path) -> bool:
     return data.samefile(source.path) or (same_size and sha256_of(data) == sha256_of(source.path))
 
 
-def training_rows(run: CommittedFolder, predictor: Predictor) -> TrainingRows:
+def training_rows(run: CommittedFolder, predictor: Predictor) -> ColumnSchema:
     """Return what rows for the model of `run` must be like: its training rows. A run without a readable preset names none."""
     named, config = False, DataConfig()
     with contextlib.suppress(ModelError, UsageError):
@@ -99,7 +99,7 @@ def training_rows(run: CommittedFolder, predictor: Predictor) -> TrainingRows:
             format = "tsv"
         source = find_source(task_with_columns(task_named(predictor.model.config.task), config), "train", config)
         format = "tsv" if format_of(source.path.name) in ("tsv", None) else "csv"
-    return TrainingRows(str(run), columns, named=named, delimiter=config.delimiter, quote=config.quote, format=format)
+    return ColumnSchema(str(run), columns, named=named, delimiter=config.delimiter, quote=config.quote, format=format)
 
 
 def task_of(run: CommittedFolder, predictor: Predictor) -> Task:

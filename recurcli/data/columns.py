@@ -57,7 +57,7 @@ class Columns(NamedTuple):
     """How line 1 was taken (see `is_header`)."""
 
 
-class TrainingRows(NamedTuple):
+class ColumnSchema(NamedTuple):
     """The columns of training rows. Other rows must be of the same kind, single texts or pairs, in columns of these names."""
 
     source: str
@@ -190,7 +190,7 @@ def is_header(
     rows: Sequence[Record],
     option: bool | None,
     told: TextColumns,
-    trained: TrainingRows | None,
+    trained: ColumnSchema | None,
     *,
     labelled: bool | None = False,
     label: str | None = None,
@@ -267,7 +267,7 @@ def find_columns(
     *,
     labelled: bool | None,
     training: bool = False,
-    trained: TrainingRows | None = None,
+    trained: ColumnSchema | None = None,
 ) -> Columns:
     """Find the columns of labelled rows: those that `config` and `task` name, else those with a usual name.
 
@@ -357,7 +357,7 @@ def find_columns(
 def find_texts(
     columns: ColumnNames,
     told: TextColumns,
-    trained: TrainingRows | None,
+    trained: ColumnSchema | None,
     named: Callable[[str, str], str],
     guess: Callable[[str, tuple[str, ...]], tuple[str, ...]],
     *,
@@ -417,7 +417,7 @@ def check_read_once(source: str, texts: TextColumns, label: str | None = None) -
         raise DataError(f"{source}: the column '{escaped(twice)}' is taken as {what}")
 
 
-def check_same_kind(source: str, texts: TextColumns, trained: TrainingRows | None, way_out: str = "") -> None:
+def check_same_kind(source: str, texts: TextColumns, trained: ColumnSchema | None, way_out: str = "") -> None:
     """Raise DataError if `source` holds pairs of texts and the training rows are single texts, or the other way round."""
     if trained is None or not trained.columns.text or bool(texts.pair) == bool(trained.columns.pair):
         return
@@ -479,7 +479,7 @@ class InputColumns:
 
 
 def find_input_columns(
-    records: Records, sample: Sequence[Record], trained: TrainingRows, options: ColumnOptions
+    records: Records, sample: Sequence[Record], trained: ColumnSchema, options: ColumnOptions
 ) -> InputColumns:
     """Find the columns of an input of `recur predict` as `find_columns` does, else the first ones if they have no names.
 
@@ -568,7 +568,7 @@ def _guessed(guesses: Mapping[str, str], count: int) -> str | None:
     return f"taking {columns} {numbers} of {count} as {texts}; {' and '.join(f'--{what}' for what in guesses)} {names}"
 
 
-def trained_delimiter(trained: TrainingRows, *, is_table: bool) -> Callable[[str], Separation]:
+def trained_delimiter(trained: ColumnSchema, *, is_table: bool) -> Callable[[str], Separation]:
     """Return a function of an input's first row that returns the delimiter and the format of the training rows if they are the
     input's as well.
 
@@ -587,7 +587,7 @@ def trained_delimiter(trained: TrainingRows, *, is_table: bool) -> Callable[[str
     return choose
 
 
-def _other_delimiter(records: Records, sample: Sequence[Record], trained: TrainingRows) -> str | None:
+def _other_delimiter(records: Records, sample: Sequence[Record], trained: ColumnSchema) -> str | None:
     """Return a warning if the first row of a TSV or CSV with one column seems to have another delimiter.
 
     It has, if it is a header with that delimiter, or holds the delimiter of the training rows.

@@ -24,11 +24,11 @@ from recurcli.data.rows import (
     NUL,
     QUOTE,
     UTF8,
-    Doubts,
     Format,
     Record,
     Records,
     Row,
+    SuspiciousRows,
     TextDecoder,
     chunks_of,
     decoded,
@@ -78,7 +78,9 @@ class Line(NamedTuple):
     end: str
 
 
-def comma_separated(rows: Iterable[Row], delimiter: str, doubts: Doubts, quote: str = QUOTE) -> Iterator[Fields]:
+def comma_separated(
+    rows: Iterable[Row], delimiter: str, doubts: SuspiciousRows, quote: str = QUOTE
+) -> Iterator[Fields]:
     """Yield the fields of each row, quoted fields without their quotes; a row may span several lines.
 
     If a quote is never closed, or text follows the closing quote, the first line is a row with a fault and the lines after it
@@ -522,7 +524,7 @@ def _text_records(
     if callable(delimiter):
         delimiter, its_format = Separation() if first is None else delimiter(decoded(first)[0])
         format = named or its_format or format
-    doubts = Doubts()
+    doubts = SuspiciousRows()
     mark = delimiter or USUAL_DELIMITERS[format]
     fields = comma_separated(rows, mark, doubts, quote) if format == "csv" else tab_separated(rows, mark)
     start_of_fields = list(islice(fields, 1))

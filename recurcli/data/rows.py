@@ -205,7 +205,7 @@ class Record(NamedTuple):
 
 
 @dataclass
-class Doubts:
+class SuspiciousRows:
     """Rows of a CSV file whose lines each look like a row: a quote that opens the first may be text."""
 
     rows: int = 0
@@ -235,7 +235,7 @@ class Records(Iterator[Record]):
     """Closes the file. None if the caller closes it."""
     decoder: TextDecoder | None = None
     """The decoder of its rows. None for Parquet and the Hub."""
-    doubts: Doubts = field(default_factory=Doubts)
+    doubts: SuspiciousRows = field(default_factory=SuspiciousRows)
     delimiter: str | None = None
     """The separator of fields if it is not the usual one: TAB in a TSV, a comma in a CSV."""
     recognised: bool = False

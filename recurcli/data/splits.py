@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import Columns, TrainingRows, doubt_of_label, find_columns
+from recurcli.data.columns import Columns, ColumnSchema, doubt_of_label, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
@@ -49,38 +49,38 @@ class DevSplitter:
     The rows of a class form blocks of 1 / fraction rows in their order; where that is no whole number, the blocks' lengths
     differ by one. One row of each block is drawn, by the seed, the label and the block's number. So a class of n different
     texts has fraction * n dev rows, give or take less than one. The first row of a class is always a training row, so that
-    training knows every label. Rows of one side (see `RowHashes`) stay together. The one exception is a class's first row: it
-    stays a training row even if another label's row draws its side.
+    training knows every label. Rows of one group (see `RowHashes`) stay together. The one exception is a class's first row: it
+    stays a training row even if another label's row draws its group.
 
-    With `carries` a class keeps its fraction where many rows stay together. A drawn row that must stay a training row passes
-    its place to the next free row of its class. A row that follows its side to the dev rows uses up one place.
+    With `keep_fraction` a class keeps its fraction where many rows stay together. A drawn row that must stay a training row
+    passes its place to the next free row of its class. A row that follows its group to the dev rows uses up one place.
     """
 
-    def __init__(self, fraction: float, seed: int, *, carries: bool = False) -> None:
+    def __init__(self, fraction: float, seed: int, *, keep_fraction: bool = False) -> None:
         self.fraction = fraction
         self.seed = seed
-        self.carries = carries
+        self.keep_fraction = keep_fraction
         self._rows: Counter[str | None] = Counter()
         self._blocks: Counter[str | None] = Counter()
-        self._owed: Counter[str | None] = Counter()
+        self._deficit: Counter[str | None] = Counter()
         self._train: set[int] = set()
         self._dev: set[int] = set()
 
-    def is_dev(self, side: int, label: str | None) -> bool:
-        """Return whether the next row, of this `side`, is a dev row; call it for each row in the file's order."""
+    def is_dev(self, group_id: int, label: str | None) -> bool:
+        """Return whether the next row, of this group, is a dev row; call it for each row in the file's order."""
         row = self._rows[label]
         self._rows[label] += 1
         self._blocks[label] += row == self._start(self._blocks[label] + 1)
         block = self._blocks[label]
         first = max(1, self._start(block))  # a class's first row is never drawn
         drawn = first + hash_of(self.seed, label, block) % (self._start(block + 1) - first)
-        owed = (row == drawn) + self._owed[label]
+        deficit = (row == drawn) + self._deficit[label]
         # every second free row, so that no order of the rows keeps one sort of them from the draw
-        is_due = owed > 0 and (row == drawn or hash_of(self.seed, side) % 2 == 0)
-        is_dev = row > 0 and side not in self._train and (side in self._dev or is_due)
-        if self.carries:
-            self._owed[label] = owed - is_dev
-        (self._dev if is_dev else self._train).add(side)
+        is_due = deficit > 0 and (row == drawn or hash_of(self.seed, group_id) % 2 == 0)
+        is_dev = row > 0 and group_id not in self._train and (group_id in self._dev or is_due)
+        if self.keep_fraction:
+            self._deficit[label] = deficit - is_dev
+        (self._dev if is_dev else self._train).add(group_id)
         return is_dev
 
     def _start(self, block: int) -> int:
@@ -146,7 +146,7 @@ class RowHashes(NamedTuple):
 
     rows: NDArray[np.uint64]
     """The `row_hash`."""
-    sides: NDArray[np.uint64]
+    group_ids: NDArray[np.uint64]
     """The key of each row (N,). Rows with equal keys are training rows together, or dev rows together.
 
     The key of a pair is the hash of its first text, if few rows have that text. Any other key is the `row_hash`. A model learns
@@ -156,19 +156,19 @@ class RowHashes(NamedTuple):
 
     @property
     def are_grouped(self) -> bool:
-        """Whether rows of equal first texts stay on one side, beside rows of equal texts."""
-        return not np.array_equal(self.rows, self.sides)
+        """Whether rows of equal first texts stay together, beside rows of equal texts."""
+        return not np.array_equal(self.rows, self.group_ids)
 
     def drawn(self, labels: Sequence[str | None], fraction: float, seed: int) -> NDArray[np.bool_]:
         """Return whether each row (N,) is a dev row. Where rows are grouped, those of a group are drawn at its first row."""
-        splitter = DevSplitter(fraction, seed, carries=self.are_grouped)
+        splitter = DevSplitter(fraction, seed, keep_fraction=self.are_grouped)
         order = np.arange(len(labels))
         if self.are_grouped:
-            _, firsts, numbers = np.unique(self.sides, return_index=True, return_inverse=True)
+            _, firsts, numbers = np.unique(self.group_ids, return_index=True, return_inverse=True)
             order = np.argsort(firsts[numbers], kind="stable")
-        sides, drawn = self.sides.tolist(), np.zeros(len(labels), np.bool_)
+        group_ids, drawn = self.group_ids.tolist(), np.zeros(len(labels), np.bool_)
         for row in order.tolist():
-            drawn[row] = splitter.is_dev(sides[row], labels[row])
+            drawn[row] = splitter.is_dev(group_ids[row], labels[row])
         return drawn
 
     @classmethod
@@ -241,9 +241,9 @@ class Split:
     """The dev rows if this is a train split whose file holds both. None for other splits."""
 
     @property
-    def as_training_rows(self) -> TrainingRows:
+    def column_schema(self) -> ColumnSchema:
         """The columns and the kind of these training rows, which dev and test rows must have too."""
-        return TrainingRows(str(self.path or "the training data"), self.columns, is_run=False)
+        return ColumnSchema(str(self.path or "the training data"), self.columns, is_run=False)
 
     @property
     def texts(self) -> list[tuple[str, str | None]]:
@@ -285,7 +285,7 @@ def load_split(
     *,
     labelled: bool | None = None,
     use_dev_split: bool = False,
-    trained: TrainingRows | None = None,
+    trained: ColumnSchema | None = None,
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
@@ -343,10 +343,10 @@ def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split,
     """Return the training rows, whose `dev` is set if there are dev rows, and the dev rows (see DevSplitter)."""
     hashes = RowHashes.of(everything.texts)
     drawn = hashes.drawn([example.label for example in everything.examples], fraction, seed)
-    sides = [(list(compress(everything.examples, side)), hashes.rows[side]) for side in (~drawn, drawn)]
-    dev = everything.with_examples(*sides[1])
-    counted_once = dev.with_examples(*sides[1], dropped=0, bad=[], notes=(), unlabelled=0)  # with the training rows
-    return everything.with_examples(*sides[0], dev=counted_once if dev.examples else None), dev
+    parts = [(list(compress(everything.examples, side)), hashes.rows[side]) for side in (~drawn, drawn)]
+    dev = everything.with_examples(*parts[1])
+    counted_once = dev.with_examples(*parts[1], dropped=0, bad=[], notes=(), unlabelled=0)  # with the training rows
+    return everything.with_examples(*parts[0], dev=counted_once if dev.examples else None), dev
 
 
 def check_dev_rows(dev: Split, everything: Split, name: str, fraction: float) -> Split:

@@ -77,7 +77,7 @@ def read_teacher(
     without = left_out = 0
     with read_records(path, encoding=config.encoding, delimiter=config.delimiter, quote=config.quote) as records:
         own = replace(config, label=None, id=None)
-        texts = find_columns(records, task, own, labelled=False, trained=train.as_training_rows).texts
+        texts = find_columns(records, task, own, labelled=False, trained=train.column_schema).texts
         column, read = _reader(records, task)
         for record in records:
             text, pair, fault = texts.read(record)
@@ -134,7 +134,7 @@ def _first_texts_of_drawn(train: Split) -> set[int]:
         return set()
     hashes = RowHashes.of([*train.texts, *train.dev.texts])
     drawn = slice(len(train.examples), None)
-    return set(hashes.sides[drawn][hashes.sides[drawn] != hashes.rows[drawn]].tolist())
+    return set(hashes.group_ids[drawn][hashes.group_ids[drawn] != hashes.rows[drawn]].tolist())
 
 
 def _notes(facts: Mapping[str, Any], records: Records) -> list[Note]:

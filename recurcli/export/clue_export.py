@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recurcli.data.columns import TrainingRows, find_columns
+from recurcli.data.columns import ColumnSchema, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import Split, load_split, open_source
 from recurcli.data.tasks import find_source, task_with_columns
@@ -75,7 +75,7 @@ def _test_rows(target: Target, run: TrainedRun) -> Split | str:
         return f"{target.test_file} is missing"
     if column := _empty_column(target, config):
         return f"the run reads the column '{escaped(column)}', and no row of {target.test_file} has a text there"
-    trained = TrainingRows(str(run.path), TextColumns.from_json(run.model.config.columns))
+    trained = ColumnSchema(str(run.path), TextColumns.from_json(run.model.config.columns))
     rows = load_split(target.task, target.split, config, trained=trained)
     if len(rows.examples) != target.rows:
         raise DataError(

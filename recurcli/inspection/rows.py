@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import Columns, TrainingRows, find_columns, is_usual
+from recurcli.data.columns import Columns, ColumnSchema, find_columns, is_usual
 from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.rows import Record
 from recurcli.data.splits import (
@@ -190,7 +190,7 @@ def read_rows(
     config: DataConfig,
     splits: Mapping[str, SplitRows],
     count_tokens: TokenCounter | None,
-    trained: TrainingRows | None = None,
+    trained: ColumnSchema | None = None,
 ) -> Generator[int, None, None]:
     """Add the rows of `file` to its `splits` and yield the number of rows read so far.
 
@@ -254,7 +254,7 @@ def examples_of_file(
     task: Task,
     config: DataConfig,
     splits: Collection[SplitRows],
-    trained: TrainingRows | None = None,
+    trained: ColumnSchema | None = None,
 ) -> Iterator[tuple[Record, Example | BadRow | None, int, bool]]:
     """Yield each record, its example, its `row_hash` (0 if nothing needs it), and whether training draws it as a dev row.
 

@@ -171,7 +171,7 @@ def search_hyperparameters(
 ) -> Hyperparameters:
     """Choose the n-grams and C that `config` leaves open by 3-fold cross-validation on at most MAX_CHOICE_ROWS rows.
 
-    Rows of one side (see `RowHashes`) are in one fold. So are rows with equal `ids` (N,), a row and its extra rows. A larger
+    Rows of one group (see `RowHashes`) are in one fold. So are rows with equal `ids` (N,), a row and its extra rows. A larger
     set of n-grams is chosen where it is better than a smaller one by one standard error, with INITIAL_C; C after it. The
     largest set and INITIAL_C are chosen where the rows are too few, or the classes too many, to tell. The vocabulary and the
     inverse document frequencies are those of all folds; they read no labels.
@@ -216,14 +216,14 @@ def search_hyperparameters(
 
 
 def _draw_folds(texts: Texts, ids: Sequence[str] | None) -> NDArray[np.int64]:
-    """Return the fold of each row (N,). Rows of one side, and rows with equal `ids`, are in one fold, directly or by others.
+    """Return the fold of each row (N,). Rows of one group, and rows with equal `ids`, are in one fold, directly or by others.
 
     Where that joins more than a fold's share of the rows, as extra rows with few different texts do, equal ids alone count.
     """
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
-    _, groups = np.unique(RowHashes.of(texts).sides, return_inverse=True)
+    _, groups = np.unique(RowHashes.of(texts).group_ids, return_inverse=True)
     if ids is not None:
         _, sources = np.unique(ids, return_inverse=True)
         nodes = int(groups.max()) + int(sources.max()) + 2

@@ -13,7 +13,7 @@ from recurcli.data.columns import (
     ColumnNames,
     ColumnOptions,
     Columns,
-    TrainingRows,
+    ColumnSchema,
     find_columns,
     find_input_columns,
 )
@@ -133,7 +133,7 @@ PAIR = TextColumns(("sentence1",), ("sentence2",))
 SINGLES_BESIDE_PAIRS = "holds pairs of texts ('sentence1' and 'sentence2'), but runs/x was trained on single texts; "
 
 
-def found_by_eval_and_predict(header: str, trained: TrainingRows, text: str | None = None) -> list[object]:
+def found_by_eval_and_predict(header: str, trained: ColumnSchema, text: str | None = None) -> list[object]:
     """The names of the columns, or the message, of `find_columns` and of `find_input_columns`."""
     from recurcli.data.tasks import task_with_columns
 
@@ -183,12 +183,12 @@ def found_by_eval_and_predict(header: str, trained: TrainingRows, text: str | No
 def test_eval_and_predict_find_the_columns_of_the_training_or_refuse_the_same_rows(
     header: str, trained: TextColumns, text: str | None, answer: object
 ) -> None:
-    for found in found_by_eval_and_predict(header, TrainingRows("runs/x", trained), text):
+    for found in found_by_eval_and_predict(header, ColumnSchema("runs/x", trained), text):
         assert found == answer or (isinstance(answer, str) and str(found).startswith(answer)), found
 
 
 def test_a_run_whose_settings_name_one_column_reads_it_beside_a_second_text() -> None:
-    trained = TrainingRows("runs/x", TextColumns(("sentence1",)), named=True)
+    trained = ColumnSchema("runs/x", TextColumns(("sentence1",)), named=True)
     with read_records(io.BytesIO(b"sentence1\tsentence2\na\tb\n"), "tsv", header=False, name="x.tsv") as records:
         columns = find_input_columns(records, [*records], trained, ColumnOptions())
     assert columns.texts == TextColumns(("1",))
@@ -201,7 +201,7 @@ def test_dev_rows_are_of_the_kind_of_the_training_rows(tmp_path: Path) -> None:
     for split, content in files.items():
         paths[split].write_text(content)
     for one, other in (("train", "dev"), ("dev", "train")):
-        trained = load_split(CUSTOM, "train", DataConfig(path=str(paths[one]))).as_training_rows
+        trained = load_split(CUSTOM, "train", DataConfig(path=str(paths[one]))).column_schema
         with pytest.raises(
             DataError, match=rf"{other}\.csv: holds .*, but .*{one}\.csv holds .*; give rows of one kind"
         ):
@@ -213,7 +213,7 @@ def test_predict_and_training_find_the_same_columns_by_their_usual_names() -> No
         with read_records(io.BytesIO(f"{header}\na\tb\tc\td\n".encode()), "tsv", header=False) as records:
             sample = list(records)
             trained = found(f"{header}\tlabels").texts
-            before = TrainingRows("runs/x", TextColumns((), ("no",) if trained.pair else ()))
+            before = ColumnSchema("runs/x", TextColumns((), ("no",) if trained.pair else ()))
             columns = find_input_columns(records, sample, before, ColumnOptions())
         names = dict(zip(columns.keys, columns.names, strict=True))
         assert tuple(names[key] for key in columns.texts.text) == trained.text

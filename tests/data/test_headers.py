@@ -17,7 +17,7 @@ from recurcli.data.columns import (
     ROWS_FOR_HEADER,
     TEXT_NAMES,
     ColumnOptions,
-    TrainingRows,
+    ColumnSchema,
     find_columns,
     find_input_columns,
 )
@@ -33,7 +33,7 @@ CUSTOM = TASKS["custom"]
 AS_NAMES = "line 1 is taken as column names; --no-header reads it as a row"
 AS_ROW = "line 1 is taken as a row; --header reads it as column names"
 ON_TEXT, ON_QUESTION, ON_PAIRS, ON_NUMBER, ON_TWO = (
-    TrainingRows("runs/x", columns)
+    ColumnSchema("runs/x", columns)
     for columns in (
         TextColumns(("text",)),
         TextColumns(("question",)),
@@ -46,7 +46,7 @@ Found = tuple[list[list[str]], str]
 """The rows that are left, and the note on line 1."""
 
 
-def as_input(content: str, trained: TrainingRows = ON_TEXT, **told: object) -> Found:
+def as_input(content: str, trained: ColumnSchema = ON_TEXT, **told: object) -> Found:
     """Read an input of `recur predict`."""
     told |= {what: (column,) for what in ("text", "pair") if isinstance(column := told.get(what), str)}
     with read_records(io.BytesIO(content.encode()), "tsv", header=False, name="x.tsv") as records:
@@ -57,7 +57,7 @@ def as_input(content: str, trained: TrainingRows = ON_TEXT, **told: object) -> F
 
 
 def as_training_rows(
-    content: str, labelled: bool | None = True, trained: TrainingRows | None = None, **told: object
+    content: str, labelled: bool | None = True, trained: ColumnSchema | None = None, **told: object
 ) -> Found:
     """Read labelled rows as training, `check` and `eval` do."""
     config = DataConfig(**told)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def as_training_rows(
         ("foo\tbar\na\tb\n", ON_TEXT, {}),
     ],
 )
-def test_a_row_is_not_swallowed_as_a_header(content: str, trained: TrainingRows, told: dict[str, str]) -> None:
+def test_a_row_is_not_swallowed_as_a_header(content: str, trained: ColumnSchema, told: dict[str, str]) -> None:
     assert as_input(content, trained, **told) == ([line.split("\t") for line in content.splitlines()], AS_ROW)
 
 
@@ -93,7 +93,7 @@ def test_a_row_is_not_swallowed_as_a_header(content: str, trained: TrainingRows,
     ],
 )
 def test_an_input_has_a_header_by_the_names_of_the_training_or_by_usual_ones(
-    header: str, trained: TrainingRows
+    header: str, trained: ColumnSchema
 ) -> None:
     row = ["a"] * len(header.split("\t"))
     assert as_input("\t".join(row).join([f"{header}\n", "\n"]), trained) == ([row], AS_NAMES)
@@ -188,7 +188,7 @@ def test_a_file_without_a_header_may_hold_a_cell_twice(tmp_path: Path) -> None:
 
 
 def test_dev_rows_have_a_header_by_the_names_of_the_training_rows() -> None:
-    trained = TrainingRows("train.tsv", TextColumns(("utterance",)), is_run=False)
+    trained = ColumnSchema("train.tsv", TextColumns(("utterance",)), is_run=False)
     assert as_training_rows("label\tutterance\na\tb\n", trained=trained) == ([["a", "b"]], AS_NAMES)
     with pytest.raises(DataError, match="'label' seems to name a column, but no cell names the text"):
         as_training_rows("label\tutterance\na\tb\n")
@@ -215,7 +215,7 @@ TABLES = st.integers(1, 3).flatmap(
 )
 
 
-def is_header_in_full(table: list[list[str]], trained: TrainingRows | None, *, labelled: bool) -> bool:
+def is_header_in_full(table: list[list[str]], trained: ColumnSchema | None, *, labelled: bool) -> bool:
     """Whether row 1 has every name that makes it a header, in other words than those of the code."""
     first = [cell.casefold() for cell in table[0]]
     own = [] if trained is None else [name for name in trained.columns.names if name != "1"]
@@ -234,7 +234,7 @@ def is_header_in_full(table: list[list[str]], trained: TrainingRows | None, *, l
 
 @given(table=TABLES, trained=st.sampled_from([None, ON_TEXT, ON_QUESTION, ON_PAIRS, ON_NUMBER]), labelled=st.booleans())
 def test_no_row_is_lost_but_a_header_in_full_which_a_note_names(
-    table: list[list[str]], trained: TrainingRows | None, labelled: bool
+    table: list[list[str]], trained: ColumnSchema | None, labelled: bool
 ) -> None:
     content = "".join("\t".join(row) + "\n" for row in table)
     pairs = {"pair": "2"} if trained is ON_PAIRS else {}
@@ -258,7 +258,7 @@ def test_no_row_is_lost_but_a_header_in_full_which_a_note_names(
 
 
 def test_a_part_of_the_columns_that_the_training_joins_is_not_its_text() -> None:
-    joined = TrainingRows("runs/x", TextColumns(("title", "body")))
+    joined = ColumnSchema("runs/x", TextColumns(("title", "body")))
     assert as_input("title\tbody\na\tb\n", joined)[0] == [["a", "b"]]
     with pytest.raises(
         DataError, match=r"^x.tsv:1: 'title' seems to name a column, but no cell names 'body'; add --head"
@@ -276,7 +276,7 @@ def test_a_part_of_the_columns_that_the_training_joins_is_not_its_text() -> None
 
 
 def test_rows_without_a_header_are_joined_as_in_training_or_their_columns_are_asked_for() -> None:
-    joined = TrainingRows("runs/x", TextColumns(("title", "body")))
+    joined = ColumnSchema("runs/x", TextColumns(("title", "body")))
     with read_records(io.BytesIO(b"a\tb\n"), "tsv", header=False, name="x.tsv") as records:
         columns = find_input_columns(records, [*records], joined, ColumnOptions())
     assert columns.texts.text == ("1", "2")
@@ -345,7 +345,7 @@ def inspected(config: DataConfig) -> tuple[dict[str, Any], list[Finding]]:
 def test_numbers_of_the_training_yield_to_the_names_of_another_file() -> None:
     def columns(header: str, *, told_here: bool = False) -> tuple[object, object]:
         config = DataConfig(text="2", label=1)
-        trained = TrainingRows("runs/x", TextColumns(("2",)), told_here=told_here)
+        trained = ColumnSchema("runs/x", TextColumns(("2",)), told_here=told_here)
         with read_records(io.BytesIO(f"{header}\na\tb\n".encode()), "tsv", header=False, name="x.tsv") as records:
             task = task_with_columns(CUSTOM, config)
             found = find_columns(records, task, config, labelled=True, trained=trained)

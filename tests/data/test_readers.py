@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recurcli.data.columns import ColumnOptions, TrainingRows, find_columns, find_input_columns
+from recurcli.data.columns import ColumnOptions, ColumnSchema, find_columns, find_input_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.readers import read_records, recognised_delimiter
 from recurcli.data.rows import Format, Record
@@ -91,7 +91,7 @@ def test_columns_are_found_among_60_000(tmp_path: Path) -> None:
         columns = find_columns(found, CUSTOM, DataConfig(), labelled=True)
         assert [columns.texts.read(record).text for record in found] == ["a", "a", "a"]
     with in_time(), read_records(path, header=False) as found:
-        trained = TrainingRows("run", TextColumns(("text",)))
+        trained = ColumnSchema("run", TextColumns(("text",)))
         inputs = find_input_columns(found, [*found], trained, ColumnOptions())
     assert inputs.texts.text == ("60001",)
 
