@@ -161,6 +161,45 @@ def test_a_new_run_that_was_opened_during_the_change_stays_finished(tmp_path: Pa
     assert list(opened.note_if_unfinished()) == []
 
 
+def test_a_damaged_new_run_does_not_replace_the_one_before(tmp_path: Path) -> None:
+    for number, damage in enumerate(("model.safetensors", "result.json", "manifest.json")):
+        run = two_runs(tmp_path / str(number))
+        saves.result([str(run / NEXT), "2"])
+        (run / NEXT / damage).write_text("{}")
+        before = contents(run)
+        with pytest.raises(ModelError, match=damage), RunDirectory(run).lock():
+            pass
+        assert contents(run) == before and (run / NEXT).is_dir()
+
+
+def test_pipes_and_huge_files_in_a_run_end_with_an_error_at_once(tmp_path: Path) -> None:
+    run = two_runs(tmp_path / "run")
+    (run / "manifest.json").unlink()
+    os.mkfifo(run / "manifest.json")
+    with pytest.raises(ModelError):
+        open_run(run)
+    (run / "metrics.jsonl").unlink(missing_ok=True)
+    os.mkfifo(run / "metrics.jsonl")
+    assert RunDirectory(run).read_metrics() == []
+    (run / "metrics.jsonl").unlink()
+    with (run / "metrics.jsonl").open("wb") as file:
+        file.truncate(1 << 33)
+    with pytest.raises(ModelError, match="is larger than"):
+        RunDirectory(run).read_metrics()
+
+
+def test_a_resume_without_a_checkpoint_does_not_replace_what_it_reads(
+    recur: Recur, old: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    line = overwriting(tiny_tnews, old)
+    drop(1, "finetune", request(tiny_tnews, old, *AWKWARD, overwrite=True))
+    assert list((old / NEXT / "checkpoints").iterdir()) == []
+    before = contents(old)
+    code, _, err = recur(*[part for part in line if part != "--overwrite"], "--init", old, "--resume")
+    assert (code, "which it would replace" in err) == (2, True), err
+    assert contents(old) == before
+
+
 def test_a_run_that_was_replaced_between_two_reads_is_told(tmp_path: Path) -> None:
     run = two_runs(tmp_path / "run")
     before = open_run(run)
