@@ -255,6 +255,8 @@ _BEFORE_MODEL = {PRESET, METRICS, CHECKPOINTS, LOCK, NEXT}
 RunStatus = Literal["new", "unfinished", "finished"]
 """new: train from the beginning; unfinished: resume; finished: nothing to do."""
 _STEP = re.compile(r"step-(\d{8,12})")
+_CHECKPOINT = re.compile(rf"{_STEP.pattern}|\.{_STEP.pattern}\.\w+\.(tmp|old)")
+"""A checkpoint, or what a killed process left of one (`commit_directory`)."""
 _HEADER = re.compile(rb"# format_version: (\d{1,9})\n(?:# command: ([a-z]{1,20})\n)?")
 
 
@@ -351,7 +353,7 @@ def _is_run(folder: Path) -> bool:
         if json.loads(read_limited(folder / "config.json", 1 << 20))["model_type"] == "recurcli":
             own = {*CONTENTS, LOCK, NEXT}
     names = [entry.name for entry in folder.iterdir()]
-    names += [entry.name for entry in (folder / CHECKPOINTS).glob("*") if not _STEP.fullmatch(entry.name)]
+    names += [entry.name for entry in (folder / CHECKPOINTS).glob("*") if not _CHECKPOINT.fullmatch(entry.name)]
     return all(name in own or _is_leftover(name) for name in names)
 
 

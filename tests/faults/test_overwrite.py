@@ -296,6 +296,8 @@ def test_another_overwrite_starts_anew(old: Path, tiny_tnews: Path, tmp_path: Pa
         ({**dict.fromkeys(MODEL_FILES, ""), "notes.md": ""}, True),
         ({"preset.yaml": "encoder: {name: starsaber}\n"}, False),
         ({"preset.yaml": "encoder: {}\n", "README.md": "", "config.json": "{}", "metrics.jsonl": ""}, False),
+        ({"preset.yaml": HEADER, "checkpoints/.step-00000003.e38d6e3e.tmp/model.safetensors": ""}, True),
+        ({"preset.yaml": HEADER, "checkpoints/mine.txt": ""}, False),
         ({"preset.yaml": HEADER, "README.md": "mine"}, False),
         ({"preset.yaml": HEADER, "notes.md": "mine"}, False),
         ({"preset.yaml": "# format_version: 3\n"}, False),
