@@ -20,7 +20,7 @@ from recurcli.errors import ModelError, StorageError
 from recurcli.files import OpenedFile, locked, replacing, to_json, warn_once, writing
 
 FORMAT = 2
-"""Version of the cached files; a part of their keys, so that another version writes new ones."""
+"""Format version of the cached files. It is part of their keys, so files of another version are not read."""
 MAX_BYTES = 2 << 30
 """The size of the cache: the oldest files above it are deleted when one is written."""
 _OURS = re.compile(r"\.?([0-9a-f]{32}\.[a-z.]+?)(?:\.lock|\.[0-9a-f]{8}\.tmp)?")

@@ -135,7 +135,7 @@ class Computation:
     batch_size: BatchSize = None
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given, as keyword arguments of a command; it has defaults for the others."""
+        """Return the given options as keyword arguments. Options that were left out keep the command's defaults."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 

@@ -71,7 +71,7 @@ class PredictRequest:
     delimiter: str | None = None
     """Field delimiter; None: that of the training rows if it is the input's too, else TAB for TSV, a comma for CSV."""
     quote: str | None = None
-    """The quote around fields of a CSV; None: that of the training rows."""
+    """The quote character of a CSV; None: that of the training file."""
     encoding: str | None = None
     """Encoding of the input; None means UTF-8, with a note if the training data had another encoding."""
     columns: ColumnOptions = field(default_factory=ColumnOptions)

@@ -67,7 +67,7 @@ class DevSplitter:
         self._dev: set[int] = set()
 
     def is_dev(self, group_id: int, label: str | None) -> bool:
-        """Return whether the next row, of this group, is a dev row; call it for each row in the file's order."""
+        """Return whether the next row of the file, of group `group_id`, is a dev row. Call it once for each row."""
         row = self._rows[label]
         self._rows[label] += 1
         self._blocks[label] += row == self._start(self._blocks[label] + 1)

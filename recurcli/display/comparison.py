@@ -158,7 +158,7 @@ def print_comparison(result: Mapping[str, Any]) -> None:
 
 
 def _tables(result: Mapping[str, Any]) -> Iterator[RenderableType | Table]:
-    """Yield the tables of scores, costs and tests. A name of a group has the values of the keys that tell it apart."""
+    """Yield the tables of scores, costs and tests. The name of a group holds the values of the keys that differ."""
     hidden = ", ".join(result["other_differences"])
     notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
     yield by_columns({"group": _names(result)}, _scores(result), notes)

@@ -303,9 +303,8 @@ def open_run(run: Path, required: Iterable[str] = MODEL_FILES) -> CommittedFolde
             if not (state[0] / MANIFEST).is_file() and (state[0] / PRESET).is_file():
                 way_out = "continue its training with the same command and --resume"
                 raise ModelError(f"{run}: has no complete model yet; {way_out}")
-            folder = CommittedFolder(state[0]).verify(
-                required, may_miss=RESULT
-            )  # without a result the run is unfinished
+            # an unfinished run has no result yet
+            folder = CommittedFolder(state[0]).verify(required, may_miss=RESULT)
             folder.open_unlisted(METRICS)
         except ModelError:
             if state == _state(run):

@@ -51,7 +51,7 @@ class Curve(NamedTuple):
 
 @contextmanager
 def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
-    """Yield the axes of a matplotlib figure of `height` inches, and a list that has its SVG after the block.
+    """Yield the axes of a matplotlib figure of `height` inches, and a list to which the end of the block appends its SVG.
 
     Screen readers read `title` in place of the plot.
     """
