@@ -6,11 +6,13 @@ Shapes: N texts, C classes.
 import contextlib
 import shutil
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from signal import raise_signal
 from tempfile import TemporaryDirectory
+from traceback import walk_stack
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -20,15 +22,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from recurcli.commands.finetune import finetune
-from recurcli.commands.training.request import Event, TrainingRequest
+from recurcli.commands.training.request import TrainingRequest
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import Split, check_dev_rows, draw_dev_rows, split_in_memory
 from recurcli.data.tasks import Task
-from recurcli.display.progress import follow
+from recurcli.display.progress import Screen
 from recurcli.errors import Interrupted, RecurError, StorageError, escaped
 from recurcli.evaluation.inference import Predictor, as_pair, probabilities, text_rows
-from recurcli.events import Finished, Note
 from recurcli.files import write_atomically
+from recurcli.log import Log
 from recurcli.model.config import LabelType
 from recurcli.preset import ResolvedPreset, compose
 from recurcli.runs.run_directory import CONTENTS, RESULT
@@ -155,10 +157,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _train(self, request: TrainingRequest) -> dict[str, Any]:
         """Train, and return the content of result.json."""
-        events = _with_python_warnings(finetune(request))
-        if self.verbose:
-            return follow(events, quiet=False, metric=request.resolved.preset.finetuning.metric)
-        return next(event.result for event in events if isinstance(event, Finished))
+        if not self.verbose:
+            return finetune(request, _PythonWarnings(Log()))
+        with Screen(quiet=False, metric=request.resolved.preset.finetuning.metric) as screen:
+            return finetune(request, _PythonWarnings(screen))
 
     def _load(self) -> Predictor:
         """Return the fitted model."""
@@ -275,14 +277,16 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
         write_atomically(folder / name, files[name])
 
 
-def _with_python_warnings(training: Generator[Event, None, None]) -> Iterator[Event]:
-    """Yield the events of a training, but raise a Python warning (UserWarning) in place of each warning."""
-    with contextlib.closing(training) as events:  # a warning may be an error that leaves the training
-        for event in events:
-            if isinstance(event, Note) and event.level == "warning":
-                warnings.warn(event.text, stacklevel=5)  # the line that calls `fit`
-            else:
-                yield event
+class _PythonWarnings(Log):
+    """Raises a Python warning (UserWarning) for each warning. `shown` receives the rest."""
+
+    def __init__(self, shown: Log) -> None:
+        self.note, self.progress = shown.note, shown.progress  # type: ignore[method-assign]
+
+    def warn(self, text: str) -> None:
+        package = str(Path(__file__).parent)
+        own = takewhile(lambda frame: frame[0].f_code.co_filename.startswith(package), walk_stack(None))
+        warnings.warn(text, stacklevel=1 + sum(1 for _ in own))  # the line that calls `fit`
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ MOMENTS = {
     ),
     "an epoch's end": ("recurcli.tokens.batching:epoch_batches",),
     "an evaluation": ("recurcli.evaluation.report:DevEvaluation.score",),
-    "the logits of an evaluation": ("recurcli.evaluation.inference:iter_logits",),
+    "the logits of an evaluation": ("recurcli.evaluation.inference:compute_logits",),
     "the last evaluation": ("recurcli.evaluation.report:DevEvaluation.write_report",),
     "a checkpoint": ("recurcli.training.session:save_checkpoint",),
     "a rotation of checkpoints": ("shutil:rmtree",),

@@ -108,7 +108,8 @@ def bench(
     from recurcli.display import bench as display
     from recurcli.display import progress
 
-    result = display.print_benchmark(run_bench(request), quiet=quiet, json=json)
+    with display.BenchmarkScreen(quiet=quiet, json=json) as log:
+        result = run_bench(request, log)
     if plot is not None:
         display.draw_benchmark(result, plot)
         progress.tell_written(plot, quiet=quiet)

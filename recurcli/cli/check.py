@@ -84,16 +84,17 @@ def check(
         labels = LabelCheck(out_of_fold, suspects, overwrite)
     given = named_files(None, train=train, dev=dev, test=test)
     files = {split: str(file) for split, file in given.items() if file is not None}
-    events = run_check(
-        paths or [],
-        task=task,
-        preset=preset,
-        columns=columns.given(),
-        files=files,
-        lengths=not no_lengths,
-        labels=labels,
-    )
-    result = progress.follow(events, quiet=quiet)
+    with progress.Screen(quiet=quiet) as log:
+        result = run_check(
+            paths or [],
+            log,
+            task=task,
+            preset=preset,
+            columns=columns.given(),
+            files=files,
+            lengths=not no_lengths,
+            labels=labels,
+        )
     if json:
         tables.print_json(result)
     else:

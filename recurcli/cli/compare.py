@@ -81,7 +81,8 @@ def compare(
     ):
         if path is not None:
             check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
-    result = progress.follow(run_compare(runs, part=part, split=split, metric=metric, over=over), quiet=quiet)
+    with progress.Screen(quiet=quiet) as log:
+        result = run_compare(runs, log, part=part, split=split, metric=metric, over=over)
     if output is not None:
         comparison.write_table(result, output)
         progress.tell_written(output, quiet=quiet)

@@ -86,7 +86,8 @@ def evaluate(
     )
     from recurcli.display import diagnosis, evaluation, progress, tables
 
-    result = progress.follow(run_evaluate(request), quiet=quiet)
+    with progress.Screen(quiet=quiet) as log:
+        result = run_evaluate(request, log)
     if report is not None and result:  # one process of several has it
         progress.tell_written(report, quiet=quiet)
     if json:

@@ -52,21 +52,21 @@ def export(
     quarter as large, its linear model is in half precision, and its accuracy on the run's dev rows is compared with fp32.
     """
     from recurcli.commands.export import export as run_export
-
-    events = run_export(
-        runs,
-        format=format,
-        output=output,
-        data=data,
-        overwrite=overwrite,
-        fast=fast,
-        quantize=quantize,
-        min_agreement=min_agreement,
-        **computation.given(),
-    )
     from recurcli.display import progress, tables, training
 
-    result = progress.follow(events, quiet=quiet)
+    with progress.Screen(quiet=quiet) as log:
+        result = run_export(
+            runs,
+            log,
+            format=format,
+            output=output,
+            data=data,
+            overwrite=overwrite,
+            fast=fast,
+            quantize=quantize,
+            min_agreement=min_agreement,
+            **computation.given(),
+        )
     if json:
         tables.print_json(result)
     else:

@@ -130,4 +130,6 @@ def predict(
 
     rows_on_screen = str(output) == "-" and sys.stdout.isatty()
     with naming_the_resume(output):
-        progress.follow(run_predict(request), quiet=quiet, bar=not rows_on_screen, count=True)
+        with progress.Screen(quiet=quiet, bar=not rows_on_screen) as log:
+            run_predict(request, log)
+        log.summary()

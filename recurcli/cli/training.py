@@ -1,9 +1,8 @@
 """The `recur pretrain` and `recur finetune` commands: their options and help."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,7 +26,8 @@ from recurcli.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from recurcli.commands.training.request import Event, Section, TrainingRequest
+    from recurcli.commands.training.request import Section, TrainingRequest
+    from recurcli.log import Log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def pretrain(
     """
     given = {**columns.given(), **asdict(computation)}
     request = _request("pretraining", preset, data, changes, options, given)
-    _show(_events(request, "pretraining"), request, "pretraining", json=json, quiet=quiet)
+    _train_and_show(request, "pretraining", json=json, quiet=quiet)
 
 
 @command("recur finetune --preset starsaber-tnews --data $RECUR_DATA --init runs/starsaber-tnews-pretrained")
@@ -138,7 +138,7 @@ def finetune(
     opinions = None if teacher is None else str(teacher.expanduser().absolute())
     given = {**files, **columns.given(), **asdict(computation), "teacher": opinions}
     request = _request("finetuning", preset, data, changes, options, given, init)
-    _show(_events(request, "finetuning"), request, "finetuning", json=json, quiet=quiet)
+    _train_and_show(request, "finetuning", json=json, quiet=quiet)
 
 
 def _request(
@@ -181,25 +181,21 @@ def _request(
     )
 
 
-def _events(request: "TrainingRequest", section: "Section") -> "Iterator[Event]":
-    """Return the events of the training. The repetition of a finished run takes no time, because it does not import torch."""
+def _train(request: "TrainingRequest", section: "Section", log: "Log") -> dict[str, Any]:
+    """Return the result of the training. The repetition of a finished run takes no time, because it does not import torch."""
     from recurcli.commands.training.request import repeat_finished_run, repeats_finished_run
 
     if repeats_finished_run(request, section):
-        return repeat_finished_run(request)
+        return repeat_finished_run(request, log)
     keep_freed_memory()
     if section == "pretraining":
-        from recurcli.commands.pretrain import pretrain as run_pretrain
-
-        return run_pretrain(request)
-    from recurcli.commands.finetune import finetune as run_finetune
-
-    return run_finetune(request)
+        from recurcli.commands.pretrain import pretrain as train
+    else:
+        from recurcli.commands.finetune import finetune as train
+    return train(request, log)
 
 
-def _show(
-    events: "Iterator[Event]", request: "TrainingRequest", section: "Section", *, json: bool, quiet: bool
-) -> None:
+def _train_and_show(request: "TrainingRequest", section: "Section", *, json: bool, quiet: bool) -> None:
     """Show the progress of a training as it runs, and print its result."""
     from recurcli.display import progress, tables
     from recurcli.display import training as display
@@ -208,7 +204,8 @@ def _show(
     preset, finetunes = request.resolved.preset, section == "finetuning"
     of = " of the encoder" if finetunes and preset.ensemble is not None else ""
     metric = preset.finetuning.metric if finetunes else PERPLEXITY
-    result = progress.follow(events, quiet=quiet, metric=metric, of=of)
+    with progress.Screen(quiet=quiet, metric=metric, of=of) as log:
+        result = _train(request, section, log)
     if json:
         tables.print_json(result)
     elif request.dry_run:

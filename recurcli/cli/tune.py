@@ -1,6 +1,5 @@
 """The `recur tune` command: its options and help."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -91,7 +90,8 @@ def tune(
         keep_runs=keep_runs,
     )
     metric = request.resolved.preset.finetuning.metric
-    result = run_tune(request, partial(progress.follow, quiet=quiet, metric=metric))
+    with progress.Screen(quiet=quiet, metric=metric) as log:
+        result = run_tune(request, log)
     if json:
         tables.print_json(result)
     else:

@@ -17,13 +17,13 @@ from recurcli.commands.benchmark.candidates import (
 from recurcli.commands.benchmark.measure import INCLUDED, measure, one_thread
 from recurcli.commands.benchmark.request import BenchRequest, Setting
 from recurcli.errors import pluralize
-from recurcli.events import Finished, Measured, Note
+from recurcli.log import Log, Measured
 from recurcli.model.device import Precision, choose_device, choose_precision
 from recurcli.requirements import unmet
 
 
-def bench(request: BenchRequest) -> Iterator[Note | Measured | Finished]:
-    """Measure each setting of the request; yields notes, what is measured after each setting, and the result.
+def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
+    """Measure each setting of the request.
 
     Raises UsageError before the first measurement if an encoder, a preset or the device is unknown, or if an encoder cannot
     have a width, a depth or a dropout.
@@ -34,8 +34,8 @@ def bench(request: BenchRequest) -> Iterator[Note | Measured | Finished]:
         found[shape] = encoder_candidates(request, shape)
         found[shape] += peer_candidates(request, shape) if request.peers else []
     if request.peers and (lacking := unmet("hf")):
-        yield Note(f"Hugging Face's BERT is no peer: it needs {lacking['transformers']}: pip install 'recurcli[hf]'")
-    yield from _note_on_attention_dropout(request, next(iter(found.values())))
+        log.note(f"Hugging Face's BERT is no peer: it needs {lacking['transformers']}: pip install 'recurcli[hf]'")
+    _note_on_attention_dropout(request, next(iter(found.values())), log)
     settings = list(_settings(request, found, device))
     results: list[dict[str, Any]] = []
     facts = {
@@ -48,12 +48,12 @@ def bench(request: BenchRequest) -> Iterator[Note | Measured | Finished]:
     }
     with one_thread():
         for number, (shape, setting) in enumerate(settings, 1):
-            yield Note(f"{number} of {len(settings)}: {in_words(setting.to_json())}")
+            log.note(f"{number} of {len(settings)}: {in_words(setting.to_json())}")
             results.append(measure(setting, found[shape], request.rounds, device))
             for out in results[-1]["left_out"]:
-                yield Note(f"{out['name']}, {in_words(setting.to_json())}: left out: {out['reason']}", "warning")
-            yield Measured({"machine": _machine(device), **facts, "settings": results})
-    yield Finished({"machine": _machine(device), **facts, "settings": results})
+                log.warn(f"{out['name']}, {in_words(setting.to_json())}: left out: {out['reason']}")
+            log.progress(Measured({"machine": _machine(device), **facts, "settings": results}))
+    return {"machine": _machine(device), **facts, "settings": results}
 
 
 def in_words(setting: Mapping[str, Any]) -> str:
@@ -78,11 +78,11 @@ def _settings(
         yield shape, Setting(kind, precision, shape.hidden_size, depth, rows, length)
 
 
-def _note_on_attention_dropout(request: BenchRequest, candidates: list[Candidate]) -> Iterator[Note]:
+def _note_on_attention_dropout(request: BenchRequest, candidates: list[Candidate], log: Log) -> None:
     without = [candidate.name for candidate in candidates if not candidate.attention_dropout]
     if request.attention_dropout and without:
         verb = "has" if len(without) == 1 else "have"
-        yield Note(f"{', '.join(without)} {verb} no dropout on attention weights, so the others do more", "warning")
+        log.warn(f"{', '.join(without)} {verb} no dropout on attention weights, so the others do more")
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`recur check`: reports errors in data files and CLUE submissions before training or upload."""
 
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,8 +22,8 @@ from recurcli.data.tasks import (
     task_with_columns,
 )
 from recurcli.errors import DataError, StorageError, UsageError, escaped
-from recurcli.events import Finding, Finished, Note, RowsDone, sort_by_severity
 from recurcli.export.clue import is_submission, validate
+from recurcli.findings import Finding, sort_by_severity
 from recurcli.inspection.rows import (
     LISTED,
     Numbers,
@@ -38,6 +38,7 @@ from recurcli.inspection.rows import (
     text_numbers,
 )
 from recurcli.inspection.rules import find_split_issues, find_task_issues
+from recurcli.log import Log, RowsDone
 from recurcli.preset import Preset, compose
 from recurcli.tokens.texts import is_text_file
 from recurcli.tokens.tokenizer import choose_max_length
@@ -62,6 +63,7 @@ for _task in TASKS.values():
 
 def check(
     paths: Sequence[Path],
+    log: Log,
     *,
     task: str | None = None,
     preset: str | None = None,
@@ -69,7 +71,7 @@ def check(
     files: Mapping[str, str] | None = None,
     lengths: bool = True,
     labels: "LabelCheck | None" = None,
-) -> Iterator[Note | RowsDone | Finished]:
+) -> dict[str, Any]:
     """Check each path. Yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
 
     `files` maps splits (train, dev, test) to the absolute paths of files that are compared with each other. `columns` has the
@@ -99,7 +101,7 @@ def check(
                 continue
             datasets = find_datasets(path, task, reason)
             if len(datasets) > 1:
-                yield Note(f"{path}: a folder of tasks: {', '.join(dataset.task for dataset in datasets)}")
+                log.note(f"{path}: a folder of tasks: {', '.join(dataset.task for dataset in datasets)}")
             for dataset in datasets:
                 used = settings or _preset_of(dataset.task)
                 config = with_options(used.data, dataset.path, columns)
@@ -107,7 +109,7 @@ def check(
                     config = replace(config, path=None, files={**together})
                 roles = {*(files or ()), *(split_named(TASKS[CUSTOM], other) for other in paths if other != path)}
                 counted = used.tokenizer if lengths else None
-                facts, findings = yield from inspect(dataset, config, counted, without_dev=roles <= {"test"})
+                facts, findings = inspect(dataset, config, counted, log, without_dev=roles <= {"test"})
                 reports.append(_report("data", dataset.path, findings, facts))
                 checked.append((task_named(dataset.task), config))
         except (DataError, StorageError) as error:
@@ -121,8 +123,8 @@ def check(
             raise UsageError(
                 f"--out-of-fold and --suspects are for one data set, not {len(checked)}; name one file or folder"
             )
-        written = yield from labels.write(*checked[0])
-    yield Finished({"reports": reports, **counts, **written})
+        written = labels.write(*checked[0], log)
+    return {"reports": reports, **counts, **written}
 
 
 def _report(kind: str, path: Path, findings: list[Finding], facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -230,8 +232,8 @@ def _has_files(task: str, path: Path) -> bool:
 
 
 def inspect(
-    dataset: Dataset, config: DataConfig, tokenizer: TokenizerConfig | None, *, without_dev: bool = False
-) -> Generator[Note | RowsDone, None, tuple[dict[str, Any], list[Finding]]]:
+    dataset: Dataset, config: DataConfig, tokenizer: TokenizerConfig | None, log: Log, *, without_dev: bool = False
+) -> tuple[dict[str, Any], list[Finding]]:
     """Read every file of a data set; return the counts as `--json` prints them, and the findings.
 
     `tokenizer` None counts no tokens. `without_dev`: see `find_split_issues`. Raises DataError if there is no file, or if
@@ -245,7 +247,7 @@ def inspect(
     tokens, count_tokens, no_tokens = None, None, None
     if tokenizer is not None:
         try:
-            tokens, count_tokens = yield from prepare_tokens(files, task, config, tokenizer)
+            tokens, count_tokens = prepare_tokens(files, task, config, tokenizer, log)
         except DataError as error:
             no_tokens = Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000))
     label_numbers: dict[str, int] = {}
@@ -255,7 +257,7 @@ def inspect(
         done = sum(rows.read for rows in splits)
         by_name = {split: SplitRows(split, file, label_numbers) for split in file.splits}
         for number in read_rows(file, task, config, by_name, count_tokens, trained):
-            yield RowsDone(done + number)
+            log.progress(RowsDone(done + number))
         first = next(iter(by_name.values()))
         if trained is None and first.format is not None:
             trained = ColumnSchema(str(file.source.path), first.columns.texts, is_run=False)

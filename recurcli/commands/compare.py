@@ -1,7 +1,7 @@
 """`recur compare`: scores of finished runs by preset over seeds, and paired tests between the presets."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,8 +28,8 @@ from recurcli.evaluation.significance import (
     share_interval,
     tango,
 )
-from recurcli.events import Finished, Note
 from recurcli.facts import find_difference
+from recurcli.log import Log
 from recurcli.runs.predictions import Part, ScoredSplit
 from recurcli.runs.run_directory import RunDirectory
 
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 
 def compare(
     paths: Sequence[Path],
+    log: Log,
     *,
     part: Part = "model",
     split: ScoredSplit = "dev",
     metric: str | None = None,
     over: str | None = None,
-) -> Iterator[Note | Finished]:
-    """Compare the runs at `paths` (run directories or folders of them); yields notes and the result.
+) -> dict[str, Any]:
+    """Compare the runs at `paths` (run directories or folders of them).
 
     Classifiers are compared on their dev or test rows, causal language models by the perplexity of their dev text.
 
@@ -61,11 +62,11 @@ def compare(
     if found.damaged and len({run.group_key for run in found.runs}) < 2:
         raise found.damaged[0][1]
     for run in found.runs:
-        yield from RunDirectory(run.path).note_if_unfinished()
+        RunDirectory(run.path).note_if_unfinished(log)
     for path, error in found.damaged:
-        yield Note(f"{path}: left out: {error}", "warning")
+        log.warn(f"{path}: left out: {error}")
     for entry in found.left_out:
-        yield Note(f"{entry['path']}: left out: it {entry['reason']}")
+        log.note(f"{entry['path']}: left out: it {entry['reason']}")
     if not found.runs and not found.unfinished:
         what = "no classifier and no causal language model to compare"
         raise UsageError(f"{escaped(paths[0])}: {what}; name run directories, or a folder of them")
@@ -80,10 +81,10 @@ def compare(
             f"{found.runs[0].path}: its metric '{escaped(name)}' is unknown here; choose one with --metric"
         )
     groups, apart, others = group_runs(found.runs, name)
-    yield from _notes(found.runs, part)
+    _notes(found.runs, part, log)
     if name in METRICS and METRICS[name].of_counts is None and len(groups) > 1:
-        yield Note(f"no tests: the metric {name} has no form for resamples (Metric.of_counts)", "warning")
-    yield Finished({"split": split, **_result(found, groups, (apart, others), name, part, over)})
+        log.warn(f"no tests: the metric {name} has no form for resamples (Metric.of_counts)")
+    return {"split": split, **_result(found, groups, (apart, others), name, part, over)}
 
 
 def _result(
@@ -270,20 +271,20 @@ def _test_rows(runs: Sequence[ComparedRun]) -> str | None:
     return files.pop() if len(files) == 1 else None
 
 
-def _notes(runs: Sequence[ComparedRun], part: Part) -> Iterator[Note]:
-    """Yield notes on test scores that are not shown, models that do not use their encoder, and times of several machines."""
+def _notes(runs: Sequence[ComparedRun], part: Part, log: Log) -> None:
+    """Log notes on test scores that are not shown, models that do not use their encoder, and times of several machines."""
     if any(run.test_scores for run in runs) and _test_rows(runs) is None:
-        yield Note("no test scores: not every run has them, or not on the same rows")
+        log.note("no test scores: not every run has them, or not on the same rows")
     ensembles = [run.result["ensemble"] for run in runs if "parts" in run.result]
     unused = sum(not ensemble["encoder_weight"] for ensemble in ensembles)
     if part == "model" and unused:
         whose = "its" if unused == 1 else "their"
         text = f"{pluralize(unused, 'model', 'are', of=len(runs))} {whose} linear part alone, whatever the encoder"
-        yield Note(f"{text}; --part encoder compares the encoders alone")
+        log.note(f"{text}; --part encoder compares the encoders alone")
     machines: list[Mapping[str, Any]] = [run.result["machine"] for run in runs]
     for run, machine in zip(runs[1:], machines[1:], strict=True):
         if difference := find_difference(machines[0], machine):
             key, before, now = difference
             text = f"{key} was {before} in {runs[0].path} and {now} in {run.path}"
-            yield Note(f"times and tokens/s are not of equal machines: {text}", "warning")
+            log.warn(f"times and tokens/s are not of equal machines: {text}")
             break

@@ -1,7 +1,8 @@
 """`recur eval`: the scores of a trained classifier on labelled rows, or the perplexity of a language model on a text."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,12 @@ from recurcli.data.tasks import Task, task_named
 from recurcli.data.values import label_doubts
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError, pluralize
-from recurcli.evaluation.inference import InferenceConfig, Predictor, iter_score, probabilities
+from recurcli.evaluation.inference import InferenceConfig, Predictor, probabilities, score_text
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import intervals
-from recurcli.events import Finished, Note, RowsDone
 from recurcli.files import CommittedFolder, OutputKind, finite, write_atomically
+from recurcli.log import Log
 from recurcli.model.device import Precision, choose_device
 from recurcli.model.models import Backbone
 from recurcli.runs.model_files import (
@@ -81,15 +82,15 @@ class EvaluationRequest:
             raise UsageError("--plots draws a diagnosis; add --diagnose")
 
 
-def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]:
-    """Score the model of a run on labelled rows; yields notes, the number of rows done, and the metrics.
+def evaluate(request: EvaluationRequest, log: Log) -> dict[str, Any]:
+    """Score the model of a run on labelled rows.
 
     A language model is scored on a text. Raises DataError if the rows have no labels.
     """
     ranks = current()
     run = open_run(request.run)
     if is_language_model(run):
-        yield from evaluate_language_model(request, run)
+        return evaluate_language_model(request, run, log)
         return
     if request.errors is not None and request.data is None and not _keeps_texts(run):
         raise UsageError(
@@ -100,17 +101,17 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     )
     if not ranks.is_main:
         predictor.serve()
-        return
-    yield from RunDirectory(run).note_if_unfinished()
+        return {}
+    RunDirectory(run).note_if_unfinished(log)
     task = task_of(run, predictor)
     scored = scored_split(run, request.split, request.data, request.columns)
     told_here = request.data is None or any(request.columns.get(key) is not None for key in ("text", "pair", "label"))
     rows = load_rows(run, task, scored, training_rows(run, predictor)._replace(told_here=told_here))
-    yield from _notes_on_rows(rows, task)
+    _notes_on_rows(rows, task, log)
     own_dev = scored.name == "dev" and _divides_as_training(run, task, scored)
     overlap = {}
     if scored.name != "train":
-        overlap = yield from training_overlap(run, rows, request.data, own_dev=own_dev)
+        overlap = training_overlap(run, rows, request.data, log, own_dev=own_dev)
     has_encoder = not predictor.model.config.is_linear
     diagnosed = request.diagnosed and has_encoder
     if request.diagnosed and not has_encoder and request.report is None:  # a report has a diagnosis where it can
@@ -118,15 +119,15 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     tokens = predictor.encode(rows.texts)
     if request.plots is not None and not len(_diagnosed_rows(tokens)):
         raise DataError("no row has two tokens, so --plots has nothing to draw")
-    encoder_logits = (yield from predictor.iter_encoder_logits(tokens, total=len(tokens))) if has_encoder else None
+    encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None
     predictor.dismiss()
     metrics, facts, evaluated = _evaluated(
         predictor, run, task, scored.name, rows, tokens, encoder_logits, own_dev=own_dev
     )
     if predictor.truncated:
-        yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
+        log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
     if diagnosed:
-        facts["diagnosis"] = yield from _diagnose(predictor.model, predictor.config.device, tokens)
+        facts["diagnosis"] = _diagnose(predictor.model, predictor.config.device, log, tokens)
     if request.plots is not None:
         from recurcli.diagnostics.plots import draw_diagnosis
 
@@ -134,7 +135,7 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
         draw_diagnosis(facts["diagnosis"], request.plots, title=title)
     if request.errors is not None:
         written = pluralize(write_errors(request.errors, evaluated), "row")
-        yield Note(f"{request.errors}: {written} predicted wrongly")
+        log.note(f"{request.errors}: {written} predicted wrongly")
     result = {
         "run": str(request.run),
         "task": task.name,
@@ -152,20 +153,20 @@ def evaluate(request: EvaluationRequest) -> Iterator[Note | RowsDone | Finished]
     }
     if request.report is not None:
         request.report(result, evaluated, run)
-    yield Finished(result)
+    return result
 
 
-def _notes_on_rows(rows: Split, task: Task) -> Iterator[Note]:
-    """Yield notes on the columns that are not read, and on the rows that are left out."""
+def _notes_on_rows(rows: Split, task: Task, log: Log) -> None:
+    """Log notes on the columns that are not read, and on the rows that are left out."""
     if unread := unread_in_words(rows.columns.text, rows.unread):
-        yield Note(f"{rows.path or task.name}: {unread}")
-    yield from rows.notes
+        log.note(f"{rows.path or task.name}: {unread}")
+    log.add(*rows.notes)
     for doubt in () if task_named(task.name).labels else label_doubts(rows.labels):
-        yield Note(f"{rows.path or task.name}: {doubt}", "warning")
+        log.warn(f"{rows.path or task.name}: {doubt}")
     if rows.bad:
-        yield Note(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}", "warning")
+        log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
     if rows.dropped:
-        yield Note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
+        log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
 
 
 def _evaluated(
@@ -234,28 +235,28 @@ def _divides_as_training(run: CommittedFolder, task: Task, scored: ScoredSplit) 
 
 
 def training_overlap(
-    run: CommittedFolder, rows: Split, data: Path | None, *, own_dev: bool = False
-) -> Generator[Note, None, dict[str, int | None]]:
-    """Return the numbers of `rows` with the text of a training row and of a dev row of the run; yields a note on them.
+    run: CommittedFolder, rows: Split, data: Path | None, log: Log, *, own_dev: bool = False
+) -> dict[str, int | None]:
+    """Return the numbers of `rows` with the text of a training row and of a dev row of the run.
 
     The dev rows are training rows if the linear model was fitted again on them; as `own_dev` rows they are not. A number is
     None if it is unknown. On rows of the run's own, for which `data` is None, there is a note only if training rows are among
     them.
     """
-    known = read_known_rows(run) if data is None else (yield from known_rows_of(run))
+    known = read_known_rows(run) if data is None else known_rows_of(run, log)
     if known is None:
         return {"training_rows": None, "dev_rows": len(rows.examples) if own_dev else None}
     if is_refitted(run) and not own_dev:
         known = known.refitted()
     counts, note = known.among(rows.hashes)
     if data is not None or counts["training_rows"]:
-        yield note
+        log.add(note)
     return counts
 
 
 def _diagnose(
-    model: Backbone, device: torch.device, tokens: Tokens, targets: Tokens | None = None
-) -> Generator[Note, None, dict[str, Any] | None]:
+    model: Backbone, device: torch.device, log: Log, tokens: Tokens, targets: Tokens | None = None
+) -> dict[str, Any] | None:
     """Return the diagnosis of the layers on the first DIAGNOSED_ROWS rows of at least two tokens; None if there are none.
 
     `targets` are the next tokens of the rows of a language model. A measure that these rows do not define is None. Yields a
@@ -265,7 +266,7 @@ def _diagnose(
 
     rows = _diagnosed_rows(tokens)
     if not len(rows):
-        yield Note("no row has two tokens, so the layers are not diagnosed", "warning")
+        log.warn("no row has two tokens, so the layers are not diagnosed")
         return None
     ids, mask = (part.to(device) for part in collate(tokens, rows, pad_id=model.config.pad_id, multiple=1))
     following = None
@@ -274,12 +275,10 @@ def _diagnose(
     found = finite(asdict(diagnose(model, ids, mask, following)))
     most, limit = found["encoder_stats"].get("most_iterations"), model.config.encoder.get("max_iterations")
     if most is not None and most == limit:
-        yield Note(f"encoder.max_iterations {limit} ended the iteration of some rows before its fixed point", "warning")
+        log.warn(f"encoder.max_iterations {limit} ended the iteration of some rows before its fixed point")
     if undefined := sorted({key for layer in found["layers"] for key, value in layer.items() if value is None}):
         words = ", ".join(key.replace("_", " ") for key in undefined if not key.endswith("_std"))
-        yield Note(
-            f"the diagnosis has no value for {words}: the texts have too few pairs of different tokens", "warning"
-        )
+        log.warn(f"the diagnosis has no value for {words}: the texts have too few pairs of different tokens")
     return found
 
 
@@ -332,8 +331,8 @@ def is_language_model(run: CommittedFolder) -> bool:
     return isinstance(section, dict) and section.get("objective") == "causal"
 
 
-def evaluate_language_model(request: EvaluationRequest, run: CommittedFolder) -> Iterator[Note | RowsDone | Finished]:
-    """Compute the perplexity of the model of a run; yields notes, the number of windows done, and the result.
+def evaluate_language_model(request: EvaluationRequest, run: CommittedFolder, log: Log) -> dict[str, Any]:
+    """Compute the perplexity of the model of a run.
 
     Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
     Raises UsageError for what is asked of a classifier.
@@ -345,22 +344,23 @@ def evaluate_language_model(request: EvaluationRequest, run: CommittedFolder) ->
     ranks.connect(config.device)
     files = read_model(run)
     model = build_trained_language_model(files, config.device)
-    yield from RunDirectory(run).note_if_unfinished()
+    RunDirectory(run).note_if_unfinished(log)
     try:
         task = task_named(files.config.task)
     except UsageError as error:
         raise ModelError(f"{run.path / 'config.json'}: {error}") from None
     scored = scored_split(run, request.split, request.data, request.columns)
     name, text = scored.name, _load_text(run, task, scored)
-    overlap = {} if name == "train" else (yield from _overlap_of_lines(run, text, request.data))
-    windows, facts = yield from windows_of_splits({name: text}, files.tokenizer, files.config.max_length)
+    overlap = {} if name == "train" else (_overlap_of_lines(run, text, request.data, log))
+    windows, facts = windows_of_splits({name: text}, files.tokenizer, files.config.max_length, log)
     carry = bool(RunDirectory(run).read_preset()["pretraining"].get("carry"))
-    score = yield from iter_score(model, windows[name], config, carry=carry)
+    progress = partial(log.rows, total=len(windows[name].targets), unit="window")
+    score = score_text(model, windows[name], config, progress, carry=carry)
     found: dict[str, Any] = {}
     if request.diagnosed and ranks.is_main:
-        found["diagnosis"] = yield from _diagnose(model, config.device, *windows[name])
+        found["diagnosis"] = _diagnose(model, config.device, log, *windows[name])
         if carry:
-            yield Note("the diagnosis is of windows alone: each begins without a carried state")
+            log.note("the diagnosis is of windows alone: each begins without a carried state")
         if request.plots is not None and found["diagnosis"] is not None:
             from recurcli.diagnostics.plots import draw_diagnosis
 
@@ -378,8 +378,7 @@ def evaluate_language_model(request: EvaluationRequest, run: CommittedFolder) ->
         "perplexity": score.perplexity,
         "metrics": {"perplexity": score.perplexity, "loss": score.loss},
     }
-    if ranks.is_main:
-        yield Finished(result)
+    return result if ranks.is_main else {}
 
 
 def _load_text(run: CommittedFolder, task: Task, scored: ScoredSplit) -> TextSplit:
@@ -397,10 +396,8 @@ def _load_text(run: CommittedFolder, task: Task, scored: ScoredSplit) -> TextSpl
     return text
 
 
-def _overlap_of_lines(
-    run: CommittedFolder, text: TextSplit, data: Path | None
-) -> Generator[Note, None, Mapping[str, int | None]]:
-    """Return the numbers of lines of `text` that are training lines and dev lines of the run; yields a note on them.
+def _overlap_of_lines(run: CommittedFolder, text: TextSplit, data: Path | None, log: Log) -> Mapping[str, int | None]:
+    """Return the numbers of lines of `text` that are training lines and dev lines of the run.
 
     On text of the run's own, for which `data` is None, there is a note only if it is a warning.
     """
@@ -408,7 +405,7 @@ def _overlap_of_lines(
         return {"training_rows": None, "dev_rows": None}
     counts, note = known.among(hashes_of(text.lines), lines=True)
     if data is not None or note.level == "warning":
-        yield note
+        log.add(note)
     return counts
 
 

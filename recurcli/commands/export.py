@@ -2,19 +2,19 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from recurcli.commands.trained_run import data_config, task_of
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.inference import Predictor
-from recurcli.events import Finished, Note, RowsDone
+from recurcli.evaluation.inference import AfterBatch, Predictor
 from recurcli.export.clue_export import export_clue
 from recurcli.export.format import ExportFormat, Texts, TrainedRun
 from recurcli.export.onnx import export_onnx
 from recurcli.export.quantize import MIN_AGREEMENT
 from recurcli.files import MANIFEST, CommittedFolder, OutputKind, check_place, check_writable, read_manifest
+from recurcli.log import Log
 from recurcli.model.device import Precision
 from recurcli.runs.run_directory import RunDirectory, contents_of, open_run
 
@@ -29,6 +29,7 @@ FORMATS: dict[str, ExportFormat] = {
 
 def export(
     runs: Sequence[Path],
+    log: Log,
     *,
     format: str,
     output: Path,
@@ -40,8 +41,8 @@ def export(
     fast: bool = False,
     quantize: str | None = None,
     min_agreement: float | None = None,
-) -> Iterator[Note | RowsDone | Finished]:
-    """Load every run and write all of them as `format` (see FORMATS); yields notes, rows done, and the result.
+) -> dict[str, Any]:
+    """Load every run and write all of them as `format` (see FORMATS).
 
     `fast` exports the linear part of a sum alone. `quantize` is "int8" or None; `min_agreement` is the share of the dev labels
     that int8 must leave as they are, MIN_AGREEMENT by default. Raises UsageError for an unknown format, for an output that
@@ -62,19 +63,19 @@ def export(
         Predictor.load(run, device=device, precision=precision, batch_size=batch_size, fast=fast) for run in opened
     ]
     for folder in opened:
-        yield from RunDirectory(folder).note_if_unfinished()
+        RunDirectory(folder).note_if_unfinished(log)
     for run in (run for run, predictor in zip(runs, predictors, strict=True) if predictor.is_linear_part):
-        yield Note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
+        log.note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
     loaded = [
         _trained_run(run, predictor, data, FORMATS[format]) for run, predictor in zip(opened, predictors, strict=True)
     ]
-    facts = yield from write(loaded, output)
-    yield Finished({"output": str(output), "format": format, **facts})
+    facts = write(loaded, output, log)
+    return {"output": str(output), "format": format, **facts}
 
 
 def _writer(
     format: str, quantize: str | None, min_agreement: float | None
-) -> Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, dict[str, Any]]]:
+) -> Callable[[Sequence[TrainedRun], Path, Log], dict[str, Any]]:
     """Return the function that writes the runs. Raises UsageError for what `quantize` and `min_agreement` cannot be."""
     known = FORMATS[format]
     if quantize is None:
@@ -89,12 +90,12 @@ def _writer(
     if not 0 <= least <= 1:
         raise UsageError(f"--min-agreement: {least:g} is no share; give a number from 0 to 1")
     quantized = known.quantized
-    return lambda runs, output: quantized(runs, output, least)
+    return lambda runs, output, log: quantized(runs, output, log, least)
 
 
 def _trained_run(run: CommittedFolder, predictor: Predictor, data: Path | None, format: ExportFormat) -> TrainedRun:
-    def predict(texts: Texts, total: int, before: int) -> Generator[RowsDone, None, list[str]]:
-        logits = yield from predictor.iter_logits(texts, total=total, before=before)
+    def predict(texts: Texts, after_batch: AfterBatch) -> list[str]:
+        logits = predictor.logits_of_pairs(texts, after_batch)
         return [predictor.labels[index] for index in logits.argmax(axis=1)]
 
     config = data_config(run, data) if format.reads_data else RunDirectory(run).read_data_config()

@@ -1,7 +1,7 @@
 """`recur finetune`: train a classifier on labelled rows, from scratch or from a pretrained run (`--init`)."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recurcli.commands.trained_run import known_rows_of
-from recurcli.commands.training.request import Event, TrainingRequest, finished_run
+from recurcli.commands.training.request import TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_word_dropout
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
 from recurcli.data.columns import check_same_kind, unread_in_words
@@ -24,10 +24,10 @@ from recurcli.encoders import encoder_class
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevEvaluation, ScoredRows
-from recurcli.events import Note
 from recurcli.facts import find_difference
 from recurcli.linear.fitting import RowWeights, fit_linear_model, refit_linear_model
 from recurcli.linear.model import LinearModel
+from recurcli.log import Log, Note
 from recurcli.model.models import Classifier
 from recurcli.model.saved import load_weights
 from recurcli.preset import Preset
@@ -39,49 +39,46 @@ from recurcli.training.session import StopRequest
 from recurcli.validation import flatten
 
 
-def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
-    """Train a classifier as `request` says. Yields notes, progress and the result."""
+def finetune(request: TrainingRequest, log: Log) -> dict[str, Any]:
+    """Train a classifier as `request` says, and return the content of result.json."""
     preset = request.resolved.preset
     with enter_run(request, "finetuning") as (run, status, device):
         if status == "finished":
-            yield from finished_run(request)
-            return
+            return finished_run(request, log)
         if task_named(preset.task).plain_text:
             raise UsageError(f"task {preset.task} is text without labels; `recur pretrain` trains on it")
         if preset.is_linear and request.init is not None:
             raise UsageError(f"--init: preset {request.resolved.name} has no encoder to start from a run; leave it out")
         init = None if request.init is None else read_init(request.init, preset)
         if init is not None:
-            yield from RunDirectory(init.folder).note_if_unfinished()
-        rows = yield from _read_rows(request)
+            RunDirectory(init.folder).note_if_unfinished(log)
+        rows = _read_rows(request, log)
         request, task, splits, teacher = rows.request, rows.task, rows.splits, rows.teacher
         preset, train, test = request.resolved.preset, splits["train"], splits.get("test")
         known = KnownRows.of(train.hashes, splits["dev"].hashes) if preset.finetuning.keep_texts else None
         if init is not None:
-            known = yield from _add_known_rows(known, init, splits)
+            known = _add_known_rows(known, init, splits, log)
         given = None if init is None else init.tokenizer
         # Without an encoder no tokens are read, but the files of a run hold a tokenizer: one of the labels' characters.
         texts = [(label, None) for label in task.labels] if preset.is_linear else train.texts
-        tokenizer, max_length = yield from resolve_tokens(
-            preset, lambda: texts, tokenizer=given, measured=rows.own.texts
-        )
-        tokens, data = yield from encode_splits(splits, tokenizer, max_length, are_read=not preset.is_linear)
+        tokenizer, max_length = resolve_tokens(preset, lambda: texts, log, tokenizer=given, measured=rows.own.texts)
+        tokens, data = encode_splits(splits, tokenizer, max_length, log, are_read=not preset.is_linear)
 
         columns, pairs = train.columns.to_json(), bool(train.columns.pair)
         kind = request.label_type
-        model = yield from build_model(
-            Classifier, preset, tokenizer, max_length, task.labels, columns, pairs=pairs, label_type=kind
+        model = build_model(
+            Classifier, preset, tokenizer, max_length, log, task.labels, columns, pairs=pairs, label_type=kind
         )
         if init is not None:
             load_pretrained(model, init)
-            yield Note(f"starting from {init.path}, with its tokenizer")
+            log.note(f"starting from {init.path}, with its tokenizer")
         targets = task.targets(example.label for example in train.examples if example.label is not None)
-        preset = yield from resolve_word_dropout(preset, pairs=pairs)
+        preset = resolve_word_dropout(preset, log, pairs=pairs)
         objective = ClassificationObjective(
             tokens["train"], targets, task.labels, preset.finetuning, tokenizer, teacher
         )
         row_weights = None if teacher is None else teacher.row_weights(preset.finetuning.teacher_weight)
-        linear = yield from _fit_linear_model(request, train, targets, task, row_weights)
+        linear = _fit_linear_model(request, train, targets, task, row_weights, log)
         stop = StopRequest(current())
         inference = InferenceConfig(device, batch_size=preset.finetuning.micro_batch_size, ranks=current())
         dev = DevEvaluation(
@@ -99,7 +96,7 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
             keep_texts=preset.finetuning.keep_texts,
         )
         alone, linear_dev_metric = (None, None) if linear is None else dev.score_linear_model()
-        yield from run_training(
+        return run_training(
             TrainingSetup(
                 request=request,
                 section="finetuning",
@@ -118,7 +115,8 @@ def finetune(request: TrainingRequest) -> Generator[Event, None, None]:
                 known=known,
                 teacher=None if teacher is None else teacher.facts,
                 init_sha256=None if init is None else init.folder.listed["model.safetensors"][1],
-            )
+            ),
+            log,
         )
 
 
@@ -135,30 +133,29 @@ class _Rows(NamedTuple):
     teacher: Teacher | None
 
 
-def _read_rows(request: TrainingRequest) -> Generator[Note, None, _Rows]:
-    """Read the rows of a training, and yield notes on them."""
+def _read_rows(request: TrainingRequest, log: Log) -> _Rows:
+    """Read the rows of a training, and log notes on them."""
     task, splits = _load_splits(request)
     train, dev = splits["train"], splits["dev"]
-    test, no_test = _load_test(request, task, train)
+    test = _load_test(request, task, train, log)
     request = _with_recognised_delimiter(request, [train, dev, *([] if test is None else [test])])
     config = request.resolved.preset.data
-    yield from notes_on_dev_rows(train, task, config)
-    yield from _note_on_unread_columns(train, task)
-    yield from _notes_on_labels(task, train, dev)
+    notes_on_dev_rows(train, task, config, log)
+    _note_on_unread_columns(train, task, log)
+    _notes_on_labels(task, train, dev, log)
     if train.dev is None:
-        yield from _note_on_known_rows("dev", dev, train, train)
+        _note_on_known_rows("dev", dev, train, train, log)
     if config.train_share < 1:
-        train = yield from _draw_share(train, config)
+        train = _draw_share(train, config, log)
     own = train
     if config.extra_rows:
-        train = yield from _add_extra_rows(train, dev, config)
-    teacher, train = yield from _with_teacher(request, train, dev, test, task)
-    yield from no_test
+        train = _add_extra_rows(train, dev, config, log)
+    teacher, train = _with_teacher(request, train, dev, test, task, log)
     if test is not None:
-        yield from _note_on_known_rows("test", test, train, own)
-        yield from _note_on_dev_rows_in_test(request, test, train, dev)
+        _note_on_known_rows("test", test, train, own, log)
+        _note_on_dev_rows_in_test(request, test, train, dev, log)
     splits = {"train": train, "dev": dev, **({} if test is None else {"test": test})}
-    yield from _note_on_empty_texts(splits)
+    _note_on_empty_texts(splits, log)
     return _Rows(request, task, splits, own, teacher)
 
 
@@ -190,47 +187,47 @@ def _with_recognised_delimiter(request: TrainingRequest, splits: Sequence[Split]
     return replace(request, resolved=replace(request.resolved, preset=preset))
 
 
-def _load_test(request: TrainingRequest, task: Task, train: Split) -> tuple[Split | None, list[Note]]:
+def _load_test(request: TrainingRequest, task: Task, train: Split, log: Log) -> Split | None:
     """Return the labelled test rows: those that the preset names, else those of the task; None if there are none.
 
-    Also returns a note on why the task's test rows cannot be scored, if they cannot. Raises DataError for a fault in the file
-    that the preset names.
+    Raises DataError for a fault in the file that the preset names. A note says why the task's test rows cannot be scored.
     """
     preset = request.resolved.preset
     named = preset.data.named_file("test")
     if request.splits is not None or not preset.finetuning.score_test:
-        return None, []
+        return None
     if named is None and not (task.has_labels("test") and _has_test_rows(task, preset.data)):
-        return None, []
+        return None
     try:
         test = load_split(task, "test", preset.data, trained=train.column_schema)
     except DataError as error:
         if named is not None:
             raise
-        return None, [Note(f"no test score: {error}", "warning" if preset.data.path is not None else "info")]
-    return (None if test.label is None else test), []
+        (log.note if preset.data.path is None else log.warn)(f"no test score: {error}")
+        return None
+    return None if test.label is None else test
 
 
-def _note_on_unread_columns(train: Split, task: Task) -> Iterator[Note]:
-    """Yield a note on the columns of texts that the training does not read, if there are any."""
+def _note_on_unread_columns(train: Split, task: Task, log: Log) -> None:
+    """Log a note on the columns of texts that the training does not read, if there are any."""
     if unread := unread_in_words(train.columns.text, train.unread):
         all_texts = quote(f"data.text=[{', '.join((*train.columns.text, *train.unread))}]")
         name = train.path.name if train.path else task.name
-        yield Note(f"{name}: {unread}; {escaped(f'--set {all_texts}', 300)} joins them")
+        log.note(f"{name}: {unread}; {escaped(f'--set {all_texts}', 300)} joins them")
 
 
-def _note_on_empty_texts(splits: Mapping[str, Split]) -> Iterator[Note]:
-    """Yield a warning for each of the `splits` that has rows without any text."""
+def _note_on_empty_texts(splits: Mapping[str, Split], log: Log) -> None:
+    """Warn of each of the `splits` that has rows without any text."""
     for name, split in splits.items():
         empty = sum(not any(text and text.strip() for text in row) for row in split.texts)
         if empty:
             has = "has an empty text" if empty == 1 else "have empty texts"
-            yield Note(f"{name}: {pluralize(empty, 'row')} {has}; `recur check` names the lines", "warning")
+            log.warn(f"{name}: {pluralize(empty, 'row')} {has}; `recur check` names the lines")
 
 
 def _fit_linear_model(
-    request: TrainingRequest, train: Split, targets: Sequence[int], task: Task, row_weights: RowWeights
-) -> Generator[Note, None, LinearModel | None]:
+    request: TrainingRequest, train: Split, targets: Sequence[int], task: Task, row_weights: RowWeights, log: Log
+) -> LinearModel | None:
     """Return the linear model on the training rows; None if the preset wants none, in a dry run, and on ranks other than 0.
 
     `DevEvaluation` scores it beside the encoder and in the ensemble; the trainer writes it with the first model of the run.
@@ -243,7 +240,7 @@ def _fit_linear_model(
     linear, note = fit_linear_model(train.texts, targets, len(task.labels), preset.linear, row_weights, ids)
     if linear is None and preset.is_linear:
         raise DataError(f"train: {note.text}, and preset {request.resolved.name} has no encoder")
-    yield replace(note, level="warning") if linear is None and preset.ensemble is not None else note
+    log.add(replace(note, level="warning") if linear is None and preset.ensemble is not None else note)
     return linear
 
 
@@ -280,22 +277,22 @@ def _refits(request: TrainingRequest, train: Split) -> bool:
     return bool(drawn and preset.data.train_share == 1 if wanted == "auto" else wanted)
 
 
-def _note_on_dev_rows_in_test(request: TrainingRequest, test: Split, train: Split, dev: Split) -> Iterator[Note]:
-    """Yield a warning with the number of test rows that are dev rows, if there are any."""
+def _note_on_dev_rows_in_test(request: TrainingRequest, test: Split, train: Split, dev: Split, log: Log) -> None:
+    """Warn of the number of test rows that are dev rows, if there are any."""
     counts, _ = KnownRows.of(dev.hashes).among(test.hashes)
     if found := counts["training_rows"]:
         refit = ", and a linear model that is kept is fitted again on them" if _refits(request, train) else ""
         rows = pluralize(found, "row", "are", of=len(test.hashes))
         what = f"in the dev rows, which select the model{refit} (equal or nearly equal texts)"
-        yield Note(f"test: {rows} {what}, {_equal_rows(test, dev)}", "warning")
+        log.warn(f"test: {rows} {what}, {_equal_rows(test, dev)}")
 
 
 def _with_teacher(
-    request: TrainingRequest, train: Split, dev: Split, test: Split | None, task: Task
-) -> Generator[Note, None, tuple[Teacher | None, Split]]:
+    request: TrainingRequest, train: Split, dev: Split, test: Split | None, task: Task, log: Log
+) -> tuple[Teacher | None, Split]:
     """Return the opinions of the teacher's file, if there is one, and the training rows with those that it adds.
 
-    Test rows that are not scored, by `finetuning.score_test` or since they have no labels, are left out too. Yields warnings on
+    Test rows that are not scored, by `finetuning.score_test` or since they have no labels, are left out too. Logs warnings on
     dev and test rows that the teacher's run was trained on, if `finetuning.teacher_run` names it, else a note that it does not.
     """
     preset, held_out = request.resolved.preset, {"dev": dev}
@@ -308,25 +305,25 @@ def _with_teacher(
             held_out["test"] = load_split(task, "test", preset.data, labelled=False, trained=train.column_schema)
     file = Path(preset.finetuning.teacher)
     teacher, longer, notes = read_teacher(file, train, [*held_out.values()], task, preset.data)
-    yield from notes
+    log.add(*notes)
     if preset.is_linear and not teacher.facts["added"]:
-        yield Note(f"{file}: has no effect; the linear model reads the opinions on rows without a label", "warning")
+        log.warn(f"{file}: has no effect; the linear model reads the opinions on rows without a label")
     if (run := preset.finetuning.teacher_run) is not None:
         files = read_model(Path(run))
-        yield from RunDirectory(files.folder).note_if_unfinished()
-        before = yield from known_rows_of(files.folder)
+        RunDirectory(files.folder).note_if_unfinished(log)
+        before = known_rows_of(files.folder, log)
         if before is not None:
             before = before.refitted() if is_refitted(files.folder) else before
             way_out = "; train the teacher with the same --dev and --test, and with --set finetuning.refit=false"
-            yield from _notes_on_earlier_rows(before, run, held_out, way_out)
+            _notes_on_earlier_rows(before, run, held_out, log, way_out)
     elif teacher.facts["column"] != "label":
         unknown = "nothing tells whether its model was trained on the dev or test rows"
-        yield Note(f"{file}: {unknown}; --set finetuning.teacher_run=RUN names its run")
+        log.note(f"{file}: {unknown}; --set finetuning.teacher_run=RUN names its run")
     return teacher, longer
 
 
-def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Iterator[Note]:
-    """Yield a warning with the number of `rows` whose texts are also training rows, if there are any.
+def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split, log: Log) -> None:
+    """Warn of the number of `rows` whose texts are also training rows, if there are any.
 
     `recur check` finds those among the `own` rows of the training file, but not those of `data.extra_rows`.
     """
@@ -339,7 +336,7 @@ def _note_on_known_rows(name: str, rows: Split, train: Split, own: Split) -> Ite
         where = f"; `recur check {escaped(files, 1000)}` shows where" if in_file and train.path and rows.path else ""
         extra = f"; {known - in_file:,} of them only that of an extra row (data.extra_rows)" if in_file < known else ""
         equal = _equal_rows(rows, train)
-        yield Note(f"{note.text}, {equal}, {same:,} with the same label{extra}{where}", note.level)
+        log.add(Note(f"{note.text}, {equal}, {same:,} with the same label{extra}{where}", note.level))
 
 
 def _equal_rows(rows: Split, others: Split) -> str:
@@ -354,33 +351,33 @@ def _labelled_hashes(rows: Split) -> Iterator[tuple[int, str | None]]:
 
 
 def _add_known_rows(
-    known: KnownRows | None, init: TrainedFiles, splits: Mapping[str, Split]
-) -> Generator[Note, None, KnownRows | None]:
+    known: KnownRows | None, init: TrainedFiles, splits: Mapping[str, Split], log: Log
+) -> KnownRows | None:
     """Return the `known` rows with those of the classifier `init`; None if either are unknown.
 
-    Yields notes on the rows of `init` among the dev and test rows. A pretrained run has read no labels, and its text includes
+    Logs notes on the rows of `init` among the dev and test rows. A pretrained run has read no labels, and its text includes
     dev and test by intention (StarSaber, section 4).
     """
     if not init.config.labels:
         return known
-    if (before := (yield from known_rows_of(init.folder))) is None:
+    if (before := known_rows_of(init.folder, log)) is None:
         return None
-    yield from _notes_on_earlier_rows(before, init.path, splits)
+    _notes_on_earlier_rows(before, init.path, splits, log)
     return known and known.joined(before)
 
 
 def _notes_on_earlier_rows(
-    before: KnownRows, run: Path | str, splits: Mapping[str, Split], way_out: str = ""
-) -> Iterator[Note]:
-    """Yield notes on the rows `before` of an earlier `run` among the dev and test rows; a warning ends in `way_out`."""
+    before: KnownRows, run: Path | str, splits: Mapping[str, Split], log: Log, way_out: str = ""
+) -> None:
+    """Log notes on the rows `before` of an earlier `run` among the dev and test rows; a warning ends in `way_out`."""
     for name in ("dev", "test"):
         if name not in splits:
             continue
         counts, note = before.among(splits[name].hashes, name=name, of=f" of {run}")
         if counts["training_rows"]:
-            yield Note(f"{note.text}{way_out}", note.level)
+            log.add(Note(f"{note.text}{way_out}", note.level))
         elif name == "test" and counts["dev_rows"]:
-            yield note
+            log.add(note)
 
 
 def _has_test_rows(task: Task, config: DataConfig) -> bool:
@@ -390,18 +387,18 @@ def _has_test_rows(task: Task, config: DataConfig) -> bool:
     return not is_one_file(Path(config.path)) and has_split(task, "test", config)
 
 
-def _draw_share(train: Split, config: DataConfig) -> Generator[Note, None, Split]:
-    """Return the rows of `data.train_share`; yields their number."""
+def _draw_share(train: Split, config: DataConfig, log: Log) -> Split:
+    """Return the rows of `data.train_share`; notes their number."""
     drawn = draw_share(train, config.train_share, config.dev_seed)
     rows = pluralize(len(drawn.examples), "training row", of=len(train.examples))
-    yield Note(
+    log.note(
         f"{rows}, drawn by data.dev_seed {config.dev_seed} from each class (data.train_share {config.train_share:g})"
     )
     return drawn
 
 
-def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[Note, None, Split]:
-    """Return the training rows with those of `data.extra_rows`; yields their number.
+def _add_extra_rows(train: Split, dev: Split, config: DataConfig, log: Log) -> Split:
+    """Return the training rows with those of `data.extra_rows`; notes their number.
 
     Raises UsageError if the rows are pairs.
     """
@@ -413,17 +410,16 @@ def _add_extra_rows(train: Split, dev: Split, config: DataConfig) -> Generator[N
     longer = train.with_extra_rows(dev)
     added = len(longer.examples) - len(train.examples)
     reason = "each with the label of its row" if added else "since no row has a text there"
-    yield Note(f"train: {pluralize(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning")
+    log.add(Note(f"train: {pluralize(added, 'extra row')} from {columns}, {reason}", "info" if added else "warning"))
     return longer
 
 
-def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
-    """Yield notes on the columns and labels of your own rows, and warnings about suspicious labels."""
+def _notes_on_labels(task: Task, train: Split, dev: Split, log: Log) -> None:
+    """Log notes on the columns and labels of your own rows, and warnings about suspicious labels."""
     if len(dev.labels) == 1:
-        yield Note(
+        log.warn(
             f"{pluralize(len(dev.examples), 'dev row', 'have', of=len(dev.examples))} the label '{escaped(dev.labels[0])}': "
             "metrics on them mean little",
-            "warning",
         )
     if task_named(task.name).labels:
         return
@@ -431,9 +427,9 @@ def _notes_on_labels(task: Task, train: Split, dev: Split) -> Iterator[Note]:
         f"'{escaped(' + '.join(names))}'" for names in (train.columns.text, train.columns.pair) if names
     )
     shown = ", ".join(f"'{escaped(label)}'" for label in task.labels[:8]) + (", …" if len(task.labels) > 8 else "")
-    yield Note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
+    log.note(f"texts from {read}, {len(task.labels)} labels from '{escaped(train.label)}': {shown}")
     for doubt in label_doubts(task.labels):
-        yield Note(doubt, "warning")
+        log.warn(doubt)
 
 
 _NGRAMS = "embedding.ngrams"

@@ -6,7 +6,7 @@ Shapes: N rows, C classes.
 import csv
 import io
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -22,13 +22,13 @@ from recurcli.data.splits import Example, RowHashes, load_split
 from recurcli.data.tasks import Task, find_source, task_with_columns
 from recurcli.data.values import ordered_labels
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.events import Note
 from recurcli.files import OutputKind, check_writable, write_atomically
 from recurcli.inspection.rows import DataFile, SplitRows, examples_of_file, find_files
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import UNSEEN, fit_model, search_hyperparameters
 from recurcli.linear.ngrams import Texts
+from recurcli.log import Log
 
 ROWS = OutputKind("a file of rows", (".tsv", ".csv"))
 FOLDS = 5
@@ -58,8 +58,8 @@ class LabelCheck:
                 f"{self.suspects}: is named by --out-of-fold and --suspects; each writes a file of its own"
             )
 
-    def write(self, task: Task, config: DataConfig) -> Generator[Note, None, dict[str, Any]]:
-        """Write the files on the training rows of `config`; yields notes, and returns the counts for `--json`.
+    def write(self, task: Task, config: DataConfig, log: Log) -> dict[str, Any]:
+        """Write the files on the training rows of `config`.
 
         Rows without a label, and dev rows that `recur finetune` draws from the file, are in no fit. Raises UsageError if a file
         is an input, or no training file is named. Raises DataError for rows that a training refuses, or that a TSV cannot hold.
@@ -89,13 +89,13 @@ class LabelCheck:
         }
         unfitted = [(int((targets < 0).sum()), "row", " without a label"), (int(drawn.sum()), "dev row", "")]
         if said := [f"{pluralize(number, word)}{more}" for number, word, more in unfitted if number]:
-            yield Note(f"{' and '.join(said)} were in no fit of the linear model")
+            log.note(f"{' and '.join(said)} were in no fit of the linear model")
         result: dict[str, Any] = {}
         if self.out_of_fold is not None:
             _write(self.out_of_fold, fields, opinion_columns, [_opinion(row, names) for row in probabilities], rows)
             result["out_of_fold"] = {"path": str(self.out_of_fold), **counts}
             scores = f"accuracy {counts['accuracy']:.4f}, log loss {counts['loss']:.4f}"
-            yield Note(f"{self.out_of_fold}: out-of-fold probabilities of {pluralize(len(rows), 'row')}, {scores}")
+            log.note(f"{self.out_of_fold}: out-of-fold probabilities of {pluralize(len(rows), 'row')}, {scores}")
         if self.suspects is not None:
             found = labelled[find_suspects(probabilities[labelled], targets[labelled])]
             _write(
@@ -108,7 +108,7 @@ class LabelCheck:
             result["suspects"] = {"path": str(self.suspects), **counts, "suspects": len(found)}
             what = pluralize(len(found), "row", of=len(labelled))
             reliable = f"out of fold the linear model is right on {counts['accuracy']:.1%}"
-            yield Note(f"{self.suspects}: {what} with a label that may be wrong, the likeliest first ({reliable})")
+            log.note(f"{self.suspects}: {what} with a label that may be wrong, the likeliest first ({reliable})")
         return result
 
 

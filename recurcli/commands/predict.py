@@ -4,7 +4,7 @@ import contextlib
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -49,10 +49,10 @@ from recurcli.data.values import folded
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Predictor
-from recurcli.events import Note, RowsDone
 from recurcli.facts import Facts
 from recurcli.files import CommittedFolder
 from recurcli.linear.explain import explain
+from recurcli.log import Log
 from recurcli.model.device import Precision, choose_precision
 from recurcli.runs.run_directory import RunDirectory, open_run
 
@@ -92,8 +92,8 @@ class PredictRequest:
     batch_size: int = 64
 
 
-def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
-    """Label the rows of `request.source`; yields notes, and the number of finished rows after each batch.
+def predict(request: PredictRequest, log: Log) -> None:
+    """Label the rows of `request.source`.
 
     Raises DataError if the input cannot be read, and with `strict` for the first bad row.
     """
@@ -115,25 +115,25 @@ def predict(request: PredictRequest) -> Iterator[Note | RowsDone]:
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
-        yield from RunDirectory(run).note_if_unfinished()
+        RunDirectory(run).note_if_unfinished(log)
         trained = training_rows(run, predictor)
         input = _with_delimiter(input._replace(quote=request.quote or trained.quote), request, trained)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
-        yield from _note_on_encoding(request, run)
-        rows = yield from _open_rows(request, input, trained, stack, at_once=_answers_at_once(request, output))
+        _note_on_encoding(request, run, log)
+        rows = _open_rows(request, input, trained, stack, log, at_once=_answers_at_once(request, output))
         writer = _row_writer(request, rows, predictor)
         progress = output.begin(**_facts(request, run, predictor, writer, rows.records.delimiter))
         for note in output.notes:
-            yield Note(note, "warning")
+            log.warn(note)
         if output.complete:
             _check_nothing_new(request, rows, progress)
             predictor.dismiss()
-            yield Note(f"{request.output}: is complete; --overwrite writes it again")
+            log.note(f"{request.output}: is complete; --overwrite writes it again")
             return
-        yield from _label(request, rows, predictor, writer, output, progress)
+        _label(request, rows, predictor, writer, output, progress, log)
     predictor.dismiss()
-    yield from _summary(request, rows.records, predictor, progress)
+    _summary(request, rows.records, predictor, progress, log)
 
 
 @dataclass(frozen=True)
@@ -167,24 +167,30 @@ def _with_delimiter(input: Input, request: PredictRequest, trained: ColumnSchema
 
 
 def _open_rows(
-    request: PredictRequest, input: Input, trained: ColumnSchema, stack: contextlib.ExitStack, *, at_once: bool
-) -> Generator[Note, None, _Rows]:
-    """Open the input, find its columns in the first window, and count the rows of a file; yields notes.
+    request: PredictRequest,
+    input: Input,
+    trained: ColumnSchema,
+    stack: contextlib.ExitStack,
+    log: Log,
+    *,
+    at_once: bool,
+) -> _Rows:
+    """Open the input, find its columns in the first window, and count the rows of a file.
 
     Raises DataError for a row that the output cannot hold, and with `strict` for the first bad row of a file.
     """
     records, waits = open_input(input, stack, at_once=at_once)
     if records.name == "standard input" and sys.stdin.isatty():
-        yield Note("reading texts from the terminal, a line each; Ctrl-D ends them")
+        log.note("reading texts from the terminal, a line each; Ctrl-D ends them")
     sample = next(windows(records, waits), [])
     if records.delimiter and request.delimiter is None and trained.delimiter is None:
-        yield Note(f"{records.name}: {recognised_in_words(records.delimiter)}")
+        log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
     columns = find_input_columns(records, sample, trained, request.columns)
-    yield from columns.notes
+    log.add(*columns.notes)
     if columns.header:
         del sample[:1]
     format = request.format or (has_ending(request.output) and named_format(request.output)) or _same(records.format)
-    yield from _note_on_ids(format, columns, sample, records.name)
+    _note_on_ids(format, columns, sample, records.name, log)
     delimiter = records.delimiter if format == records.format else None
     holdable = partial(check_holdable, columns=columns, format=format, name=records.name, delimiter=delimiter)
     counted, columns = scan(input, columns, separated=format in ("tsv", "csv"), require=holdable)
@@ -227,18 +233,19 @@ def _label(
     writer: RowWriter,
     output: OutputStream,
     progress: PredictionProgress,
-) -> Iterator[Note | RowsDone]:
-    """Label the rows after those that `progress` counts, a window at a time. Yields the number of finished rows."""
+    log: Log,
+) -> None:
+    """Label the rows after those that `progress` counts, a window at a time."""
     records, digest = rows.records, hashlib.sha256()
     unread = windows(rows.unread, rows.waits, digest if output.resumable else None)
     if progress.rows:
         skip(unread, digest, progress, records.name)
         predictor.truncated = progress.truncated
-        yield Note(f"{request.output}: going on after row {progress.rows:,}")
+        log.note(f"{request.output}: going on after row {progress.rows:,}")
     else:
         output.write(writer.head())
     total = rows.counted.rows if rows.counted else None
-    yield RowsDone(progress.rows, total)
+    log.rows(progress.rows, total=total)
     for window in unread:
         before, texts = progress.rows, [rows.columns.texts.read_for_label(record) for record in window]
         for record, text in zip(window, texts, strict=True):
@@ -246,7 +253,7 @@ def _label(
         if request.strict and progress.first_fault:
             raise DataError(f"{progress.first_fault}{records.hint}")
         pairs = [(text.text, text.pair) for text in texts]
-        logits = yield from predictor.iter_logits(pairs, total=total, before=before)
+        logits = predictor.logits_of_pairs(pairs, partial(log.rows, before=before, total=total))
         predictions = list(predictor.predictions(logits))
         explanations: list[Sequence[str] | None] = [None] * len(window)
         if request.explain:
@@ -261,27 +268,27 @@ def _label(
 
 
 def _summary(
-    request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress
-) -> Iterator[Note]:
-    """Yield notes on all rows: what labelled them, faults, and rows without a prediction or cut."""
+    request: PredictRequest, records: Records, predictor: Predictor, progress: PredictionProgress, log: Log
+) -> None:
+    """Log notes on all rows: what labelled them, faults, and rows without a prediction or cut."""
     by_linear_model = predictor.ensemble is not None and not predictor.ensemble.encoder_weight
     if predictor.is_linear_part:
-        yield Note("labelled by the linear model alone, as --fast asks; the encoder did not run")
+        log.note("labelled by the linear model alone, as --fast asks; the encoder did not run")
     elif by_linear_model and not predictor.model.config.is_linear and RunDirectory(request.run).is_finished:
-        yield Note("labelled by the linear model alone, which was kept by the dev rows; the encoder did not run")
+        log.note("labelled by the linear model alone, which was kept by the dev rows; the encoder did not run")
     if not progress.rows:
-        yield Note(f"{records.name}: the input has no rows", "warning")
+        log.warn(f"{records.name}: the input has no rows")
     if progress.faults:
         rest = f" (and {progress.faults - 1:,} more)" if progress.faults > 1 else ""
-        yield Note(f"{progress.first_fault}{rest}; labelled from the readable part{records.hint}", "warning")
+        log.warn(f"{progress.first_fault}{rest}; labelled from the readable part{records.hint}")
     if records.doubt:
-        yield Note(records.doubt, "warning")
+        log.warn(records.doubt)
     if progress.unlabelled:
-        yield Note(
+        log.note(
             f"{pluralize(progress.unlabelled, 'row', 'have')} no prediction: the score is below {request.threshold:g}"
         )
     if predictor.truncated:
-        yield Note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
+        log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
 def _load(request: PredictRequest, run: CommittedFolder) -> Predictor:
@@ -295,16 +302,16 @@ def _load(request: PredictRequest, run: CommittedFolder) -> Predictor:
     )
 
 
-def _note_on_encoding(request: PredictRequest, run: CommittedFolder) -> Iterator[Note]:
-    """Yield a note if the input is read as UTF-8, although the run was trained on files of another encoding."""
+def _note_on_encoding(request: PredictRequest, run: CommittedFolder, log: Log) -> None:
+    """Log a note if the input is read as UTF-8, although the run was trained on files of another encoding."""
     with contextlib.suppress(ModelError):  # a prediction needs no preset
         trained = RunDirectory(run).read_data_config().encoding
         if request.encoding is None and canonical_encoding(trained) != UTF8:
-            yield Note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
+            log.note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
 
 
-def _note_on_ids(format: OutputFormat, columns: InputColumns, rows: Sequence[Record], name: str) -> Iterator[Note]:
-    """Yield a warning if CLUE's ids will be row numbers, although a column of ids in the first `rows` has others."""
+def _note_on_ids(format: OutputFormat, columns: InputColumns, rows: Sequence[Record], name: str, log: Log) -> None:
+    """Warn if CLUE's ids will be row numbers, although a column of ids in the first `rows` has others."""
     if format != "clue" or columns.id is not None:
         return
     for column, key in zip(columns.names, columns.keys, strict=True):
@@ -312,7 +319,7 @@ def _note_on_ids(format: OutputFormat, columns: InputColumns, rows: Sequence[Rec
         if folded(column) in ID_NAMES and ids != [str(number) for number in range(len(rows))]:
             shown = escaped(column)
             what = f"the ids are row numbers from 0, not those in the column '{shown}'"
-            yield Note(f"{name}: {what}; --id {shown} takes those", "warning")
+            log.warn(f"{name}: {what}; --id {shown} takes those")
             return
 
 

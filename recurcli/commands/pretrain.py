@@ -1,6 +1,5 @@
 """`recur pretrain`: train an encoder on text without labels, by predicting masked tokens or the next token."""
 
-from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 
 from recurcli.cache import cache_folder
-from recurcli.commands.training.request import Event, TrainingRequest, finished_run
+from recurcli.commands.training.request import TrainingRequest, finished_run
 from recurcli.commands.training.resolve import resolve_tokens, resolve_window
 from recurcli.commands.training.trainer import TrainingSetup, build_loop, build_model, enter_run, run_training
 from recurcli.data.splits import Split, hashes_of, load_split
@@ -18,7 +17,7 @@ from recurcli.distributed.group import current
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.inference import InferenceConfig
 from recurcli.evaluation.report import DevPerplexity
-from recurcli.events import Note
+from recurcli.log import Log
 from recurcli.model.models import LanguageModel
 from recurcli.preset import Preset
 from recurcli.runs.model_files import KnownRows
@@ -41,33 +40,32 @@ Tokenized = tuple[TokenRows, Tokenizer, int, dict[str, dict[str, Any]], bool]
 rows are pairs."""
 
 
-def pretrain(request: TrainingRequest) -> Iterator[Event]:
-    """Train an encoder as `request` says. Yields notes, progress and the result."""
+def pretrain(request: TrainingRequest, log: Log) -> dict[str, Any]:
+    """Train an encoder as `request` says, and return the content of result.json."""
     preset = request.resolved.preset
     with enter_run(request, "pretraining") as (run, status, device):
         if status == "finished":
-            yield from finished_run(request)
-            return
+            return finished_run(request, log)
         if preset.data.train_share < 1:
             raise UsageError(
                 "data.train_share is for labelled rows, and pre-training reads all texts; leave it out here"
             )
         train = _train_causal if preset.pretraining.objective == "causal" else _train_masked
-        yield from run_training((yield from train(request, run, status, device)))
+        return run_training(train(request, run, status, device, log), log)
 
 
 def _train_masked(
-    request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device
-) -> Generator[Note, None, TrainingSetup]:
+    request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device, log: Log
+) -> TrainingSetup:
     """Return the setup of a training on masked tokens."""
     preset = request.resolved.preset
     tokenise = _tokenize_corpus if _is_corpus(preset) else _tokenize_splits
-    tokens, tokenizer, max_length, data, pairs = yield from tokenise(preset)
+    tokens, tokenizer, max_length, data, pairs = tokenise(preset, log)
     if tokenizer.mask_id < 0 and preset.pretraining.masking == "bert":
         raise UsageError(
             "pretraining.masking bert needs a token for masks, and the tokenizer has none; set it to random"
         )
-    model = yield from build_model(LanguageModel, preset, tokenizer, max_length, pairs=pairs)
+    model = build_model(LanguageModel, preset, tokenizer, max_length, log, pairs=pairs)
     objective = MaskedTokenObjective(tokens, tokenizer, preset.pretraining)
     return TrainingSetup(
         request=request,
@@ -82,24 +80,24 @@ def _train_masked(
 
 
 def _train_causal(
-    request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device
-) -> Generator[Note, None, TrainingSetup]:
+    request: TrainingRequest, run: RunDirectory, status: RunStatus, device: torch.device, log: Log
+) -> TrainingSetup:
     """Return the setup of a training on next tokens, with the evaluation on the dev text."""
     preset = request.resolved.preset
     task = task_named(preset.task)
     _check_carry(preset)
     splits = {split: load_texts(task, split, preset.data, use_dev_split=True) for split in ("train", "dev")}
-    preset = yield from resolve_window(preset)
+    preset = resolve_window(preset, log)
     known = KnownRows.of(splits["train"].hashes, splits["dev"].hashes)
     counts, note = replace(known, selected=known.selected[:0]).among(
         hashes_of(splits["dev"].lines), name="dev", lines=True
     )
     if counts["training_rows"]:
-        yield note
-    tokenizer, length = yield from resolve_tokens(preset, lambda: splits["train"].texts)
+        log.add(note)
+    tokenizer, length = resolve_tokens(preset, lambda: splits["train"].texts, log)
     carry, streams = preset.pretraining.carry, preset.pretraining.batch_size
-    windows, data = yield from windows_of_splits(splits, tokenizer, length, streams if carry else None)
-    model = yield from build_model(LanguageModel, preset, tokenizer, length, pairs=False)
+    windows, data = windows_of_splits(splits, tokenizer, length, log, streams if carry else None)
+    model = build_model(LanguageModel, preset, tokenizer, length, log, pairs=False)
     if carry and (obstacle := model.encoder.carry_obstacle):
         raise UsageError(
             f"pretraining.carry: encoder {preset.encoder['name']}: {obstacle}; --set pretraining.carry=false"
@@ -147,18 +145,18 @@ def _is_corpus(preset: Preset) -> bool:
     return task.plain_text or is_plain_text(task, preset.data)
 
 
-def _tokenize_corpus(preset: Preset) -> Generator[Note, None, Tokenized]:
+def _tokenize_corpus(preset: Preset, log: Log) -> Tokenized:
     """Train the tokenizer and tokenise text files, which may be larger than memory."""
     path, skip_bad_rows = _corpus_path(preset), preset.data.skip_bad_rows
     corpus = read_corpus(path, skip_bad_rows=skip_bad_rows, encoding=preset.data.encoding)
     size = f"{pluralize(len(corpus.files), 'text file')}, {corpus.size / 1e6:,.1f} MB"
-    yield Note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
-    tokenizer, max_length = yield from resolve_tokens(
-        preset, lambda: ((text, None) for text in corpus.texts()), partial(corpus_tokenizer, corpus)
+    log.note(f"{corpus.path}: {size}; tokenised in {cache_folder()}")
+    tokenizer, max_length = resolve_tokens(
+        preset, lambda: ((text, None) for text in corpus.texts()), log, partial(corpus_tokenizer, corpus)
     )
     tokens = stored_tokens(corpus, tokenizer, max_length)
-    yield from note_on_bad_rows("text", corpus.bad_rows, "".join(corpus.bad[:1]))
-    yield from note_on_cuts("text", tokens.truncated, len(tokens), max_length)
+    note_on_bad_rows("text", corpus.bad_rows, "".join(corpus.bad[:1]), log)
+    note_on_cuts("text", tokens.truncated, len(tokens), max_length, log)
     facts = facts_of(corpus.path, len(tokens), corpus.sha256)
     counts = {"dropped": 0, "bad": corpus.bad_rows, "truncated": tokens.truncated}
     return tokens, tokenizer, max_length, {"text": {**facts, **counts}}, False
@@ -170,12 +168,12 @@ def _corpus_path(preset: Preset) -> Path:
     return find_source(task, "train", preset.data).path if task.plain_text else Path(str(preset.data.path))
 
 
-def _tokenize_splits(preset: Preset) -> Generator[Note, None, Tokenized]:
+def _tokenize_splits(preset: Preset, log: Log) -> Tokenized:
     """Train the tokenizer on all texts of the splits and tokenise them."""
     splits = _load_splits(preset)
     rows = [row for split in splits.values() for row in split.texts]
-    tokenizer, max_length = yield from resolve_tokens(preset, lambda: rows)
-    tokens, data = yield from encode_splits(splits, tokenizer, max_length)
+    tokenizer, max_length = resolve_tokens(preset, lambda: rows, log)
+    tokens, data = encode_splits(splits, tokenizer, max_length, log)
     pairs = any(split.columns.pair for split in splits.values())
     return joined(tokens.values()), tokenizer, max_length, data, pairs
 

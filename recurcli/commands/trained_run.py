@@ -1,7 +1,7 @@
 """Reads the facts of a trained run that commands need: its task, its columns, the files of its rows, and its training rows."""
 
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,8 +16,8 @@ from recurcli.data.tasks import Task, find_source, is_local, is_one_file, task_n
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, ModelError, UsageError
 from recurcli.evaluation.inference import Predictor
-from recurcli.events import Note
 from recurcli.files import CommittedFolder, sha256_of
+from recurcli.log import Log
 from recurcli.runs.model_files import KnownRows, read_known_rows
 from recurcli.runs.predictions import read_texts
 from recurcli.runs.run_directory import PREDICTIONS, RunDirectory
@@ -114,15 +114,15 @@ def task_of(run: CommittedFolder, predictor: Predictor) -> Task:
     return replace(task, labels=predictor.labels)
 
 
-def known_rows_of(run: CommittedFolder) -> Generator[Note, None, KnownRows | None]:
+def known_rows_of(run: CommittedFolder, log: Log) -> KnownRows | None:
     """Return the rows that a verified classifier was trained on and selected on.
 
-    None if the run keeps no hashes of them, or started from one that keeps none; yields a warning that says so.
+    None if the run keeps no hashes of them, or started from one that keeps none.
     """
     stored = read_known_rows(run)
     if stored is None:
         why = f"{run} keeps no hashes of the rows of its training (finetuning.keep_texts)"
-        yield Note(f"the number of training rows among these rows is unknown: {why}", "warning")
+        log.warn(f"the number of training rows among these rows is unknown: {why}")
     return stored
 
 

@@ -10,7 +10,7 @@ import operator
 import shlex
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ from recurcli.commands.tuning import Range, TuningRequest, ranges_around, ranges
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
 from recurcli.evaluation.metrics import METRICS
-from recurcli.events import Finished, Note, TrialProgress
 from recurcli.facts import check_same
 from recurcli.files import refuse_links, remove, write_atomically
+from recurcli.log import Log, Progress, State, TrialProgress
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
 from recurcli.requirements import check_packages
@@ -44,15 +44,11 @@ STATES = ("complete", "pruned", "diverged")
 PARTS = 20
 """Parts of a training's steps at which the pruner compares trials. Ours: each report is a write to the disk."""
 
-Event = Note | TrialProgress | Finished
-Follow = Callable[[Iterable[Event]], Mapping[str, Any]]
-"""Shows events as they come, and returns the result of a `Finished` among them or an empty mapping."""
 
-
-def tune(request: TuningRequest, follow: Follow) -> dict[str, Any]:
+def tune(request: TuningRequest, log: Log) -> dict[str, Any]:
     """Run the trials of a study, write the best preset after each trial, and return the result.
 
-    The first trial is the preset itself. `follow` is called with the events of each trial.
+    The first trial is the preset itself.
 
     Raises UsageError for a wrong range, for a folder that cannot be used, and without Optuna. Raises NumericError if every
     trial diverged. A study that ends early keeps its finished trials.
@@ -87,7 +83,7 @@ def tune(request: TuningRequest, follow: Follow) -> dict[str, Any]:
         check_same(study.user_attrs["facts"], facts, folder)
         try:
             with storage_errors(folder / STUDY):
-                _Search(request, ranges, study, follow).run()
+                _Search(request, ranges, study, log).run()
         except Interrupted as stop:
             kept = f"{pluralize(len(results_of(study)), 'trial', 'are', of=request.trials)} kept"
             hint = f"{kept}; continue with the same command and --resume"
@@ -117,8 +113,8 @@ class _Search:
     random ones.
     """
 
-    def __init__(self, request: TuningRequest, ranges: Sequence[Range], study: "optuna.Study", follow: Follow) -> None:
-        self.request, self.ranges, self.study, self.follow = request, ranges, study, follow
+    def __init__(self, request: TuningRequest, ranges: Sequence[Range], study: "optuna.Study", log: Log) -> None:
+        self.request, self.ranges, self.study, self.log = request, ranges, study, log
         self.shows_notes = True
         """Whether the notes of a training are shown: those before the first progress."""
 
@@ -171,16 +167,15 @@ class _Search:
         result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete"}
         started = time.perf_counter()
         try:
-            if trained := self.follow(self._events(number, settings, evaluations)):
-                result |= self._outcome(number, settings, trained)
-            else:
-                result |= {"state": "pruned", "dev_metric": evaluations.best}
+            result |= self._outcome(number, settings, self._finetune(number, settings, evaluations))
+        except _Pruned:
+            result |= {"state": "pruned", "dev_metric": evaluations.best}
         except NumericError as error:
             result |= {"state": "diverged", "dev_metric": evaluations.best, "reason": str(error)}
         return {**result, "evaluations": evaluations.count, "seconds": round(time.perf_counter() - started, 1)}
 
-    def _events(self, number: int, settings: Mapping[str, Any], evaluations: "Evaluations") -> Iterator[Event]:
-        """Yield the events of a training. A pruned one ends without its result."""
+    def _finetune(self, number: int, settings: Mapping[str, Any], evaluations: "Evaluations") -> dict[str, Any]:
+        """Return the result of a training. Raises _Pruned for one that is pruned."""
         preset = self.request.resolved.preset
         overrides: dict[str, tuple[str, Any]] = {key: ("recur tune", value) for key, value in FIXED.items()}
         if number > 1:
@@ -190,22 +185,8 @@ class _Search:
         run = self.request.folder / TRIALS / f"{number:03}"
         remove(run)  # what a kill left
         earlier = best_of(results_of(self.study))
-        scores = [] if earlier is None else [earlier["dev_metric"]]
-        with contextlib.closing(finetune(TrainingRequest(self.request.compose(overrides), run))) as events:
-            for event in events:
-                if isinstance(event, Finished):
-                    yield event
-                elif isinstance(event, Note):
-                    if self.shows_notes:
-                        yield event
-                else:
-                    self.shows_notes = False
-                    if event.dev_metric is not None:
-                        evaluations.report(event.step, event.total_steps, event.dev_metric)
-                        scores.append(event.dev_metric)
-                    yield TrialProgress(number, self.request.trials, event, max(scores, default=None))
-                    if event.dev_metric is not None and event.step < event.total_steps and evaluations.should_prune():
-                        return
+        log = _TrialLog(self, number, None if earlier is None else earlier["dev_metric"], evaluations)
+        return finetune(TrainingRequest(self.request.compose(overrides), run), log)
 
     def _outcome(self, number: int, settings: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a study keeps of the result of a training. The settings of the preset are those that `auto` came to.
@@ -225,7 +206,7 @@ class _Search:
     def _show(self, *_: object) -> None:
         """Keep the best preset, and show the line of the trial that ended."""
         self._keep_best()
-        self.follow([Note(line_of(self.request, results_of(self.study)))])
+        self.log.note(line_of(self.request, results_of(self.study)))
 
     def _keep_best(self) -> None:
         """Write the best preset so far. Remove the run directories, unless they are to be kept."""
@@ -234,6 +215,36 @@ class _Search:
         results = results_of(self.study)
         if best_of(results):
             write_atomically(self.request.folder / BEST, best_preset(self.request, results))
+
+
+class _Pruned(Exception):
+    """Raised after an evaluation of a trial that is pruned."""
+
+
+class _TrialLog(Log):
+    """Receives the progress of a trial: shows it as the study's, reports its evaluations, and ends it if it is pruned."""
+
+    def __init__(self, search: _Search, number: int, best: float | None, evaluations: "Evaluations") -> None:
+        self.search, self.number, self.best, self.evaluations = search, number, best, evaluations
+
+    def note(self, text: str) -> None:
+        if self.search.shows_notes:
+            self.search.log.note(text)
+
+    def warn(self, text: str) -> None:
+        if self.search.shows_notes:
+            self.search.log.warn(text)
+
+    def progress(self, state: State) -> None:
+        if not isinstance(state, Progress):
+            return
+        self.search.shows_notes, metric = False, state.dev_metric
+        if metric is not None:
+            self.evaluations.report(state.step, state.total_steps, metric)
+            self.best = metric if self.best is None else max(self.best, metric)
+        self.search.log.progress(TrialProgress(self.number, self.search.request.trials, state, self.best))
+        if metric is not None and state.step < state.total_steps and self.evaluations.should_prune():
+            raise _Pruned
 
 
 class Evaluations:

@@ -13,7 +13,7 @@ from recurcli.data.rows import QUOTE, Record, Records, first_repeated
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, did_you_mean, escaped
-from recurcli.events import Note
+from recurcli.log import Note
 
 TEXT_NAMES = (
     *("text", "sentence", "sentence1", "premise", "question1", "text1", "text_a", "review", "content", "query"),

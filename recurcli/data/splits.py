@@ -37,8 +37,8 @@ from recurcli.data.values import (
     ordered_labels,
 )
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.events import Note
 from recurcli.files import sha256_of
+from recurcli.log import Log, Note
 
 Line = TypeVar("Line")
 
@@ -399,7 +399,7 @@ def with_labels_of(task: Task, train: Split, config: DataConfig) -> Task:
     return replace(task, labels=train.labels)
 
 
-def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[Note]:
+def notes_on_dev_rows(train: Split, task: Task, config: DataConfig, log: Log) -> None:
     """Yield how the dev rows were drawn if the training file holds them, and which labels have a single row."""
     if train.dev is None:
         return
@@ -408,12 +408,12 @@ def notes_on_dev_rows(train: Split, task: Task, config: DataConfig) -> Iterator[
     drawn = f"{share}, drawn by data.dev_seed {config.dev_seed}; equal or nearly equal texts stay together"
     remote = task.hub is not None
     name = train.path.name if train.path is not None else "the Hub" if remote else "the data"
-    yield Note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
+    log.note(f"{name} holds train and dev rows: {pluralize(len(train.dev.examples), 'dev row')}, {drawn}")
     counts = Counter(example.label for example in (*train.examples, *train.dev.examples))
     single = ordered_labels(str(label) for label, count in counts.items() if count == 1)
     if single:
         shown = ", ".join(f"'{escaped(label)}'" for label in single[:8]) + (", …" if len(single) > 8 else "")
-        yield Note(f"labels with one row, which is a training row: {shown}", "warning")
+        log.warn(f"labels with one row, which is a training row: {shown}")
 
 
 def open_source(source: Source, task: Task, config: DataConfig) -> Records:

@@ -19,8 +19,8 @@ from recurcli.data.splits import Example, RowHashes, Split, canonical_texts, has
 from recurcli.data.tasks import Task
 from recurcli.data.values import BadRow, Unlabelled, label_of
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize
-from recurcli.events import Note
 from recurcli.files import sha256_of
+from recurcli.log import Note
 
 PREFIX = "probability_"
 SUM_TOLERANCE = 0.01

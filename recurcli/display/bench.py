@@ -1,6 +1,6 @@
 """The result of `recur bench`: on the screen a table for each setting, and in a file plots over the length."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from recurcli.commands.bench import in_words
-from recurcli.display import progress
+from recurcli.display.progress import Screen
 from recurcli.display.tables import (
     Table,
     by_columns,
@@ -20,36 +20,36 @@ from recurcli.display.tables import (
     write,
 )
 from recurcli.errors import pluralize
-from recurcli.events import Measured
 from recurcli.files import write_atomically
+from recurcli.log import Measured, State
 
 PLOTTED = (("tokens_per_second", 1.0, "tokens/s"), ("peak_memory_bytes", 1e6, "peak memory (MB)"))
 """Key, unit and label of what each row of plots shows."""
 
 
-def print_benchmark(events: Iterable[Any], *, quiet: bool, json: bool) -> dict[str, Any]:
-    """Follow `recur bench`, print each setting as soon as it is measured, then how it was measured; returns the result.
+class BenchmarkScreen(Screen):
+    """Prints each setting of `recur bench` as soon as it is measured; with `json` the result alone, at the end."""
 
-    `json` prints the result alone, at the end. A benchmark that is stopped ends with what it has measured by then.
-    """
-    measured: dict[str, Any] = {}
+    def __init__(self, *, quiet: bool, json: bool) -> None:
+        super().__init__(quiet=quiet)
+        self.json = json
+        self.measured: Mapping[str, Any] = {}
 
-    def shown() -> Iterator[Any]:
-        for event in events:
-            if not isinstance(event, Measured):
-                yield event
-                continue
-            measured.update(event.result)
-            if not json:
-                print_setting(measured["settings"][-1])
+    def progress(self, state: State) -> None:
+        """Print the setting that was measured last."""
+        if not isinstance(state, Measured):
+            return
+        self.measured = state.result
+        if not self.json:
+            print_setting(self.measured["settings"][-1])
 
-    try:
-        return progress.follow(shown(), quiet=quiet)
-    finally:
-        if measured and json:
-            print_json(measured)
-        elif measured:
-            show(cell(_closing(measured), style="dim"))
+    def __exit__(self, *error: object) -> None:
+        """Print how it was measured. A benchmark that is stopped ends with what it has measured by then."""
+        super().__exit__(*error)
+        if self.measured and self.json:
+            print_json(self.measured)
+        elif self.measured:
+            show(cell(_closing(self.measured), style="dim"))
 
 
 def print_setting(setting: Mapping[str, Any]) -> None:

@@ -1,11 +1,9 @@
 """The progress of a command on stderr: a bar on a terminal, else a line every few seconds."""
 
-import contextlib
 import sys
 import time
-from collections.abc import Generator, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.text import Text
@@ -13,7 +11,7 @@ from rich.text import Text
 from recurcli.allocator import gc_between_steps
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import words_of
-from recurcli.events import Finished, Note, Progress, RowsDone, TrialProgress
+from recurcli.log import Log, Progress, RowsDone, State, TrialProgress
 
 SECONDS_BETWEEN_LINES = 5.0
 """Seconds between two lines of progress if there is no terminal for a bar."""
@@ -24,49 +22,20 @@ NARROWEST_BAR, TIME_LEFT = 10, 8
 """Columns of a terminal that the bar and the time left take at least."""
 
 
-def follow(
-    events: Iterable[Any], *, quiet: bool, bar: bool = True, count: bool = False, metric: str = "accuracy", of: str = ""
-) -> dict[str, Any]:
-    """Show the notes and the progress of a command as they come; returns the result that it ends with.
-
-    Without `bar` a terminal gets lines too; with `count` the last line says how many rows were done, and how fast.
-    `metric` is the name of the dev metric; `of` says in words of what it is.
-    """
-    gc_between_steps()  # all that is imported at start is here
-    progress = _Progress(quiet=quiet, bar=bar, metric=words_of(metric), of=of)
-    result: dict[str, Any] = {}
-    with contextlib.ExitStack() as stack:
-        if isinstance(events, Generator):
-            # Not some time later: a note that cannot be shown must not leave half a file behind.
-            stack.enter_context(contextlib.closing(events))
-        stack.enter_context(progress)
-        for event in events:
-            if isinstance(event, Finished):
-                result = event.result
-            elif isinstance(event, Note):
-                progress.note(event.text, warning=event.level == "warning")
-            elif isinstance(event, RowsDone):
-                progress.rows(event)
-            elif isinstance(event, TrialProgress):
-                progress.trial(event)
-            else:
-                progress.steps(event)
-    if count:
-        progress.summary()
-    return result
-
-
 def tell_written(path: Path, *, quiet: bool) -> None:
     """Print on stderr that a file was written, unless `quiet` is True."""
-    _Progress(quiet=quiet, bar=False, metric="").note(f"{path}: written")
+    Screen(quiet=quiet, bar=False).note(f"{path}: written")
 
 
-class _Progress:
-    """A bar that goes away at the end, or lines that stay."""
+class Screen(Log):
+    """Shows the notes and the progress of a command: a bar that goes away at the end, or lines that stay.
 
-    def __init__(self, *, quiet: bool, bar: bool, metric: str, of: str = "") -> None:
+    Without `bar` a terminal gets lines too. `metric` is the name of the dev metric; `of` says in words of what it is.
+    """
+
+    def __init__(self, *, quiet: bool, bar: bool = True, metric: str = "accuracy", of: str = "") -> None:
         self.quiet = quiet
-        self.short_metric, self.metric = metric, metric + of
+        self.short_metric, self.metric = words_of(metric), words_of(metric) + of
         self.console = Console(stderr=True, highlight=False)
         self.has_bar = bar and not quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         self.bar: Any = None
@@ -75,24 +44,40 @@ class _Progress:
         self.first: int | None = None
         self.done = 0
 
-    def __enter__(self) -> "_Progress":
+    def __enter__(self) -> Self:
+        gc_between_steps()  # all that is imported at start is here
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
 
-    def note(self, text: str, *, warning: bool = False) -> None:
-        """Print a sentence that stays on the screen; with `quiet` only a warning."""
-        if self.quiet and not warning:
-            return
-        text = escaped(f"warning: {text}" if warning else text, limit=2000)
+    def note(self, text: str) -> None:
+        """Print a sentence that stays on the screen, unless `quiet` is True."""
+        if not self.quiet:
+            self._print(text)
+
+    def warn(self, text: str) -> None:
+        """Print a warning that stays on the screen."""
+        self._print(f"warning: {text}")
+
+    def _print(self, text: str) -> None:
+        text = escaped(text, limit=2000)
         if self.bar is not None:
             self.console.print(Text(f"recur: {text}"), soft_wrap=True)
         else:
             print(f"recur: {text}", file=sys.stderr, flush=True)
 
-    def steps(self, progress: Progress) -> None:
+    def progress(self, state: State) -> None:
+        """Show rows, the steps of a training or the trials of a study."""
+        if isinstance(state, RowsDone):
+            self._rows(state)
+        elif isinstance(state, TrialProgress):
+            self._trial(state)
+        elif isinstance(state, Progress):
+            self._steps(state)
+
+    def _steps(self, progress: Progress) -> None:
         """Return the line of progress of a training."""
         rate = f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s"
         metric = ""
@@ -110,7 +95,7 @@ class _Progress:
         if progress.dev_metric is not None:
             self.note(f"step {progress.step:,}:{metric[1:]}")
 
-    def trial(self, trial: TrialProgress) -> None:
+    def _trial(self, trial: TrialProgress) -> None:
         """Where a study stands: its trial, the step of the trial, and the best dev metric of all trials."""
         training, best = trial.training, ""
         if trial.best_dev_metric is not None:
@@ -135,7 +120,7 @@ class _Progress:
         texts = ["  ".join(form) for form in forms]
         return next((text for text in texts if len(text) <= room), "")
 
-    def rows(self, rows: RowsDone) -> None:
+    def _rows(self, rows: RowsDone) -> None:
         """Show how many rows are scored. The first call sets the start, which is not 0 after a resume."""
         if self.first is None:
             self.first, self.started, self.told = rows.done, time.monotonic(), time.monotonic()

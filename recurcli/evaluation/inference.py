@@ -6,7 +6,7 @@ cross-entropy of all tokens in nats. Shapes: N rows or texts, b rows per batch, 
 
 import contextlib
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import NumericError, UsageError, escaped
-from recurcli.events import RowsDone, run_to_end
 from recurcli.files import CommittedFolder
 from recurcli.linear.ensemble import Ensemble
 from recurcli.model.config import Label
@@ -74,19 +73,23 @@ def logits_by_batch(
         model.train(was_training)
 
 
-def iter_logits(
-    model: Classifier, tokens: Tokens, config: InferenceConfig, *, total: int | None = None, before: int = 0
-) -> Generator[RowsDone, None, np.ndarray]:
-    """Return the float64 logits (N, C) of all rows, and yield the number of finished rows after each batch.
+AfterBatch = Callable[[int], object]
+"""Called after each batch with the number of finished rows. An exception that it raises ends the inference."""
 
-    `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown. Raises
-    NumericError if a logit is not finite.
-    """
+
+def ignore(done: int) -> None:
+    """Do nothing after a batch."""
+
+
+def compute_logits(
+    model: Classifier, tokens: Tokens, config: InferenceConfig, after_batch: AfterBatch = ignore
+) -> np.ndarray:
+    """Return the float64 logits (N, C) of all rows. Raises NumericError if a logit is not finite."""
     logits = np.zeros((len(tokens), len(model.config.labels)))
     with contextlib.closing(logits_by_batch(model, tokens, config)) as batches:
         for count, (rows, batch) in enumerate(batches, 1):
             logits[rows] = batch
-            yield RowsDone(before + min(count * config.batch_size * config.ranks.world_size, len(tokens)), total)
+            after_batch(min(count * config.batch_size * config.ranks.world_size, len(tokens)))
     return config.ranks.combine(logits)
 
 
@@ -150,13 +153,18 @@ class TextScore:
         return {"perplexity": self.perplexity, "loss": self.loss, "tokens": self.tokens}
 
 
-def iter_score(
-    model: LanguageModel, windows: Windows, config: InferenceConfig, *, carry: bool = False
-) -> Generator[RowsDone, None, TextScore]:
-    """Return the cross-entropy of the tokens of `windows`, and yield the number of finished windows after each batch.
+def score_text(
+    model: LanguageModel,
+    windows: Windows,
+    config: InferenceConfig,
+    after_batch: AfterBatch = ignore,
+    *,
+    carry: bool = False,
+) -> TextScore:
+    """Return the cross-entropy of the tokens of `windows`. `after_batch` is given the number of finished windows.
 
-    With `carry` the encoder goes on from window to window, and rank 0 reads them. Otherwise the ranks share the batches. The
-    model is in evaluation mode until the generator ends or is closed. Raises NumericError if the loss is not finite.
+    With `carry` the encoder goes on from window to window, and rank 0 reads them. Otherwise the ranks share the batches.
+    Raises NumericError if the loss is not finite.
     """
     ranks, batches = config.ranks, sorted_batches(windows.targets.lengths, config.batch_size)
     was_training, count, offsets = model.training, len(windows.targets), windows.targets.offsets
@@ -175,12 +183,12 @@ def iter_score(
                 nats, state = _next_nats(model, windows, row, state, config)
                 add([row], nats)
             if row % config.batch_size == config.batch_size - 1 or row == count - 1:
-                yield RowsDone(row + 1, count, "window")
+                after_batch(row + 1)
         for turn in range(0, 0 if carry else len(batches), ranks.world_size):
             if turn + ranks.rank < len(batches):
                 rows = batches[turn + ranks.rank]
                 add(rows, _batch_nats(model, windows, rows, config))
-            yield RowsDone(min((turn + ranks.world_size) * config.batch_size, count), count, "window")
+            after_batch(min((turn + ranks.world_size) * config.batch_size, count))
     finally:
         model.train(was_training)
     ranks.all_reduce_([torch.from_numpy(blocks)])
@@ -368,27 +376,20 @@ class Predictor:
 
     def logits(self, texts: Iterable[Text]) -> np.ndarray:
         """Return the logits (N, C) of `texts`. Raises as `predict` does."""
-        return run_to_end(self.iter_logits(self._pairs(enumerate(text_rows(texts)))))
+        return self.logits_of_pairs(self._pairs(enumerate(text_rows(texts))))
 
-    def iter_logits(
-        self, texts: Sequence[Text], *, total: int | None = None, before: int = 0
-    ) -> Generator[RowsDone, None, np.ndarray]:
-        """Return the logits as `logits` does, and yield the number of finished rows after each batch.
-
-        `before` is the number of rows that were finished earlier; `total` is the number of all rows; None: unknown.
-        """
+    def logits_of_pairs(self, texts: Sequence[Text], after_batch: AfterBatch = ignore) -> np.ndarray:
+        """Return the logits (N, C) of texts that are known to be of the kind that the model was trained on."""
         linear = None if self.ensemble is None else self.ensemble.linear.logits(_as_pairs(texts))
         if self.ensemble is not None and linear is not None and not self.ensemble.encoder_weight:
-            yield RowsDone(before + len(texts), total)
+            after_batch(len(texts))
             return self.ensemble.join(np.zeros_like(linear), linear)
-        encoder = yield from self.iter_encoder_logits(self.encode(texts), total=total, before=before)
+        encoder = self.encoder_logits(self.encode(texts), after_batch)
         return encoder if self.ensemble is None or linear is None else self.ensemble.join(encoder, linear)
 
-    def iter_encoder_logits(
-        self, tokens: Tokens, *, total: int | None = None, before: int = 0
-    ) -> Generator[RowsDone, None, np.ndarray]:
-        """Return the logits of the encoder alone for the `tokens` of `encode`, as `iter_logits` does."""
-        return (yield from iter_logits(self.model, tokens, self.config, total=total, before=before))
+    def encoder_logits(self, tokens: Tokens, after_batch: AfterBatch = ignore) -> np.ndarray:
+        """Return the logits (N, C) of the encoder alone for the `tokens` of `encode`."""
+        return compute_logits(self.model, tokens, self.config, after_batch)
 
     def encode(self, texts: Sequence[Text]) -> Tokens:
         """Tokenise `texts`, count those that are truncated, and broadcast the tokens to the other ranks."""
@@ -403,7 +404,7 @@ class Predictor:
         while (sizes := self.config.ranks.broadcast(None)) is not None:
             tokens = Tokens(offsets=np.zeros(sizes[0] + 1, np.int64), ids=np.zeros(sizes[1], np.int32))
             self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
-            run_to_end(iter_logits(self.model, tokens, self.config))
+            compute_logits(self.model, tokens, self.config)
 
     def dismiss(self) -> None:
         """End `serve` on the other ranks."""

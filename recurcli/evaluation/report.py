@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
-from recurcli.evaluation.inference import InferenceConfig, TextScore, iter_logits, iter_score, probabilities
+from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, probabilities, score_text
 from recurcli.evaluation.metrics import PERPLEXITY, Report, accuracy_baselines, classification_report
-from recurcli.events import run_to_end
 from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
@@ -287,7 +286,7 @@ class DevEvaluation:
         labels = self.dev.labels
         rows = np.unique(np.linspace(0, len(labels) - 1, batches * self.inference.batch_size).astype(np.int64))
         tokens, labels = self.dev.tokens.take(rows), [labels[row] for row in rows]
-        report_of(run_to_end(iter_logits(self.model, tokens, self.inference)), labels, self.task)
+        report_of(compute_logits(self.model, tokens, self.inference), labels, self.task)
         return int(tokens.lengths.sum())
 
     def write_report(self, folder: Path) -> dict[str, Any]:
@@ -367,7 +366,8 @@ class DevEvaluation:
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
         """Return the logits (N, C) of the encoder alone. Raises what `check_stop` raises."""
-        return run_to_end(iter_logits(self.model, rows.tokens, self.inference), self.check_stop)
+        self.check_stop()
+        return compute_logits(self.model, rows.tokens, self.inference, lambda done: self.check_stop())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -403,7 +403,7 @@ class DevPerplexity:
         count = min(len(self.windows.targets), batches * self.inference.batch_size)
         rows = np.linspace(0, len(self.windows.targets) - 1, count).astype(np.int64)
         some = Windows(self.windows.inputs.take(rows), self.windows.targets.take(rows))
-        return run_to_end(iter_score(self.model, some, self.inference, carry=self.carry)).tokens
+        return score_text(self.model, some, self.inference, carry=self.carry).tokens
 
     def write_report(self, folder: Path) -> dict[str, Any]:
         """Return the metric, the protocol and the dev score of the selected model, for result.json.
@@ -416,4 +416,6 @@ class DevPerplexity:
         return {"metric": self.metric_name, "carry": self.carry, "dev": score.to_json()}
 
     def _score(self) -> TextScore:
-        return run_to_end(iter_score(self.model, self.windows, self.inference, carry=self.carry), self.check_stop)
+        self.check_stop()
+        after_batch = lambda done: self.check_stop()  # noqa: E731
+        return score_text(self.model, self.windows, self.inference, after_batch, carry=self.carry)

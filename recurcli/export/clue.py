@@ -23,8 +23,8 @@ from recurcli.data.readers import BadJson, json_object
 from recurcli.data.rows import BOM
 from recurcli.data.tasks import TASKS, Task
 from recurcli.errors import DataError, StorageError, UsageError, did_you_mean, escaped
-from recurcli.events import Finding, Findings, sort_by_severity
 from recurcli.files import write_atomically
+from recurcli.findings import Finding, Findings, sort_by_severity
 
 MAX_BYTES = 8 << 20
 """The longest test file makes 0.6 MB of predictions (ours: leaves room for keys that CLUE does not read)."""

@@ -1,7 +1,8 @@
 """The export format `clue`: predictions of CLUE's test rows in one zip for its leaderboard."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,9 @@ from recurcli.data.splits import Split, load_split, open_source
 from recurcli.data.tasks import find_source, task_with_columns
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, UsageError, escaped
-from recurcli.events import Note, RowsDone
 from recurcli.export.clue import Target, validate, write_submission
 from recurcli.export.format import TrainedRun
+from recurcli.log import Log, Note
 from recurcli.runs.run_directory import run_of
 
 
@@ -25,7 +26,7 @@ class _Answer(NamedTuple):
     rows: Split
 
 
-def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | RowsDone, None, dict[str, Any]]:
+def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
     """Predict every test file that CLUE takes of each run's task and write one zip; return the files in it.
 
     All test files are read before the first row is predicted. Raises UsageError for a task that is not CLUE's and for
@@ -41,7 +42,7 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
             target = Target(run.task, split)
             rows = _test_rows(target, run)
             if isinstance(rows, str):
-                yield Note(f"{target.name} is left out: {rows}", "warning")
+                log.warn(f"{target.name} is left out: {rows}")
             else:
                 answers.append(_Answer(target, run, rows))
     if not answers:
@@ -49,11 +50,11 @@ def export_clue(runs: Sequence[TrainedRun], output: Path) -> Generator[Note | Ro
     labels: dict[str, list[str]] = {}
     done, total = 0, sum(len(answer.rows.examples) for answer in answers)
     for target, run, rows in answers:
-        labels[target.name] = yield from run.predict(rows.texts, total, done)
+        labels[target.name] = run.predict(rows.texts, partial(log.rows, before=done, total=total))
         done += len(rows.examples)
     write_submission(output, labels)
     for finding in validate(output):
-        yield Note(finding.message, "warning" if finding.level == "warning" else "info")
+        log.add(Note(finding.message, "warning" if finding.level == "warning" else "info"))
     files = [
         {
             "name": target.name,

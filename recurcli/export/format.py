@@ -1,15 +1,16 @@
 """The interface of an export format, and the parts of a trained run that it is given."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
-from recurcli.events import Note, RowsDone
+from recurcli.evaluation.inference import AfterBatch
 from recurcli.files import CommittedFolder, OutputKind
 from recurcli.linear.ensemble import Ensemble
+from recurcli.log import Log
 from recurcli.model.models import Classifier
 from recurcli.tokens.tokenizer import Tokenizer
 
@@ -32,8 +33,8 @@ class TrainedRun:
     """Whether the ensemble is the linear part of a sum, whose encoder is left out."""
     temperature: float
     """The probabilities are softmax(logits / temperature)."""
-    predict: Callable[[Texts, int, int], Generator[RowsDone, None, list[str]]]
-    """Predicts labels. Arguments: the texts, and for RowsDone the numbers of all rows and of earlier rows."""
+    predict: Callable[[Texts, AfterBatch], list[str]]
+    """Predicts the label of each text."""
 
     @property
     def path(self) -> Path:
@@ -45,7 +46,7 @@ class TrainedRun:
 class ExportFormat:
     """One export format."""
 
-    export: Callable[[Sequence[TrainedRun], Path], Generator[Note | RowsDone, None, dict[str, Any]]]
+    export: Callable[[Sequence[TrainedRun], Path, Log], dict[str, Any]]
     """Writes the runs to a path, replacing what is there, and returns `files`: facts of each for a table, `name` first."""
     kind: OutputKind
     """The format in words, for messages, and the ending of a file."""
@@ -53,8 +54,6 @@ class ExportFormat:
     """For a format that writes a folder (by `commit_directory`): the file by which an earlier export is recognised."""
     reads_data: bool = True
     """Whether it reads rows of the task, so that the command's --data makes sense."""
-    quantized: (
-        Callable[[Sequence[TrainedRun], Path, float], Generator[Note | RowsDone, None, dict[str, Any]]] | None
-    ) = None
+    quantized: Callable[[Sequence[TrainedRun], Path, Log, float], dict[str, Any]] | None = None
     """Writes them in int8, if so large a share of the labels of the dev rows stays, and returns `quantization` too; None: the
     format has no weights."""

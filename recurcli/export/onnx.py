@@ -8,7 +8,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.events import Note, RowsDone
 from recurcli.export.format import TrainedRun
-from recurcli.export.quantize import Agreement, as_half, in_half, iter_onnx_logits, quantized
+from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, quantized
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.interruptible import interruptible
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import BOTH_TEXTS, FIRST_TEXT, MAX_TEXT, SECOND_TEXT, NgramConfig, word_pattern
+from recurcli.log import Log
 from recurcli.model.models import Classifier
 from recurcli.model.saved import config_to_dict
 from recurcli.requirements import check_packages
@@ -43,8 +43,8 @@ one core a text at a time is not slower: 32 texts of 16 tokens take 13 ms, and 1
 
 
 def export_onnx(
-    runs: Sequence[TrainedRun], output: Path, min_agreement: float | None = None
-) -> Generator[Note | RowsDone, None, dict[str, Any]]:
+    runs: Sequence[TrainedRun], output: Path, log: Log, min_agreement: float | None = None
+) -> dict[str, Any]:
     """Write the folder `output` for one run; return name, size in bytes and purpose of its files.
 
     With `min_agreement` it is quantised, and the comparison with fp32 is returned too. Raises UsageError before any work for
@@ -67,7 +67,7 @@ def export_onnx(
         about += "\nThe training of this model was not finished when it was exported.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
     if "spans" in run.model.config.columns:
-        yield Note("predict.py does not mark the two spans of a text; give it texts that are marked", "warning")
+        log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
     content, graph, facts, runtime = None, None, {}, None
     if weights[0]:
@@ -79,16 +79,16 @@ def export_onnx(
         files["tokenizer.json"] = run.tokenizer.to_json().encode(), "tokenizer"
     elif not run.is_linear_part:
         why = "was kept" if RunDirectory(run.folder).is_finished else "labels until the training is finished"
-        yield Note(f"the linear model alone {why}, so there is no model.onnx: no encoder needs to run")
+        log.note(f"the linear model alone {why}, so there is no model.onnx: no encoder needs to run")
     if run.ensemble is not None and weights[1]:
         half = ", in half precision" if dev else ""
         files["linear.npz"] = _npz(run.ensemble.linear, half=bool(dev)), f"linear model on n-grams{half}"
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
-        agreement = yield from _compare(run, dev, weights, content, graph)
+        agreement = _compare(run, dev, weights, content, graph, log)
         agreement.check(min_agreement)
-        yield Note(str(agreement))
+        log.note(str(agreement))
         facts = {"quantization": {"type": "int8", **asdict(agreement)}}
         script = script.replace(*ONE_AT_A_TIME)
         about += f"\n## int8\n\n{agreement}.\n"
@@ -116,17 +116,16 @@ def _dev_rows(run: TrainedRun) -> list[RowText]:
 
 
 def _compare(
-    run: TrainedRun, rows: list[RowText], weights: tuple[float, float], fp32: bytes | None, int8: bytes | None
-) -> Generator[RowsDone, None, Agreement]:
+    run: TrainedRun, rows: list[RowText], weights: tuple[float, float], fp32: bytes | None, int8: bytes | None, log: Log
+) -> Agreement:
     """Compare the run with the quantised one on its dev rows; the linear model is the one that was not fitted on them."""
     labels, texts = run.model.config.labels, [(row.text, row.pair) for row in rows]
     sums = [np.zeros((len(rows), len(labels))) for _ in range(2)]
     if fp32 is not None and int8 is not None:
         tokens = run.tokenizer.encode(texts, run.model.config.max_length)
         for part, content in enumerate((fp32, int8)):
-            logits = yield from iter_onnx_logits(
-                content, tokens, pad_id=run.model.config.pad_id, total=2 * len(rows), before=part * len(rows)
-            )
+            progress = partial(log.rows, before=part * len(rows), total=2 * len(rows))
+            logits = onnx_logits(content, tokens, run.model.config.pad_id, progress)
             sums[part] += weights[0] * logits
     if weights[1]:
         linear = read_linear_model(run.folder, len(labels), first_fit=True)

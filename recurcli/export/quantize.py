@@ -7,7 +7,7 @@ have one scale a row. Shapes: N rows, C labels.
 """
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.errors import ModelError, pluralize
-from recurcli.events import RowsDone
+from recurcli.evaluation.inference import AfterBatch
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import Ngrams
 from recurcli.tokens.tokenizer import Tokens
@@ -79,10 +79,8 @@ def in_half(linear: LinearModel) -> LinearModel:
     return replace(linear, ngrams=ngrams, weights=as_half(linear.weights).astype(np.float32))
 
 
-def iter_onnx_logits(
-    content: bytes, tokens: Tokens, *, pad_id: int, total: int, before: int
-) -> Generator[RowsDone, None, NDArray[np.float64]]:
-    """Return the logits (N, C) of a graph, one row at a time as predict.py of an int8 export; yield the rows done."""
+def onnx_logits(content: bytes, tokens: Tokens, pad_id: int, after_batch: AfterBatch) -> NDArray[np.float64]:
+    """Return the logits (N, C) of a graph, one row at a time as predict.py of an int8 export."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -93,7 +91,7 @@ def iter_onnx_logits(
         ids = tokens.ids[start:end] if end > start else [pad_id]
         logits.append(session.run(["logits"], {"input_ids": np.asarray(ids, np.int64)[None]})[0][0])
         if row % ROWS_AT_ONCE == 0 or row == len(tokens):
-            yield RowsDone(before + row, total)
+            after_batch(row)
     return np.asarray(logits, np.float64)
 
 

@@ -30,7 +30,7 @@ from recurcli.data.splits import (
 from recurcli.data.tasks import Source, Task, find_source, is_one_file, split_named, splits_of, task_with_columns
 from recurcli.data.values import BadRow, TextColumns, Unlabelled
 from recurcli.errors import DataError
-from recurcli.events import Note
+from recurcli.log import Log
 from recurcli.tokens.tokenizer import Tokenizer, encodable, resolved_tokenizer
 
 UNNAMED = "rows"
@@ -305,8 +305,8 @@ def _drawn_pairs(file: DataFile, task: Task, config: DataConfig, columns: Column
 
 
 def prepare_tokens(
-    files: Sequence[DataFile], task: Task, config: DataConfig, tokenizer: TokenizerConfig
-) -> Generator[Note, None, tuple[dict[str, Any], TokenCounter]]:
+    files: Sequence[DataFile], task: Task, config: DataConfig, tokenizer: TokenizerConfig, log: Log
+) -> tuple[dict[str, Any], TokenCounter]:
     """Return the description of the tokenizer for the report, and a function that counts tokens as training would.
 
     `vocabulary` in the description is a file, or the split that the vocabulary is trained on; None: lengths do not depend
@@ -318,9 +318,7 @@ def prepare_tokens(
     trained = needs_texts(tokenizer)
     if trained and path.is_file() and path.stat().st_size > LARGE:
         rows = "its rows" if split == UNNAMED else f"the {split} rows"
-        yield Note(
-            f"{path}: training a {tokenizer.kind} vocabulary on {rows} to count tokens (--no-lengths skips this)"
-        )
+        log.note(f"{path}: training a {tokenizer.kind} vocabulary on {rows} to count tokens (--no-lengths skips this)")
     vocabulary = tokenizer.vocabulary or (split if trained else None)
     tokens = {"kind": tokenizer.kind, "max_length": config.max_length, "vocabulary": vocabulary}
     return tokens, token_counter(tokenizer, training_texts(file, task, config))

@@ -10,7 +10,7 @@ from recurcli.data.splits import BAD_ROWS_ALLOWED, way_out_of_unlabelled
 from recurcli.data.tasks import Task
 from recurcli.data.values import check_labels, label_doubts, ordered_labels
 from recurcli.errors import DataError, escaped, pluralize
-from recurcli.events import Finding, Level
+from recurcli.findings import Finding, Level
 from recurcli.inspection.rows import LISTED, UNNAMED, SplitRows, has_invisible
 
 _ISSUES = {

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from recurcli.cache import cached
 from recurcli.data.splits import RowHashes
 from recurcli.errors import DataError, ModelError, StorageError
-from recurcli.events import Note
 from recurcli.interruptible import interruptible
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.model import Hyperparameters, LinearModel
 from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, Vectors, characters_read, ngram_sets
+from recurcli.log import Note
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

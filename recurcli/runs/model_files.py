@@ -18,7 +18,6 @@ from recurcli.encoders import PRETRAINED
 from recurcli.encoders.config import built_in
 from recurcli.encoders.folder import LAYER, MAX_REPEATS, check_tensors, read_architecture
 from recurcli.errors import ModelError, UsageError, escaped, pluralize
-from recurcli.events import Note
 from recurcli.facts import MAX_IN_FULL
 from recurcli.files import (
     MANIFEST,
@@ -32,6 +31,7 @@ from recurcli.files import (
 )
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
+from recurcli.log import Note
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
 from recurcli.model.saved import build_from_weights, config_from_file, config_to_dict, load_tensors, save_tensors

@@ -23,7 +23,6 @@ from typing import Any, Literal
 from recurcli.data.config import DataConfig
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, StorageError, UsageError
-from recurcli.events import Note
 from recurcli.files import (
     MANIFEST,
     CommittedFolder,
@@ -43,6 +42,7 @@ from recurcli.files import (
     write_atomically,
     writing,
 )
+from recurcli.log import Log
 from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.validation import MAX_BYTES, dump, parse_config, read_mapping
 
@@ -439,8 +439,8 @@ class RunDirectory:
                     with contextlib.suppress(OSError):
                         self.path.rmdir()
 
-    def note_if_unfinished(self) -> Iterator[Note]:
-        """Yield a warning if the training has not ended, or if a new training has begun that is to replace the run.
+    def note_if_unfinished(self, log: Log) -> None:
+        """Warn if the training has not ended, or if a new training has begun that is to replace the run.
 
         With an ensemble the model of an unfinished run is the linear model alone.
         """
@@ -461,7 +461,7 @@ class RunDirectory:
         if (self.path / LOCK).is_file() and is_locked(self.path / LOCK):
             state, way_out = "is under way", ""
         step = next((path.name for path in checkpoint_folders(latest.checkpoints)), "none")
-        yield Note(f"{self.path}: {whose} {state} (newest checkpoint: {step}){rest}{way_out}", "warning")
+        log.warn(f"{self.path}: {whose} {state} (newest checkpoint: {step}){rest}{way_out}")
 
     def check_output(self, command: str, *, resume: bool, overwrite: bool) -> tuple["RunDirectory", RunStatus]:
         """Return the run that a training of `command` with these options writes, and its status.

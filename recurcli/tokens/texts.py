@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import re
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -29,8 +29,8 @@ from recurcli.data.rows import UTF8, TextDecoder, canonical_encoding, open_file,
 from recurcli.data.splits import BAD_ROWS_SHOWN, check_bad_rows, divide_lines, hashes_of, load_split
 from recurcli.data.tasks import STEMS, Task, has_split, is_label_folder, task_with_columns
 from recurcli.errors import DataError, UsageError, escaped, pluralize
-from recurcli.events import Note
 from recurcli.files import OpenedFile, sha256_of
+from recurcli.log import Log, Note
 from recurcli.tokens.tokenizer import (
     MANY_UNKNOWN,
     ROWS_AT_ONCE,
@@ -371,13 +371,13 @@ def cut_streams(stream: NDArray[np.int32], eos_id: int, length: int, count: int)
 
 
 def windows_of_splits(
-    splits: Mapping[str, TextSplit], tokenizer: Tokenizer, length: int, streams: int | None = None
-) -> Generator[Note, None, tuple[dict[str, Windows], dict[str, dict[str, Any]]]]:
+    splits: Mapping[str, TextSplit], tokenizer: Tokenizer, length: int, log: Log, streams: int | None = None
+) -> tuple[dict[str, Windows], dict[str, dict[str, Any]]]:
     """Cut the text of each split into windows of `length` tokens, that of train into `streams` first; None: one stream.
 
     Raises UsageError for more streams than tokens.
 
-    Returns the windows and the facts for result.json, both by split. Yields notes on skipped lines and on unknown tokens.
+    Returns the windows and the facts for result.json, both by split. Logs notes on skipped lines and on unknown tokens.
     """
     windows, data = {}, {}
     for name, split in splits.items():
@@ -395,21 +395,21 @@ def windows_of_splits(
             left = len(stream) % streams
             rest = f"; the last {pluralize(left, 'token')} are left out" if left else ""
             each = len(stream) // streams
-            yield Note(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window{rest}")
+            log.note(f"train: {streams:,} streams of {pluralize(each, 'token')}, read window by window{rest}")
             if each <= length:
                 what = f"a stream has no second window of {length:,} tokens, so the training carries no state"
-                yield Note(f"train: {what}; a smaller pretraining.batch_size makes longer streams", "warning")
+                log.warn(f"train: {what}; a smaller pretraining.batch_size makes longer streams")
         unknown = int(np.count_nonzero(stream == tokenizer.unknown_id))
         counts = {"dropped": split.dropped, "bad": split.bad, "truncated": 0}
         sizes = {"tokens": len(stream), "unknown": unknown}
         data[name] = {**facts_of(split.path, len(split.texts), split.sha256), **counts, **sizes}
-        yield from split.notes
-        yield from note_on_bad_rows(name, split.bad, split.first_bad)
+        log.add(*split.notes)
+        note_on_bad_rows(name, split.bad, split.first_bad, log)
         if split.unread and name == "train":
             names = ", ".join(escaped(file.name) for file in split.unread[:3]) + (
                 ", …" if len(split.unread) > 3 else ""
             )
-            yield Note(
+            log.note(
                 f"{pluralize(len(split.unread), 'text file', 'are')} not read, because train has its own file: {names}"
             )
         of = (
@@ -419,5 +419,5 @@ def windows_of_splits(
         )
         ends = int(np.count_nonzero(stream == tokenizer.separator_id))
         size = f"{pluralize(len(stream), 'token')} with an <eos> after each of {pluralize(ends, 'text')}"
-        yield Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info")
+        log.add(Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info"))
     return windows, data

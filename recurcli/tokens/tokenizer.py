@@ -9,7 +9,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_args
@@ -24,8 +24,8 @@ from recurcli.data.rows import rows_of_file
 from recurcli.data.splits import Split
 from recurcli.data.values import separates_words
 from recurcli.errors import DataError, ModelError, escaped, pluralize
-from recurcli.events import Note
 from recurcli.files import OpenedFile, naming_damage, read_limited
+from recurcli.log import Log
 
 PAD, UNKNOWN, SEPARATOR, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SEP]", "[MASK]")
 
@@ -502,11 +502,11 @@ def choose_max_length(lengths: NDArray[np.int64]) -> int:
 
 
 def encode_splits(
-    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int, *, are_read: bool = True
-) -> Generator[Note, None, tuple[dict[str, Tokens], dict[str, dict[str, Any]]]]:
+    splits: Mapping[str, Split], tokenizer: Tokenizer, max_length: int, log: Log, *, are_read: bool = True
+) -> tuple[dict[str, Tokens], dict[str, dict[str, Any]]]:
     """Return the tokens of each split and the facts about it for result.json.
 
-    Yields notes on the rows that were skipped, dropped or truncated, and on many unknown tokens. If no tokens `are_read`,
+    Logs notes on the rows that were skipped, dropped or truncated, and on many unknown tokens. If no tokens `are_read`,
     since there is no encoder, the rows have none.
     """
     tokens, data = {}, {}
@@ -520,17 +520,15 @@ def encode_splits(
             "truncated": tokens[name].truncated,
         }
         data[name] = {**facts_of(split.path, len(split.examples), split.sha256), **counts}
-        yield from split.notes
-        yield from note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]))
+        log.add(*split.notes)
+        note_on_bad_rows(name, len(split.bad), "".join(split.bad[:1]), log)
         if split.dropped:
             kept = f"{len(split.examples):,} kept"
-            yield Note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
-        yield from note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length)
+            log.note(f"{name}: {pluralize(split.dropped, 'row')} without a majority label ('-') dropped, {kept}")
+        note_on_cuts(name, tokens[name].truncated, len(tokens[name]), max_length, log)
         unknown = float((tokens[name].ids == tokenizer.unknown_id).mean()) if len(tokens[name].ids) else 0.0
         if unknown > MANY_UNKNOWN:
-            yield Note(
-                f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]", "warning"
-            )
+            log.warn(f"{name}: {unknown:.0%} of the tokens are not in the vocabulary, so they are all [UNK]")
     return tokens, data
 
 
@@ -539,13 +537,13 @@ def facts_of(path: Path | None, rows: int, sha256: str) -> dict[str, Any]:
     return {"path": None if path is None else str(path), "rows": rows, "sha256": sha256}
 
 
-def note_on_bad_rows(name: str, number: int, first: str) -> Iterator[Note]:
-    """Yield a warning about the `number` of skipped rows, if there are any. `first` describes the first one."""
+def note_on_bad_rows(name: str, number: int, first: str, log: Log) -> None:
+    """Warn about the `number` of skipped rows, if there are any. `first` describes the first one."""
     if number:
-        yield Note(f"{name}: {pluralize(number, 'bad row')} skipped, the first: {first}", "warning")
+        log.warn(f"{name}: {pluralize(number, 'bad row')} skipped, the first: {first}")
 
 
-def note_on_cuts(name: str, cut: int, rows: int, max_length: int) -> Iterator[Note]:
-    """Yield a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
+def note_on_cuts(name: str, cut: int, rows: int, max_length: int, log: Log) -> None:
+    """Log a note on the number of rows that were truncated to `max_length` tokens, if there are any."""
     if cut:
-        yield Note(f"{name}: {pluralize(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")
+        log.note(f"{name}: {pluralize(cut, 'row')} ({cut / rows:.1%}) cut to data.max_length {max_length}")

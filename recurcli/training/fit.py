@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import NumericError
 from recurcli.evaluation.report import DevScore
-from recurcli.events import Progress
+from recurcli.log import Progress
 from recurcli.model.device import SettledPrecision, autocast
 from recurcli.model.models import Backbone
 from recurcli.tokens.batching import epoch_batches

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.errors import Interrupted, ModelError, NumericError, UsageError, escaped
-from recurcli.events import Note, Progress
 from recurcli.facts import check_same, first_difference
 from recurcli.files import CommittedFolder, commit_directory, remove, to_json, writing
+from recurcli.log import Log, Progress
 from recurcli.model.config import FORMAT_VERSION, check_format
 from recurcli.model.models import Backbone
 from recurcli.model.saved import cpu_state, load_tensors, load_weights, save_tensors
@@ -294,6 +294,8 @@ class Session:
     publish: Callable[[Mapping[str, Tensor]], None]
     """Writes the given weights as the model of the run."""
     stop: StopRequest
+    linear_dev_metric: float | None = None
+    """The dev metric of the linear model, for the progress. None if there is none."""
     state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
@@ -301,26 +303,26 @@ class Session:
     def __post_init__(self) -> None:
         self.ranks = self.loop.ranks
 
-    def restore(self) -> Iterator[Note]:
-        """Load the newest checkpoint, if there is one; yields notes.
+    def restore(self, log: Log) -> None:
+        """Load the newest checkpoint, if there is one.
 
         Rank 0 reads the checkpoint and broadcasts it, because other machines may not share its disk.
         """
         if self.ranks.is_main:
-            yield from self._read_checkpoint()
+            self._read_checkpoint(log)
         if self.ranks.world_size > 1:
             self._broadcast()
 
-    def _read_checkpoint(self) -> Iterator[Note]:
+    def _read_checkpoint(self, log: Log) -> None:
         checkpoint, warnings = newest_checkpoint(self.run.checkpoints, self._check_facts)
         for warning in warnings:
-            yield Note(warning, "warning")
+            log.warn(warning)
         if checkpoint is None:
             self.run.cut_metrics(0)
             return
         remove_newer_checkpoints(self.run.checkpoints, checkpoint.state.step)
         if difference := first_difference(checkpoint.should_match, self.should_match):
-            yield Note(f"{difference}: the run continues, but its result is not bit-identical", "warning")
+            log.warn(f"{difference}: the run continues, but its result is not bit-identical")
         source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
         load_weights(self.loop.model, checkpoint.model, source)
         load_optimizer_tensors(self.loop.model, self.loop.optimizer, checkpoint.optimizer)
@@ -331,7 +333,7 @@ class Session:
             self.best = dict(checkpoint.best or checkpoint.model)
             self.publish(self.best)
         self.run.cut_metrics(checkpoint.state.logged_step)
-        yield Note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
+        log.note(f"resumed at step {checkpoint.state.step:,} of {self.loop.total_steps:,}")
 
     def _check_facts(self, checkpoint: Checkpoint) -> None:
         """Raise UsageError if a fact that a resume must match differs."""
@@ -353,8 +355,8 @@ class Session:
             carry.share(self.ranks, self.loop.device)
             self.ranks.broadcast_(list(carry.state.values()))
 
-    def train(self) -> Iterator[Progress | Note]:
-        """Train to the end. Yields progress and notes. On a signal, writes a checkpoint and raises Interrupted."""
+    def train(self, log: Log) -> None:
+        """Train to the end. On a signal, writes a checkpoint and raises Interrupted."""
         config, since = self.loop.config, (self.state.tokens, time.perf_counter())
         every = config.checkpoint_every or self.loop.steps_per_epoch
         try:
@@ -372,9 +374,9 @@ class Session:
                 asked, self.stop.save_asked = self.stop.save_asked, False
                 if progress.step % every == 0 or progress.improved or at_end or asked:
                     self.save()
-                yield progress
+                log.progress(dataclasses.replace(progress, linear_dev_metric=self.linear_dev_metric))
                 if asked:
-                    yield Note(f"wrote a checkpoint at step {progress.step:,} on SIGUSR1")
+                    log.note(f"wrote a checkpoint at step {progress.step:,} on SIGUSR1")
         except StopTraining:
             pass
         if self.stop.agreed():

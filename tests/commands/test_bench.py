@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from logs import Kept
 
 from recurcli.commands.bench import bench
 from recurcli.commands.benchmark import candidates as peers
@@ -17,7 +18,6 @@ from recurcli.commands.benchmark import measure as measuring
 from recurcli.commands.benchmark.candidates import Candidate, Shape, encoder_candidates, shapes
 from recurcli.commands.benchmark.measure import MemoryMeter, Workload, estimated_peak
 from recurcli.commands.benchmark.request import BenchRequest, Setting
-from recurcli.events import Finished, Note
 
 Recur = Callable[..., tuple[int, str, str]]
 CPU = torch.device("cpu")
@@ -47,9 +47,7 @@ def result() -> dict[str, Any]:
 
 
 def finished(request: BenchRequest) -> dict[str, Any]:
-    *_, last = bench(request)
-    assert isinstance(last, Finished)
-    return last.result
+    return bench(request, Kept())
 
 
 def candidate(name: str, **more: Any) -> Candidate:
@@ -239,9 +237,9 @@ def test_a_setting_is_shown_before_the_next_one_is_measured(
 
 def test_without_transformers_torch_is_the_only_peer(without: Callable[..., None]) -> None:
     without("transformers")
-    events = list(bench(BenchRequest(("starsaber",), lengths=(8,), modes=("inference",), **SMALL)))
-    notes = [event.text for event in events if isinstance(event, Note)]
-    assert "Hugging Face's BERT is no peer: it needs transformers ≥ 4.50, found none" in notes[0]
+    log = Kept()
+    bench(BenchRequest(("starsaber",), lengths=(8,), modes=("inference",), **SMALL), log)
+    assert "Hugging Face's BERT is no peer: it needs transformers ≥ 4.50, found none" in log.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -316,9 +314,9 @@ def test_the_peers_are_transformers_of_equal_size_and_dropout() -> None:
 
 def test_encoders_without_attention_dropout_are_named(without: Callable[..., None]) -> None:
     without("transformers")
-    events = bench(BenchRequest(("starsaber", "rezero"), attention_dropout=0.1, **SMALL))
-    notes = [event for event, _ in zip(events, range(2), strict=False) if isinstance(event, Note)]
-    assert notes[1].text.startswith("starsaber has no dropout on attention weights")
+    log = Kept()
+    bench(BenchRequest(("starsaber", "rezero"), attention_dropout=0.1, **SMALL), log)
+    assert log.warnings[0].startswith("starsaber has no dropout on attention weights")
 
 
 def test_the_plot_names_the_candidates_and_the_settings(result: dict[str, Any], tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from tiny_task import tiny
 
 from recurcli.cli import app
 from recurcli.cli.options import Columns
-from recurcli.display.progress import follow
-from recurcli.events import Note, Progress
+from recurcli.display.progress import Screen
+from recurcli.log import Note, Progress
 
 Recur = Callable[..., tuple[int, str, str]]
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -275,17 +275,19 @@ def test_paths_and_texts_are_shown_and_not_obeyed(recur: Recur, trained: Path, t
 
 
 def test_notes_and_progress_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
-    follow([Note(EVIL), Note("[/]", "warning")], quiet=False)
+    Screen(quiet=False).add(Note(EVIL), Note("[/]", "warning"))
     err = capsys.readouterr().err
     assert err == f"recur: {SHOWN.replace('__', '//')}\nrecur: warning: [/]\n"
-    follow([Note("x"), Note("y", "warning")], quiet=True)
+    Screen(quiet=True).add(Note("x"), Note("y", "warning"))
     assert capsys.readouterr().err == "recur: warning: y\n", "a quiet command still warns"
 
 
 def test_a_line_of_progress_names_the_metric_once(capsys: pytest.CaptureFixture[str]) -> None:
     steps: dict[str, Any] = {"total_steps": 4, "epoch": 1.0, "loss": 0.5, "measures": {}, "tokens": 10, "seconds": 1.0}
     evaluated = Progress(step=2, **steps, dev_metric=0.525, best_dev_metric=0.53)
-    follow([evaluated, Progress(step=4, **steps, best_dev_metric=0.53)], quiet=False, metric="macro_f1")
+    screen = Screen(quiet=False, metric="macro_f1")
+    screen.progress(evaluated)
+    screen.progress(Progress(step=4, **steps, best_dev_metric=0.53))
     assert capsys.readouterr().err == (
         "recur: step 2/4  epoch 1.00  loss 0.5000  dev macro F1 0.5250 (best 0.5300)  10 tokens/s\n"
         "recur: step 4/4  epoch 1.00  loss 0.5000  best dev macro F1 0.5300  10 tokens/s\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from logs import Kept
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
@@ -15,7 +16,6 @@ from recurcli.commands.training import estimate
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.display.training import print_plan
 from recurcli.evaluation import report
-from recurcli.events import Finished, Progress
 from recurcli.preset import compose
 from recurcli.training import fit
 
@@ -53,8 +53,9 @@ def test_the_timed_steps_leave_no_trace(tiny_tnews: Path, tmp_path: Path, monkey
         original(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(estimate, "take_step", watched)
-    events = list(finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True)))
-    assert not any(isinstance(event, Progress) for event in events)
+    log = Kept()
+    finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True), log)
+    assert not log.states
     assert torch.equal(torch.get_rng_state(), states[0]), "the generator is where it was before the first step"
     assert list(tmp_path.iterdir()) == []
 
@@ -70,8 +71,7 @@ def test_a_slow_start_is_counted_once(tiny_tnews: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(report, "report_of", slow_at_first)
     settings = [part for part in tiny("finetuning.evaluate_every=1") if part != "--set"]
     resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=settings)
-    events = finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True))
-    (found,) = [event.result["estimate"] for event in events if isinstance(event, Finished)]
+    found = finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True), Kept())["estimate"]
     assert found["evaluations"] == 16
     assert found["warm_up_seconds"] > 0.9
     assert found["seconds_per_evaluation"] < 0.5
@@ -86,8 +86,7 @@ def test_a_time_is_told_in_words(
 ) -> None:
     settings = [part for part in tiny("finetuning.patience=2") if part != "--set"]
     resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=settings)
-    events = finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True))
-    (plan,) = [event.result for event in events if isinstance(event, Finished)]
+    plan = finetune(TrainingRequest(resolved, tmp_path / "x", dry_run=True), Kept())
     print_plan({**plan, "estimate": {**plan["estimate"], "seconds": seconds}})
     out = capsys.readouterr().out
     assert words in out

@@ -76,19 +76,19 @@ def test_a_resume_needs_the_same_encoding(recur: Recur, encoded: Path, monkeypat
     big.write_bytes("text\n".encode("utf-16") + "鼠牛虎\n".encode("utf-16-le") * 6000)
     line = ["predict", run, big, "--output", output, "--quiet", "--encoding"]
 
-    def stopped(self: object, texts: object, **options: object) -> object:
+    def stopped(self: object, *arguments: object, **options: object) -> object:
         raise KeyboardInterrupt
 
     from recurcli.evaluation.inference import Predictor
 
-    iter_logits, calls = Predictor.iter_logits, []
+    logits_of_pairs, calls = Predictor.logits_of_pairs, []
 
     def once(self: Predictor, *arguments: object, **options: object) -> object:
         calls.append(1)
-        return (iter_logits if len(calls) == 1 else stopped)(self, *arguments, **options)  # type: ignore[arg-type]
+        return (logits_of_pairs if len(calls) == 1 else stopped)(self, *arguments, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Predictor, "iter_logits", once)
+        patch.setattr(Predictor, "logits_of_pairs", once)
         assert recur(*line, "utf-16")[0] == 130
     code, _, err = recur(*line, "utf-16-le", "--resume")
     assert (code, "--encoding was 'utf-16' and is now 'utf-16-le'" in err) == (2, True), err

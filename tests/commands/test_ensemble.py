@@ -90,7 +90,7 @@ def test_the_linear_model_alone_runs_no_encoder_and_says_so(
 ) -> None:
     run = weighted(trained, tmp_path / "run", 0, 2)
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(50)))
-    monkeypatch.setattr(inference, "iter_logits", None)
+    monkeypatch.setattr(inference, "compute_logits", None)
     code, out, err = recur("predict", run, tmp_path / "x.txt", "--no-header")
     assert code == 0, err
     assert out.count("\n") == 50
@@ -106,7 +106,7 @@ def test_fast_takes_the_linear_part_of_a_sum_alone(
     kept = weighted(trained, tmp_path / "kept", 0, ensemble.linear_alone_weight)
     (tmp_path / "x.txt").write_text("".join(f"{text}\n" for text in texts(50)))
     line = (tmp_path / "x.txt", "--no-header", "--probabilities")
-    monkeypatch.setattr(inference, "iter_logits", None)
+    monkeypatch.setattr(inference, "compute_logits", None)
     code, out, err = recur("predict", trained, *line, "--fast")
     assert (code, "labelled by the linear model alone, as --fast asks" in err) == (0, True), err
     assert recur("predict", kept, *line)[1] == out

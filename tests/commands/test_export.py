@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from tiny_task import rows, tiny, write_rows
 import recurcli
 from recurcli.cli import run
 from recurcli.commands.export import FORMATS
-from recurcli.events import RowsDone
 from recurcli.export.clue import validate
 from recurcli.export.format import ExportFormat, TrainedRun
 from recurcli.files import OutputKind, write_atomically
+from recurcli.log import Log
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -177,10 +177,10 @@ def test_a_damaged_model_among_several_ends_it_before_anything(
     assert not (tmp_path / "clue.zip").exists()
 
 
-def export_vocabulary(runs: Sequence[TrainedRun], output: Path) -> Generator[RowsDone, None, dict[str, Any]]:
+def export_vocabulary(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
     """A format of the test: the label of a text, and the tokens of the vocabulary, a line each."""
     [run] = runs
-    [label] = yield from run.predict([("鼠", None)], 1, 0)
+    [label] = run.predict([("鼠", None)], log.rows)
     write_atomically(output, "".join(f"{line}\n" for line in (label, *run.tokenizer.tokens)))
     file = {"name": output.name, "rows": len(run.tokenizer.tokens), "from": run.task.name, "run": str(run.path)}
     return {"files": [file]}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import slow_but
+from logs import Kept, drop_at_step
 from predicting import Recur
 from tiny_task import tiny
 from torchrun import command, completed
@@ -18,7 +19,6 @@ from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.data.tasks import task_named
 from recurcli.encoders import ENCODERS, build_encoder, causal_key
 from recurcli.errors import DataError
-from recurcli.events import Progress
 from recurcli.files import extend_manifest, sha256_of
 from recurcli.preset import compose
 from recurcli.runs.model_files import build_trained_language_model, read_model
@@ -56,7 +56,7 @@ def model(treebank: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "model"
     asked = [str(part) for part in options(treebank, run)]
     resolved = compose("rsa-ptb", data=treebank, settings=[part for part in asked[6:] if part != "--set"])
-    list(pretrain(TrainingRequest(resolved, run, keep_checkpoints=True)))
+    pretrain(TrainingRequest(resolved, run, keep_checkpoints=True), Kept())
     return run
 
 
@@ -99,10 +99,7 @@ def test_eval_gives_the_perplexity_of_the_run_and_of_other_texts(recur: Recur, m
 def test_a_resume_is_bit_identical(recur: Recur, model: Path, treebank: Path, tmp_path: Path) -> None:
     asked = [str(part) for part in options(treebank, tmp_path)]
     resolved = compose("rsa-ptb", data=treebank, settings=[part for part in asked[6:] if part != "--set"])
-    events = pretrain(TrainingRequest(resolved, tmp_path / "stopped"))
-    while not (isinstance(event := next(events), Progress) and event.step == 10):
-        pass
-    events.close()  # type: ignore[attr-defined]
+    drop_at_step(10, pretrain, TrainingRequest(resolved, tmp_path / "stopped"))
     code, out, err = recur("pretrain", *options(treebank, tmp_path / "stopped"), "--resume")
     assert (code, "resumed at step" in err, "dev perplexity" in out) == (0, True, True)
     assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(model / "model.safetensors")
@@ -353,7 +350,7 @@ def models(treebank: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             given = options(treebank, folder, "pretraining.max_steps=2", f"encoder.hidden_size={size}")
             settings = [*(str(part) for part in given[6:] if part != "--set"), f"runtime.seed={seed}"]
             resolved = compose("rsa-ptb", data=treebank, settings=settings)
-            list(pretrain(TrainingRequest(resolved, folder / f"{size}-{seed}")))
+            pretrain(TrainingRequest(resolved, folder / f"{size}-{seed}"), Kept())
     return folder
 
 
@@ -404,7 +401,7 @@ def test_language_models_of_other_tokens_or_with_changed_losses_are_not_compared
     runs = shutil.copytree(models, tmp_path / "runs")
     settings = ["pretraining.max_steps=1", "tokenizer.kind=char"]
     given = [str(part) for part in options(treebank, tmp_path)[6:] if part != "--set"]
-    list(pretrain(TrainingRequest(compose("rsa-ptb", data=treebank, settings=[*given, *settings]), runs / "char")))
+    pretrain(TrainingRequest(compose("rsa-ptb", data=treebank, settings=[*given, *settings]), runs / "char"), Kept())
     code, _, err = recur("compare", runs, "--quiet")
     assert (code, "the numbers of tokens of their dev texts are" in err) == (2, True), err
     shutil.rmtree(runs / "char")
@@ -446,10 +443,9 @@ def test_a_run_that_carries_is_resumed_in_the_middle_of_its_streams(
     assert (result["carry"], result["steps"]) == (True, 3 * windows)
     line = [str(part) for part in carrying(treebank, tmp_path, preset)]
     settings = [part for part in line[6:] if part != "--set"]
-    events = pretrain(TrainingRequest(compose(preset, data=treebank, settings=settings), tmp_path / "stopped"))
-    while not (isinstance(event := next(events), Progress) and event.step == windows + 10):
-        pass
-    events.close()  # type: ignore[attr-defined]
+    drop_at_step(
+        windows + 10, pretrain, TrainingRequest(compose(preset, data=treebank, settings=settings), tmp_path / "stopped")
+    )
     newest = max((tmp_path / "stopped" / "checkpoints").iterdir())
     assert (newest / "carried.safetensors").is_file()
     assert json.loads((newest / "state.json").read_text())["must_match"]["world size"] == 1
@@ -517,10 +513,7 @@ def test_two_processes_carry_as_one_does(recur: Recur, treebank: Path, tmp_path:
         assert two == pytest.approx(one, rel=1e-4)
     line = carrying(treebank, tmp_path / "alone", "lstm-ptb")
     resolved = compose("lstm-ptb", data=treebank, settings=[str(part) for part in line[6:] if part != "--set"])
-    events = pretrain(TrainingRequest(resolved, tmp_path / "alone"))
-    while not (isinstance(event := next(events), Progress) and event.step == 10):
-        pass
-    events.close()  # type: ignore[attr-defined]
+    drop_at_step(10, pretrain, TrainingRequest(resolved, tmp_path / "alone"))
     ended = completed(command("pretrain", *line, "--resume"))
     assert b"cannot be resumed: world size was 1 and is now 2" in ended.stderr
     code, _, err = recur("pretrain", *line, "--resume", "--quiet")

@@ -13,7 +13,7 @@ from recurcli.commands.benchmark.candidates import encoder_candidates, shapes
 from recurcli.commands.benchmark.request import BenchRequest
 from recurcli.display import progress
 from recurcli.errors import pluralize
-from recurcli.events import Finished, Progress
+from recurcli.log import Progress
 
 
 def test_no_key_of_a_preset_is_broken_on_40_columns(
@@ -48,7 +48,9 @@ def test_bar_metric_and_time_left_are_whole(width: int, metric: str, monkeypatch
         Progress(step=n, total_steps=2700, dev_metric=None, best_dev_metric=0.4321, improved=False, **state)
         for n in (1240, 2700)
     ]
-    progress.follow([*steps, Finished({})], quiet=False, metric=metric, of=" of the encoder")
+    with progress.Screen(quiet=False, metric=metric, of=" of the encoder") as log:
+        for step in steps:
+            log.progress(step)
     lines = re.split(r"[\r\n]+", re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()))
     (line,) = {line for line in lines if "2,700/2,700" in line}
     assert len(line) <= width

@@ -6,21 +6,22 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cases import slow_but
 from forked import Child, ForkServer
+from logs import Kept, drop
 from predicting import Recur, as_stdin, texts
 
 from recurcli.commands.predict import PredictRequest, predict
 from recurcli.commands.prediction import output as prediction_output
 from recurcli.commands.prediction import rows as prediction_rows
 from recurcli.commands.prediction.output import PredictionProgress, journal_of, partial_of, rows_kept
-from recurcli.events import RowsDone
 from recurcli.files import extend_manifest
+from recurcli.log import RowsDone
 from recurcli.model.device import Precision
 
 WINDOW = 512
@@ -59,17 +60,14 @@ def whole(trained: Path, sources: dict[str, Path]) -> dict[str, bytes]:
     found = {}
     for form, source in sources.items():
         output = source.with_name(f"whole-{form}")
-        list(predict(PredictRequest(trained, source, output)))
+        predict(PredictRequest(trained, source, output), Kept())
         found[form] = output.read_bytes()
     return found
 
 
 def drop_after(rows: int, request: PredictRequest) -> None:
     """Start a prediction and drop it where it stands after some rows."""
-    events = predict(request)
-    assert isinstance(events, Generator)
-    next(event for event in events if isinstance(event, RowsDone) and event.done >= rows)
-    events.close()
+    drop(predict, request, lambda state: state.done >= rows)
 
 
 def left_in(folder: Path) -> set[str]:
@@ -90,11 +88,11 @@ def test_a_stop_in_any_window_resumes_byte_for_byte(
 ) -> None:
     whole = tmp_path / f"whole{ending}"
     request = PredictRequest(trained, sources[form], whole, precision=precision)
-    list(predict(request))
+    predict(request, Kept())
     for rows in (0, 1, WINDOW - 1, WINDOW + 1, 2 * WINDOW, ROWS):
         output = tmp_path / f"{rows}{ending}"
         drop_after(rows, replace(request, output=output))
-        list(predict(replace(request, output=output, resume=True)))
+        predict(replace(request, output=output, resume=True), Kept())
         assert output.read_bytes() == whole.read_bytes(), f"stopped after {rows} rows"
     assert not any(name.endswith(("partial", "tmp")) for name in left_in(tmp_path))
 
@@ -308,13 +306,18 @@ def test_an_output_that_was_to_be_replaced_is_replaced_by_the_resume(
 
 def test_two_at_once_are_told_apart(recur: Recur, trained: Path, sources: dict[str, Path], tmp_path: Path) -> None:
     output = tmp_path / "out"
-    events = predict(PredictRequest(trained, sources["tsv"], output))
-    assert isinstance(events, Generator)
-    next(event for event in events if isinstance(event, RowsDone) and event.done > DROPPED)
-    for option in ([], ["--resume"], ["--overwrite"]):
-        code, _, err = recur("predict", trained, sources["tsv"], "--output", output, *option)
+    tried: list[tuple[int, str, str]] = []
+
+    def try_another(state: RowsDone) -> None:
+        if state.done <= DROPPED or tried:
+            return
+        for option in ([], ["--resume"], ["--overwrite"]):
+            tried.append(recur("predict", trained, sources["tsv"], "--output", output, *option))
+
+    predict(PredictRequest(trained, sources["tsv"], output), Kept(try_another))
+    assert len(tried) == 3
+    for code, _, err in tried:
         assert (code, err) == (5, f"recur: error: {output}: another recur predict is writing it\n"), "it does not wait"
-    list(events)
     assert left_in(tmp_path) == {"out"}
 
 

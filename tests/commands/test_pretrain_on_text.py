@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow_but
+from logs import drop_at_step
 from predicting import Recur
 from safetensors.torch import load_file
 from tiny_task import tiny
@@ -15,7 +16,6 @@ from torchrun import command, completed
 
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
-from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose
 from recurcli.tokens import batching
@@ -60,10 +60,7 @@ def test_a_resume_goes_on_at_the_exact_place(
     assert recur("pretrain", *options(texts, tmp_path / "whole"), "--quiet")[0] == 0
     settings = [str(part) for part in options(texts, tmp_path)[7::2]]
     resolved = compose("starsaber-tnews", data=str(texts), settings=settings)
-    events = pretrain(TrainingRequest(resolved=resolved, output=tmp_path / "stopped"))
-    while not (isinstance(event := next(events), Progress) and event.step == 18):
-        pass
-    events.close()  # type: ignore[attr-defined]
+    drop_at_step(18, pretrain, TrainingRequest(resolved=resolved, output=tmp_path / "stopped"))
     code, _, err = recur("pretrain", *options(texts, tmp_path / "stopped"), "--resume")
     assert (code, "resumed at step 16" in err) == (0, True)
     assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from forked import ForkServer
 from hf_folders import FAMILIES, WORDS, save_folder, tokenizer
+from logs import Kept, drop_at_step
 from ranks import run_ranks
 from safetensors.torch import load_file, save_file
 from small_runs import fingerprint
@@ -26,7 +27,6 @@ from recurcli.encoders import build_encoder
 from recurcli.encoders.folder import read_folder
 from recurcli.encoders.pretrained import Pretrained
 from recurcli.errors import ModelError, RecurError
-from recurcli.events import Progress
 from recurcli.files import extend_manifest
 from recurcli.preset import compose
 from recurcli.preset.matching import match_parameters
@@ -137,12 +137,9 @@ def test_a_run_that_dies_resumes_bit_for_bit(place: Path, tmp_path: Path) -> Non
     def asked(name: str, *, resume: bool = False) -> TrainingRequest:
         return TrainingRequest(resolved, tmp_path / name, resume=resume, keep_checkpoints=True)
 
-    list(finetune(asked("whole")))
-    events = finetune(asked("x"))
-    next(event for event in events if isinstance(event, Progress) and event.step == 3)
-    assert isinstance(events, Generator)
-    events.close()
-    list(finetune(asked("x", resume=True)))
+    finetune(asked("whole"), Kept())
+    drop_at_step(3, finetune, asked("x"))
+    finetune(asked("x", resume=True), Kept())
     assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
 
 

@@ -16,7 +16,7 @@ from recurcli.commands.tune import Evaluations, command_of, facts_of, open_study
 from recurcli.commands.tuning import Range, TuningRequest, parse_range, ranges_around, ranges_of
 from recurcli.display import progress
 from recurcli.errors import Interrupted, StorageError
-from recurcli.events import Progress, TrialProgress
+from recurcli.log import Progress, TrialProgress
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import read_mapping
 
@@ -263,7 +263,9 @@ def test_a_log_has_a_line_of_a_study_now_and_then(
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     step = Progress(step=7, total_steps=40, epoch=0.5, loss=1.25, measures={}, tokens=1, seconds=1.0)
-    progress.follow(iter([TrialProgress(2, 9, step, None), TrialProgress(2, 9, step, 0.5)]), quiet=False)
+    screen = progress.Screen(quiet=False)
+    screen.progress(TrialProgress(2, 9, step, None))
+    screen.progress(TrialProgress(2, 9, step, 0.5))
     lines = ["trial 2/9  step 7/40  loss 1.2500", "trial 2/9  step 7/40  loss 1.2500  best dev accuracy 0.5000"]
     assert capsys.readouterr().err.splitlines() == [f"recur: {line}" for line in lines]
 

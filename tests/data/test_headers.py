@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logs import Kept
 
 from recurcli.commands.check import Dataset, inspect
 from recurcli.data.columns import (
@@ -27,7 +28,7 @@ from recurcli.data.splits import load_split
 from recurcli.data.tasks import TASKS, Layout, task_with_columns
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
-from recurcli.events import Finding
+from recurcli.findings import Finding
 
 CUSTOM = TASKS["custom"]
 AS_NAMES = "line 1 is taken as column names; --no-header reads it as a row"
@@ -334,12 +335,7 @@ def test_a_label_of_line_1_that_stands_in_no_other_row_is_a_warning(tmp_path: Pa
 
 def inspected(config: DataConfig) -> tuple[dict[str, Any], list[Finding]]:
     """The report and the findings of `recur check`."""
-    steps = inspect(Dataset(Path(str(config.path)), "custom", ""), config, None)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
+    return inspect(Dataset(Path(str(config.path)), "custom", ""), config, None, Kept())
 
 
 def test_numbers_of_the_training_yield_to_the_names_of_another_file() -> None:

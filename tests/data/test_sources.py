@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logs import Kept
 
 from recurcli.data import splits
 from recurcli.data.config import DataConfig
@@ -95,8 +96,9 @@ def test_the_only_row_of_a_label_is_a_training_row_and_named(tmp_path: Path) -> 
     assert train.dev is not None
     assert train.labels == ("a", "b", "c", "d")
     assert "d" not in train.dev.labels
-    notes = [note.text for note in notes_on_dev_rows(train, TASKS["custom"], DataConfig())]
-    assert notes == [
+    log = Kept()
+    notes_on_dev_rows(train, TASKS["custom"], DataConfig(), log)
+    assert [*log.notes, *log.warnings] == [
         f"x.tsv holds train and dev rows: {len(train.dev.examples)} dev rows, the share 0.1 of each class "
         "(data.dev_fraction), drawn by data.dev_seed 0; equal or nearly equal texts stay together",
         "labels with one row, which is a training row: 'd'",

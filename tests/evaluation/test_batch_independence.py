@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from recurcli import Predictor
 from recurcli.cli import run
-from recurcli.events import run_to_end
 from recurcli.model.device import Precision, multiplies_bf16
 
 LOGITS, PROBABILITIES = 1e-5, 0.005
@@ -97,7 +96,7 @@ def logits_of(
     found = np.zeros((2, len(lengths), len(predictor.labels)))
     for part in parts:
         own = [(texts[row], None) for row in part]
-        encoder = run_to_end(predictor.iter_encoder_logits(predictor.encode(own)))
+        encoder = predictor.encoder_logits(predictor.encode(own))
         found[:, list(part)] = ensemble.join(encoder, ensemble.linear.logits(own)), encoder
     assert not predictor.truncated
     return found

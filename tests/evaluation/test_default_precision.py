@@ -1,7 +1,7 @@
 """All that reads a stored model computes in fp32 unless told otherwise, whatever the hardware and the training."""
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ from tiny_task import LABELS, rows, tiny
 import recurcli
 from recurcli.cli import run
 from recurcli.commands.export import FORMATS
-from recurcli.events import RowsDone
 from recurcli.export.format import ExportFormat, TrainedRun
 from recurcli.files import OutputKind
+from recurcli.log import Log
 from recurcli.model import device
 
 Recur = Callable[..., tuple[int, str, str]]
@@ -66,11 +66,11 @@ def test_eval_and_the_last_evaluation_of_a_training(recur: Recur, in_bf16: Path)
     assert result["dev"]["loss"] == pytest.approx(fp32, abs=1e-6) != bf16
 
 
-def export_states(runs: Sequence[TrainedRun], output: Path) -> Generator[RowsDone, None, dict[str, Any]]:
+def export_states(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
     """A format of the test: the sum of the encoder's states of TEXTS."""
     states: list[Any] = []
     runs[0].model.encoder.register_forward_hook(lambda module, arguments, result: states.append(result.sum().item()))
-    yield from runs[0].predict([(text, None) for text in TEXTS], len(TEXTS), 0)
+    runs[0].predict([(text, None) for text in TEXTS], log.rows)
     output.write_text(json.dumps(states))
     return {"files": [{"name": output.name, "rows": 1, "from": "", "run": ""}]}
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor
 
 from recurcli.data.config import TokenizerConfig
-from recurcli.evaluation.inference import InferenceConfig, iter_logits, logits_by_batch
-from recurcli.events import run_to_end
+from recurcli.evaluation.inference import InferenceConfig, compute_logits, logits_by_batch
 from recurcli.layers import CachedMap
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier
@@ -52,7 +50,7 @@ def test_an_orthogonal_map_is_computed_once_for_all_batches(encoder: str) -> Non
     maps = [module for module in model.modules() if isinstance(module, CachedMap)]
     for module in maps:
         count(module, module.function)
-    run_to_end(iter_logits(model, tokens, CONFIG))
+    compute_logits(model, tokens, CONFIG)
     assert len(TEXTS) > CONFIG.batch_size
     assert maps
     assert calls == dict.fromkeys(maps, 1)
@@ -62,16 +60,12 @@ def test_an_orthogonal_map_is_computed_once_for_all_batches(encoder: str) -> Non
 def test_the_mode_of_the_model_is_restored_after_the_end_a_stop_and_an_error(training: bool) -> None:
     model, tokens = built("starsaber")
     model.train(training)
-    run_to_end(iter_logits(model, tokens, CONFIG))
+    compute_logits(model, tokens, CONFIG)
     assert model.training == training
     batches = logits_by_batch(model, tokens, CONFIG)
     next(batches)
     assert not model.training
     batches.close()
-    assert model.training == training
-    steps = iter_logits(model, tokens, CONFIG)
-    next(steps)
-    steps.close()
     assert model.training == training
 
     class Stop(Exception):
@@ -79,22 +73,20 @@ def test_the_mode_of_the_model_is_restored_after_the_end_a_stop_and_an_error(tra
 
     calls = []
 
-    def stop_after_a_batch() -> None:
+    def stop_after_a_batch(done: int) -> None:
         calls.append(model.training)
-        if len(calls) > 1:
-            raise Stop
+        raise Stop
 
     try:
-        run_to_end(iter_logits(model, tokens, CONFIG), stop_after_a_batch)
+        compute_logits(model, tokens, CONFIG, stop_after_a_batch)
     except Stop:
         assert model.training == training, "while the exception, and with it the frame, is still held"
-    assert calls == [training, False]
+    assert calls == [False]
 
 
 def test_rows_are_counted_and_the_logits_are_those_of_one_call() -> None:
     model, tokens = built("starsaber")
-    steps = iter_logits(model, tokens, CONFIG, total=107, before=100)
-    assert [(event.done, event.total) for event in islice(steps, 4)] == [(102, 107), (104, 107), (106, 107), (107, 107)]
-    with pytest.raises(StopIteration) as end:
-        next(steps)
-    assert np.array_equal(end.value.value, run_to_end(iter_logits(model, tokens, CONFIG)))
+    done: list[int] = []
+    logits = compute_logits(model, tokens, CONFIG, done.append)
+    assert done == [2, 4, 6, 7]
+    assert np.array_equal(logits, compute_logits(model, tokens, CONFIG))

@@ -9,8 +9,7 @@ import torch
 from recurcli.data.config import TokenizerConfig
 from recurcli.errors import NumericError
 from recurcli.evaluation import inference
-from recurcli.evaluation.inference import InferenceConfig, TextScore, iter_score
-from recurcli.events import run_to_end
+from recurcli.evaluation.inference import InferenceConfig, TextScore, score_text
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.texts import Windows, cut_windows, encode_stream
@@ -72,10 +71,8 @@ def test_is_that_of_a_plain_loop_over_tokens(batch_size: int) -> None:
         rows = zip(model.embedding.weight, model.token_bias, strict=True)
         logits = [float((state @ row + bias).detach()) for row, bias in rows]
         nats += math.log(sum(math.exp(logit) for logit in logits)) - logits[target]
-    score = run_to_end(
-        iter_score(
-            model.train(), cut_windows(stream, tokenizer.separator_id, length), InferenceConfig(CPU, "fp32", batch_size)
-        )
+    score = score_text(
+        model.train(), cut_windows(stream, tokenizer.separator_id, length), InferenceConfig(CPU, "fp32", batch_size)
     )
     assert (score.tokens, model.training) == (len(stream), True)
     assert score.nats == pytest.approx(nats, rel=1e-12)
@@ -97,17 +94,13 @@ def test_the_losses_of_blocks_do_not_depend_on_windows_or_batches(monkeypatch: p
     model = model_of(tokenizer)
     stream = encode_stream([(text, None) for text in TEXTS], tokenizer)
     windows = cut_windows(stream, tokenizer.separator_id, 4)
-    blocks = [
-        run_to_end(iter_score(model, windows, InferenceConfig(CPU, "fp32", size))).block_nats for size in (1, 3, 64)
-    ]
+    blocks = [score_text(model, windows, InferenceConfig(CPU, "fp32", size)).block_nats for size in (1, 3, 64)]
     alone = []  # a window at a time, a token at a time
     for row in range(len(windows.targets)):
         some = Windows(*(part.take(np.array([row])) for part in windows))
         for place in range(len(some.targets.ids)):
             rest = [
-                run_to_end(
-                    iter_score(model, Windows(*(cut(part, end) for part in some)), InferenceConfig(CPU, "fp32"))
-                ).nats
+                score_text(model, Windows(*(cut(part, end) for part in some)), InferenceConfig(CPU, "fp32")).nats
                 for end in (place, place + 1)
                 if end
             ]
@@ -128,7 +121,7 @@ def test_the_loss_of_training_is_the_cross_entropy_of_the_evaluation() -> None:
     windows = cut_windows(encode_stream([(text, None) for text in TEXTS], tokenizer), tokenizer.separator_id, 4)
     objective = NextTokenObjective(windows, tokenizer)
     rows, generator = np.arange(len(windows.targets)), torch.Generator()
-    wanted = run_to_end(iter_score(model, windows, InferenceConfig(CPU, "fp32")))
+    wanted = score_text(model, windows, InferenceConfig(CPU, "fp32"))
     for count in (1, 3):
         batches = objective.micro_batches(rows, count, generator)
         shares = [batch.share(rank, 2) for batch in batches for rank in (0, 1)]
@@ -147,4 +140,4 @@ def test_an_infinite_perplexity_is_an_error_with_the_loss() -> None:
         model.token_bias[0] = math.nan
     windows = cut_windows(encode_stream([("a dog", None)], tokenizer), tokenizer.separator_id, 4)
     with pytest.raises(NumericError, match="not finite"):
-        run_to_end(iter_score(model, windows, InferenceConfig(CPU, "fp32")))
+        score_text(model, windows, InferenceConfig(CPU, "fp32"))

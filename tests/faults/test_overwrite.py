@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import saves
 from forked import ForkServer
+from logs import Kept
 from small_runs import AWKWARD, fingerprint, options
 from test_every_write import deaths, dying
 from test_resume import drop, request
@@ -22,7 +23,6 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import check_inputs
 from recurcli.errors import Interrupted, ModelError, StorageError, UsageError
 from recurcli.evaluation.inference import Predictor
-from recurcli.events import Note, Progress
 from recurcli.files import sha256_of, write_manifest
 from recurcli.model.config import FORMAT_VERSION
 from recurcli.preset import compose
@@ -158,7 +158,9 @@ def test_a_new_run_that_was_opened_during_the_change_stays_finished(tmp_path: Pa
     with RunDirectory(run).lock():
         assert not (run / NEXT).exists(), "the change is completed"
     assert opened.is_finished
-    assert list(opened.note_if_unfinished()) == []
+    log = Kept()
+    opened.note_if_unfinished(log)
+    assert not log.warnings
 
 
 def test_a_damaged_new_run_does_not_replace_the_one_before(tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ def test_a_training_that_fails_leaves_the_run_before(recur: Recur, old: Path, ti
 def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
     old: Path, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    list(finetune(request(tiny_tnews, tmp_path / "whole")))
+    finetune(request(tiny_tnews, tmp_path / "whole"), Kept())
     before = contents(old)
     (tmp_path / "link").symlink_to(old)
     asked = request(tiny_tnews, tmp_path / "link", overwrite=True)
@@ -252,16 +254,16 @@ def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
     assert contents(old) == before
     monkeypatch.chdir(old)
     with pytest.raises(Interrupted) as stopped:
-        for event in finetune(request(tiny_tnews, Path(), resume=True)):
-            if isinstance(event, Progress) and event.step == 9:
-                signal.raise_signal(signal.SIGINT)
+        stop = lambda state: signal.raise_signal(signal.SIGINT) if state.step == 9 else None  # noqa: E731
+        finetune(request(tiny_tnews, Path(), resume=True), Kept(stop))
     assert stopped.value.__notes__ == [
         "continue with the same command and --resume in place of --overwrite",
         ". is still the run before; delete .next to give the new one up",
     ]
     assert contents(old) == before
-    events = list(finetune(request(tiny_tnews, tmp_path / "link", resume=True)))
-    assert any(isinstance(event, Note) and "resumed at step 10" in event.text for event in events)
+    log = Kept()
+    finetune(request(tiny_tnews, tmp_path / "link", resume=True), log)
+    assert any("resumed at step 10" in note for note in log.notes)
     assert fingerprint(old) == fingerprint(tmp_path / "whole")
     assert (tmp_path / "link").is_symlink()
     assert (old / "notes.md").read_text() == "mine"
@@ -272,7 +274,7 @@ def test_a_stopped_training_of_a_run_is_resumed_to_the_same_bits(
 def test_another_overwrite_starts_anew(old: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     drop(5, "finetune", request(tiny_tnews, old, overwrite=True))
     with pytest.raises(UsageError, match=r"run: cannot be resumed: runtime.seed was 10 and is now 11") as found:
-        list(finetune(request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", resume=True)))
+        finetune(request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", resume=True), Kept())
     assert f"the new training in {old / NEXT} differs, not the run before" in found.value.__notes__[0]
     assert (old / NEXT / "checkpoints" / "step-00000003").is_dir()
     drop(1, "finetune", request(tiny_tnews, old, *AWKWARD, "runtime.seed=11", overwrite=True))

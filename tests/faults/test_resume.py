@@ -5,12 +5,13 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from logs import Kept, drop_at_step
 from sized_encoders import SIZED
 from small_runs import AWKWARD, fingerprint
 from tiny_task import tiny
@@ -21,9 +22,9 @@ from recurcli.commands.finetune import finetune
 from recurcli.commands.pretrain import pretrain
 from recurcli.commands.training.request import TrainingRequest
 from recurcli.errors import Interrupted, UsageError
-from recurcli.events import Progress
 from recurcli.facts import first_difference
 from recurcli.files import remove
+from recurcli.log import Log
 from recurcli.preset import compose
 from recurcli.runs.model_files import write_model
 
@@ -59,10 +60,7 @@ def request(
 
 def drop(step: int, name: str, asked: TrainingRequest) -> None:
     """Start a run and drop it where it stands after a step, as a kill would."""
-    events = COMMANDS[name](asked)
-    next(event for event in events if isinstance(event, Progress) and event.step == step)
-    assert isinstance(events, Generator)
-    events.close()
+    drop_at_step(step, COMMANDS[name], asked)
 
 
 def drop_after(step: int, name: str, data: Path, output: Path) -> None:
@@ -87,7 +85,7 @@ def whole(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     prints = {}
     for name, train in COMMANDS.items():
         output = tmp_path_factory.mktemp("whole") / name
-        list(train(request(tiny_tnews, output)))
+        train(request(tiny_tnews, output), Kept())
         prints[name] = fingerprint(output)
     return prints
 
@@ -106,7 +104,7 @@ def test_a_run_that_dies_after_any_step_resumes_bit_for_bit(
     for last_step in steps:
         output = tmp_path / f"{name}-{last_step}"
         drop_after(last_step, name, tiny_tnews, output)
-        list(COMMANDS[name](request(tiny_tnews, output, resume=True)))
+        COMMANDS[name](request(tiny_tnews, output, resume=True), Kept())
         assert fingerprint(output) == whole[name], f"killed after step {last_step}"
 
 
@@ -121,9 +119,9 @@ def test_a_run_that_dies_after_any_step_resumes_bit_for_bit(
 def test_every_encoder_resumes_bit_for_bit_on_named_columns_and_labels(encoder: str, name: str, tmp_path: Path) -> None:
     data = write_reviews(tmp_path / "reviews.csv")
     asked = partial(request, data, preset=f"{encoder}-custom")
-    list(COMMANDS[name](asked(tmp_path / "whole", *REVIEWS)))
+    COMMANDS[name](asked(tmp_path / "whole", *REVIEWS), Kept())
     drop(3, name, asked(tmp_path / "x", *REVIEWS))
-    list(COMMANDS[name](asked(tmp_path / "x", *REVIEWS, resume=True)))
+    COMMANDS[name](asked(tmp_path / "x", *REVIEWS, resume=True), Kept())
     assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
 
 
@@ -131,9 +129,9 @@ def test_a_parameter_that_never_had_a_gradient_does_not_keep_a_run_from_its_resu
     data = write_reviews(tmp_path / "reviews.csv")
     asked = partial(request, data, preset="truncated-rnn-custom")
     settings = (*REVIEWS, "encoder.window=1")  # the recurrent matrix is never used
-    list(finetune(asked(tmp_path / "whole", *settings)))
+    finetune(asked(tmp_path / "whole", *settings), Kept())
     drop(3, "finetune", asked(tmp_path / "x", *settings))
-    list(finetune(asked(tmp_path / "x", *settings, resume=True)))
+    finetune(asked(tmp_path / "x", *settings, resume=True), Kept())
     assert fingerprint(tmp_path / "x") == fingerprint(tmp_path / "whole")
 
 
@@ -145,9 +143,9 @@ def test_a_resume_refuses_another_meaning_of_auto(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("recurcli.commands.training.resolve.ROWS_SEEN", 200)
     monkeypatch.setattr("recurcli.commands.training.resolve.ROWS_SEEN_WITH_WORD_DROPOUT", 200)
     with pytest.raises(UsageError, match="cannot be resumed: the number of steps was "):
-        list(finetune(asked(*settings, resume=True)))
+        finetune(asked(*settings, resume=True), Kept())
     monkeypatch.undo()
-    list(finetune(asked(*settings, resume=True)))
+    finetune(asked(*settings, resume=True), Kept())
 
 
 @pytest.mark.slow
@@ -186,21 +184,21 @@ def test_a_stop_in_the_last_evaluation_saves_no_weights_under_another_step(
 
     monkeypatch.setattr("recurcli.commands.training.trainer.write_model", stopped)
     with pytest.raises(Interrupted):
-        list(finetune(request(tiny_tnews, output)))
+        finetune(request(tiny_tnews, output), Kept())
     monkeypatch.undo()
     assert not last.exists()
-    list(finetune(request(tiny_tnews, output, resume=True)))
+    finetune(request(tiny_tnews, output, resume=True), Kept())
     assert fingerprint(output) == whole["finetune"]
 
 
 def test_resume_starts_a_run_that_is_not_there_and_repeats_the_result_of_a_finished_one(
     tiny_tnews: Path, tmp_path: Path, whole: dict[str, dict[str, object]]
 ) -> None:
-    first = list(finetune(request(tiny_tnews, tmp_path / "x", resume=True)))[-1]
+    first = finetune(request(tiny_tnews, tmp_path / "x", resume=True), Kept())
     assert fingerprint(tmp_path / "x") == whole["finetune"]
-    again = list(finetune(request(tiny_tnews, tmp_path / "x", resume=True)))
-    assert again[-1] == first
-    assert not [event for event in again if isinstance(event, Progress)], "nothing is trained"
+    log = Kept()
+    assert finetune(request(tiny_tnews, tmp_path / "x", resume=True), log) == first
+    assert not log.states, "nothing is trained"
 
 
 def test_a_damaged_newest_checkpoint_is_set_aside_for_the_one_before(
@@ -212,8 +210,9 @@ def test_a_damaged_newest_checkpoint_is_set_aside_for_the_one_before(
     content = bytearray((newest / "optimizer.safetensors").read_bytes())
     content[-1] ^= 1
     (newest / "optimizer.safetensors").write_bytes(content)
-    notes = [event for event in finetune(request(tiny_tnews, output, resume=True)) if not isinstance(event, Progress)]
-    assert any("optimizer.safetensors: is damaged" in str(note) for note in notes)
+    log = Kept()
+    finetune(request(tiny_tnews, output, resume=True), log)
+    assert any("optimizer.safetensors: is damaged" in warning for warning in log.warnings)
     assert fingerprint(output) == whole["finetune"]
 
 
@@ -277,7 +276,7 @@ def test_a_run_of_another_command_is_refused(
     tmp_path: Path,
 ) -> None:
     output = tmp_path / "x"
-    list(COMMANDS[name](request(tiny_tnews, output))) if finished else drop_after(1, name, tiny_tnews, output)
+    COMMANDS[name](request(tiny_tnews, output), Kept()) if finished else drop_after(1, name, tiny_tnews, output)
     options = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", output, *tiny(*AWKWARD)]
     assert recur(other, *options, "--resume") == (
         *(2, ""),
@@ -295,7 +294,7 @@ def test_a_finished_run_is_not_taken_for_one_on_other_data(
     recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
 ) -> None:
     output, data = tmp_path / "x", tmp_path / "data"
-    list(finetune(request(tiny_tnews, output)))
+    finetune(request(tiny_tnews, output), Kept())
     shutil.copytree(tiny_tnews, data)
     options = ["--preset", "starsaber-tnews", "--output", output, *tiny(*AWKWARD), "--resume", "--data"]
     code, _, err = recur("finetune", *options, data)
@@ -320,11 +319,15 @@ def test_a_stop_before_the_first_step_says_what_to_do(resumed: bool, hint: str, 
     asked = request(data, output, *REVIEWS, preset="starsaber-custom", resume=True)
     if resumed:
         drop(3, "finetune", asked)
-    events = finetune(asked)
-    assert isinstance(events, Generator)
-    next(events)  # a note on the rows, which is before any step
+
+    class Stop(Log):
+        """Is interrupted at the first note, which is on the rows and before any step."""
+
+        def note(self, text: str) -> None:
+            raise Interrupted(signal.SIGINT, "stopped by SIGINT")
+
     with pytest.raises(Interrupted) as caught:
-        events.throw(Interrupted(signal.SIGINT, "stopped by SIGINT"))
+        finetune(asked, Stop())
     assert explained(caught.value) == (130, f"stopped by SIGINT; {hint}")
     assert output.exists() is resumed
 
@@ -361,4 +364,4 @@ def test_a_resume_with_a_changed_vocabulary_file_is_refused(tiny_tnews: Path, tm
     tokens[-2:] = reversed(tokens[-2:])
     vocabulary.write_text("\n".join(tokens) + "\n")
     with pytest.raises(UsageError, match=r"cannot be resumed: vocabulary sha256 was "):
-        list(finetune(request(tiny_tnews, tmp_path / "x", *settings, resume=True)))
+        finetune(request(tiny_tnews, tmp_path / "x", *settings, resume=True), Kept())

@@ -216,6 +216,7 @@ def test_a_signal_ends_an_onnx_export_although_torch_catches_all_errors(
 ) -> None:
     pytest.importorskip("onnxscript")
     from recurcli.commands.export import export
+    from recurcli.log import Log
 
     with interrupted_soon() as ask:
 
@@ -227,7 +228,7 @@ def test_a_signal_ends_an_onnx_export_although_torch_catches_all_errors(
             raise SystemExit  # what no library catches: the rest of the export is not needed
 
         monkeypatch.setattr("torch.export.export", catch_all)
-        list(export([trained], format="onnx", output=tmp_path / "folder"))
+        export([trained], Log(), format="onnx", output=tmp_path / "folder")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,15 +1,15 @@
 """The same commands on a GPU; skipped where there is none."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from logs import Kept, drop_at_step
 from tiny_task import tiny
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest
-from recurcli.events import Progress
 from recurcli.files import sha256_of
 from recurcli.preset import compose
 
@@ -36,11 +36,9 @@ def test_a_run_on_cuda_resumes(tiny_tnews: Path, tmp_path: Path) -> None:
         setting for setting in tiny("encoder.dropout=0.2", "finetuning.checkpoint_every=3") if setting != "--set"
     ]
     resolved = compose("starsaber-tnews", data=str(tiny_tnews), settings=[*settings, "runtime.device=cuda"])
-    list(finetune(TrainingRequest(resolved, tmp_path / "whole")))
-    events = finetune(TrainingRequest(resolved, tmp_path / "x"))
-    next(event for event in events if isinstance(event, Progress) and event.step == 5)
-    assert isinstance(events, Generator)
-    events.close()
-    notes = list(finetune(TrainingRequest(resolved, tmp_path / "x", resume=True)))
-    assert any("resumed at step 3" in str(note) for note in notes)
+    finetune(TrainingRequest(resolved, tmp_path / "whole"), Kept())
+    drop_at_step(5, finetune, TrainingRequest(resolved, tmp_path / "x"))
+    log = Kept()
+    finetune(TrainingRequest(resolved, tmp_path / "x", resume=True), log)
+    assert any("resumed at step 3" in note for note in log.notes)
     assert sha256_of(tmp_path / "x" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from logs import Kept
 from loops import STREAMS, training_loop, weights
 from test_fit import Threads
 from torch import Tensor
 
 from recurcli.errors import Interrupted, ModelError, UsageError
 from recurcli.evaluation.report import DevScore
-from recurcli.events import Note
+from recurcli.log import Log
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.session import Session, StopRequest
 
@@ -43,8 +44,15 @@ def session(folder: Path, published: list[Any] | None = None, **more: Any) -> Se
     )
 
 
-def run(training: Session) -> list[Any]:
-    return [*training.restore(), *training.train()]
+def restored(training: Session) -> list[str]:
+    log = Kept()
+    training.restore(log)
+    return log.notes
+
+
+def run(training: Session, log: Log | None = None) -> None:
+    training.restore(log or Log())
+    training.train(log or Log())
 
 
 def test_a_training_logs_saves_and_publishes_the_best_weights(tmp_path: Path) -> None:
@@ -66,9 +74,7 @@ def test_a_stop_saves_a_checkpoint_from_which_the_weights_and_the_best_ones_come
     run(whole)
     first = session(tmp_path / "run")
     with pytest.raises(Interrupted):
-        for progress in run_slowly(first):
-            if progress.step == 4:
-                first.stop.signal = signal.SIGTERM
+        run(first, Kept(lambda state: first.stop._handle(signal.SIGTERM, None) if state.step == 4 else None))
     assert (first.state.step, (tmp_path / "run" / "checkpoints" / "step-00000005").is_dir()) == (5, True)
     published: list[dict[str, Tensor]] = []
     second = session(tmp_path / "run", published)
@@ -79,15 +85,11 @@ def test_a_stop_saves_a_checkpoint_from_which_the_weights_and_the_best_ones_come
         evaluate=iter([DevScore(0.5, 1.0), DevScore(0.6, 1.0)]).__next__,
         evaluate_every=2,
     )
-    notes = [event.text for event in run(second) if isinstance(event, Note)]
-    assert notes == ["resumed at step 5 of 8"]
+    log = Kept()
+    run(second, log)
+    assert log.notes == ["resumed at step 5 of 8"]
     torch.testing.assert_close(weights(second.loop), weights(whole.loop), atol=0, rtol=0)
     torch.testing.assert_close(published[0], whole.best, atol=0, rtol=0)
-
-
-def run_slowly(training: Session) -> Any:
-    yield from training.restore()
-    yield from training.train()
 
 
 @pytest.mark.parametrize("fault", ["streams", "number", "integers", "vector"])
@@ -98,7 +100,7 @@ def test_a_carried_state_that_is_none_of_the_streams_is_refused(fault: str, tmp_
     loop = training_loop("streams", CARRYING, max_steps=3)
     carry = training.loop.objective.carry
     assert carry is not None
-    assert list(session(tmp_path / "run", loop=loop).restore())
+    assert restored(session(tmp_path / "run", loop=loop))
     assert loop.objective.carry is not None
     torch.testing.assert_close(loop.objective.carry.state, carry.state, atol=0, rtol=0)
     name, part = next(iter(carry.state.items()))
@@ -107,7 +109,7 @@ def test_a_carried_state_that_is_none_of_the_streams_is_refused(fault: str, tmp_
     training.state.step += 1
     training.save()
     with pytest.raises(ModelError, match=f"carried.safetensors: {name} is no state of 3 streams"):
-        list(session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=4)).restore())
+        restored(session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=4)))
 
 
 def test_a_state_that_was_carried_in_bf16_goes_on_in_fp32(tmp_path: Path) -> None:
@@ -130,9 +132,8 @@ def test_every_rank_resumes_with_the_state_that_rank_0_reads(tmp_path: Path) -> 
     loops = [training_loop("streams", CARRYING, max_steps=3, ranks=Threads(rank, values, barrier)) for rank in range(2)]
     threads = [
         threading.Thread(
-            target=lambda rank=rank: list(
-                session(tmp_path / "run" if not rank else tmp_path / "none", loop=loops[rank]).restore()
-            )
+            target=session(tmp_path / "run" if not rank else tmp_path / "none", loop=loops[rank]).restore,
+            args=(Log(),),
         )
         for rank in range(2)
     ]
@@ -150,8 +151,8 @@ def test_every_rank_resumes_with_the_state_that_rank_0_reads(tmp_path: Path) -> 
 def test_a_resume_must_match_and_should_match(tmp_path: Path) -> None:
     run(session(tmp_path / "run"))
     with pytest.raises(UsageError, match="seed was 3 and is now 4"):
-        list(session(tmp_path / "run", must_match={"seed": 4}).restore())
-    warning, _ = session(tmp_path / "run", should_match={"threads": 2}).restore()
-    assert warning.level == "warning"
-    assert warning.text.startswith("threads was 1 and is now 2")
-    assert list(session(tmp_path / "run", must_match={"seed": 3}).restore())
+        restored(session(tmp_path / "run", must_match={"seed": 4}))
+    log = Kept()
+    session(tmp_path / "run", should_match={"threads": 2}).restore(log)
+    assert log.warnings[0].startswith("threads was 1 and is now 2")
+    assert restored(session(tmp_path / "run", must_match={"seed": 3}))

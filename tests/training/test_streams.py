@@ -10,7 +10,7 @@ from loops import STREAMS, TEXTS, WINDOW, training_loop, weights
 from test_fit import trained_by_ranks
 from torch import Tensor
 
-from recurcli.evaluation.inference import InferenceConfig, iter_score
+from recurcli.evaluation.inference import InferenceConfig, score_text
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.texts import Windows, cut_streams, cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
@@ -138,18 +138,8 @@ def test_a_carried_perplexity_is_that_of_the_whole_text_at_once(name: str) -> No
     assert isinstance(model, LanguageModel)
     text = stream_of(training_loop("streams").objective.tokenizer)  # type: ignore[attr-defined]
     windows = cut_windows(np.array(text, np.int32), text[-1], 2 * WINDOW)
-    score = iter_score(model, windows, INFERENCE, carry=True)
-    nats = finished(score).nats
+    nats = score_text(model, windows, INFERENCE, carry=True).nats
     whole = nats_of(model.eval(), [text[-1], *text[:-1]], text).sum().item()
     assert nats == pytest.approx(whole, abs=1e-6)
-    alone = finished(iter_score(model, windows, INFERENCE, carry=False)).nats
+    alone = score_text(model, windows, INFERENCE, carry=False).nats
     assert abs(alone - whole) > 1e-3
-
-
-def finished(generator: Any) -> Any:
-    """What a generator returns."""
-    while True:
-        try:
-            next(generator)
-        except StopIteration as end:
-            return end.value

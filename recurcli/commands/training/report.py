@@ -18,9 +18,9 @@ from recurcli.diagnostics.flops import forward_flops_per_token
 from recurcli.encoders import LINEAR
 from recurcli.errors import escaped, pluralize
 from recurcli.evaluation.metrics import METRICS, PERPLEXITY, cells_of, words_of
-from recurcli.events import Note
 from recurcli.facts import parameters_in_words
 from recurcli.linear.ensemble import FEWEST_ROWS
+from recurcli.log import Log, Note
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS
@@ -48,8 +48,8 @@ def checkpoint_bytes(setup: "TrainingSetup") -> int:
     return weights + 4 * numbers + (0 if setup.dev is None else weights)
 
 
-def notes_on_matching(matched: Mapping[str, Any] | None) -> Iterator[Note]:
-    """Yield a note on the encoder size that `--match-parameters` has found. `matched` None yields nothing.
+def notes_on_matching(matched: Mapping[str, Any] | None, log: Log) -> None:
+    """Log a note on the encoder size that `--match-parameters` has found. `matched` None yields nothing.
 
     The note is a warning if the number of parameters differs from the target by more than OFF_TARGET.
     """
@@ -58,11 +58,11 @@ def notes_on_matching(matched: Mapping[str, Any] | None) -> Iterator[Note]:
     keys = ", ".join(f"encoder.{key} {value:,}" for key, value in matched["keys"].items())
     text = f"--match-parameters: {keys}, with {matched_counts(matched)}"
     off = abs(matched["parameters"] / matched["target"] - 1) > OFF_TARGET
-    yield Note(f"{text}; no other size is nearer" if off else text, "warning" if off else "info")
+    log.add(Note(f"{text}; no other size is nearer" if off else text, "warning" if off else "info"))
 
 
-def notes_on_full_attention(setup: "TrainingSetup") -> Iterator[Note]:
-    """Yield a note if no row is long enough for what distinguishes the encoder, such as sparse attention or a memory.
+def notes_on_full_attention(setup: "TrainingSetup", log: Log) -> None:
+    """Log a note if no row is long enough for what distinguishes the encoder, such as sparse attention or a memory.
 
     With `pretraining.carry` a memory is that of the windows before; a note says if its pieces do not fit the windows.
     """
@@ -71,15 +71,13 @@ def notes_on_full_attention(setup: "TrainingSetup") -> Iterator[Note]:
     if setup.loop.objective.carry is not None:
         piece = model.encoder.carried_piece
         if piece is not None and most > piece and most % piece:
-            yield Note(
+            log.note(
                 f"data.max_length {most:,} is no multiple of the encoder's {piece:,} tokens, so each window begins a new piece"
             )
         return
     if below is not None and most < below:
         name, (holds, same) = escaped(model.config.encoder["name"]), model.encoder.when_full
-        yield Note(
-            f"{name}: {holds} below {below:,} tokens, and data.max_length is {most:,}, so it computes what {same}"
-        )
+        log.note(f"{name}: {holds} below {below:,} tokens, and data.max_length is {most:,}, so it computes what {same}")
 
 
 def matched_counts(matched: Mapping[str, Any]) -> str:
@@ -89,8 +87,8 @@ def matched_counts(matched: Mapping[str, Any]) -> str:
     return f"{count:,} encoder parameters (wanted: {target:,}{of}; {count / target - 1:+.1%})"
 
 
-def notes_on_disk_space(setup: "TrainingSetup") -> Iterator[Note]:
-    """Yield a warning if the checkpoints need more than the free disk space.
+def notes_on_disk_space(setup: "TrainingSetup", log: Log) -> None:
+    """Warn if the checkpoints need more than the free disk space.
 
     They need space for one more than `keep_checkpoints`, because the newest is written before the oldest is deleted.
     """
@@ -99,15 +97,14 @@ def notes_on_disk_space(setup: "TrainingSetup") -> Iterator[Note]:
     held = sum(path.stat().st_size for path in run.checkpoints.rglob("*") if path.is_file())
     free = shutil.disk_usage(run.path).free
     if free + held < needed:
-        yield Note(
+        log.warn(
             f"{run.path}: {free / 1e6:,.1f} MB are free on its disk, but {count} checkpoints need {needed / 1e6:,.1f} MB; "
             "free some space, or training will stop when the disk is full",
-            "warning",
         )
 
 
-def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mapping[str, Any]) -> Iterator[Note]:
-    """Yield notes on early stopping, a best model in the last step, a missed baseline, and classes that are never predicted."""
+def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mapping[str, Any], log: Log) -> None:
+    """Log notes on early stopping, a best model in the last step, a missed baseline, and classes that are never predicted."""
     steps, total, config = result["steps"], setup.loop.total_steps, setup.loop.config
     whose = "encoder" if "ensemble" in result else "model"
     if stopped := result["early_stopping"]:
@@ -116,7 +113,7 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
         hint = f"; the learning rate was still {rate:.0%} of its peak; it falls to 0 with fewer epochs and no patience"
         metric, change = words_of(stopped["metric"]), "fall" if setup.loop.minimize else "rise"
         since = f"in {pluralize(stopped['evaluations'], 'evaluation')} since step"
-        yield Note(
+        log.note(
             f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not {change} {since} "
             f"{result['best_step']:,}, where it was {stopped['best']:.4f} ({setup.section}.patience {setup.loop.patience})"
             + (hint if config.lr_scheduler not in WITHOUT_END and rate > 0.1 else "")
@@ -127,14 +124,14 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
         and state.second_dev_metric is not None
         and state.best_dev_metric != state.second_dev_metric
     ):
-        yield Note(f"the last {whose} is the best: more {setup.section}.epochs may give a better one")
+        log.note(f"the last {whose} is the best: more {setup.section}.epochs may give a better one")
     if "dev" not in result or setup.section == "pretraining":
         return
     if (ensemble := result.get("ensemble")) and "parts" in result:
-        yield Note(ensemble_in_words(ensemble))
+        log.note(ensemble_in_words(ensemble))
     if rows := result.get("linear_baseline", {}).get("refit_rows"):
         of = "dev scores and the linear baseline's" if "parts" in result else "dev scores"
-        yield Note(
+        log.note(
             f"for predictions the linear model was fitted again on {rows:,} rows, dev rows too; {of} are the first fit's"
         )
     whose, scores = ("encoder's ", result["parts"]["encoder"]) if "parts" in result else ("", result["dev"])
@@ -144,21 +141,21 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
     ]
     if above:
         baseline = "baseline" if len(above) == 1 else "baselines"
-        yield Note(f"the {whose}accuracy, {scores['accuracy']:.4f}, is below the {baseline} {' and '.join(above)}")
+        log.note(f"the {whose}accuracy, {scores['accuracy']:.4f}, is below the {baseline} {' and '.join(above)}")
     names, cells = result["dev"]["names"], cells_of(result["dev"])
     predicted = {prediction for _, prediction in cells}
     labelled = {label for label, _ in cells}
     if len(labelled) == 1:
         return  # one class of dev rows shows nothing; a warning said so before the training
     if without := len(names) - len(labelled):
-        yield Note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
+        log.note(f"{without:,} of {len(names):,} classes have no dev row, so the dev scores do not show them")
     missing = [name for index, name in enumerate(names) if index in labelled - predicted]
     if len(predicted) == 1:
         only = names[predicted.pop()]
-        yield Note(f"every dev row is predicted as '{escaped(only)}': the model tells no classes apart", "warning")
+        log.warn(f"every dev row is predicted as '{escaped(only)}': the model tells no classes apart")
     elif missing:
         shown = ", ".join(f"'{escaped(name)}'" for name in missing[:5]) + (", …" if len(missing) > 5 else "")
-        yield Note(
+        log.note(
             f"never predicted on the dev rows: {shown} ({len(missing):,} of {len(labelled):,} classes with dev rows)"
         )
 

@@ -1,7 +1,7 @@
 """The request of a training run, and the repetition of one that is finished; importable without torch."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,9 +10,9 @@ from recurcli.data.config import DataConfig
 from recurcli.data.rows import canonical_encoding
 from recurcli.distributed.group import current
 from recurcli.errors import ModelError, UsageError, check_not_both
-from recurcli.events import Finished, Note, Progress
 from recurcli.facts import check_same, find_difference
 from recurcli.files import sha256_of
+from recurcli.log import Log
 from recurcli.model.config import LabelType
 from recurcli.runs.run_directory import CONTENTS, NEXT, RunDirectory
 from recurcli.validation import flatten
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from recurcli.data.splits import Split
     from recurcli.preset import Preset, ResolvedPreset
 
-Event = Note | Progress | Finished
 Section = Literal["pretraining", "finetuning"]
 COMMANDS: Mapping[Section, str] = {"pretraining": "pretrain", "finetuning": "finetune"}
 
@@ -129,18 +128,18 @@ def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
         return False  # the whole command says what is wrong
 
 
-def repeat_finished_run(request: TrainingRequest) -> Iterator[Event]:
-    """Yield the stored result of a finished run while its directory is locked. Raises UsageError as `finished_run` does."""
+def repeat_finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
+    """Return the stored result of a finished run while its directory is locked. Raises UsageError as `finished_run` does."""
     with RunDirectory(request.output).lock():
-        yield from finished_run(request)
+        return finished_run(request, log)
 
 
-def finished_run(request: TrainingRequest) -> Iterator[Event]:
-    """Yield the stored result of a finished run. Raises UsageError if the files of its data have changed."""
+def finished_run(request: TrainingRequest, log: Log) -> dict[str, Any]:
+    """Return the stored result of a finished run. Raises UsageError if the files of its data have changed."""
     ranks, run = current(), RunDirectory(request.output)
     result = run.read_result() if ranks.is_main else {}
     if ranks.is_main:
-        yield from _compare_data(run, result, request.resolved.preset.data)
+        _compare_data(run, result, request.resolved.preset.data, log)
         teacher, before = request.resolved.preset.finetuning.teacher, result.get("teacher") or {}
         if result["command"] == "finetune" and (teacher is None or Path(teacher).exists()):
             now = None if teacher is None else sha256_of(Path(teacher))
@@ -148,12 +147,12 @@ def finished_run(request: TrainingRequest) -> Iterator[Event]:
         if result.get("checkpoints_kept") is False:
             run.remove_checkpoints()  # which a kill at the end of the run left
     result = ranks.broadcast(result)
-    yield Note(f"{request.output}: is already finished; nothing to do")
-    yield Finished(result)
+    log.note(f"{request.output}: is already finished; nothing to do")
+    return result
 
 
-def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConfig) -> Iterator[Note]:
-    """Compare the files that `config` names with those of the finished run by hash; yields a warning if none can be compared.
+def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConfig, log: Log) -> None:
+    """Compare the files that `config` names with those of the finished run by hash; warn if none can be compared.
 
     Raises UsageError if a file differs, or if the run has no rows of its split.
     """
@@ -173,7 +172,7 @@ def _compare_data(run: RunDirectory, result: Mapping[str, Any], config: DataConf
     if (path, config.files) != (before.path, before.files) and not compared:
         first = next(iter(result["data"].values()))["path"]
         other = f"its result comes from {before.path or first or 'the Hub'}; {path or 'the Hub'} was not read"
-        yield Note(f"{run.path}: {other}", "warning")
+        log.warn(f"{run.path}: {other}")
 
 
 def _sha256_of_folder(

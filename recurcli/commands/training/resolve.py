@@ -3,7 +3,7 @@
 In the order in which a training resolves them: tokenizer and length, word dropout, epochs and learning rate.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
@@ -13,7 +13,7 @@ from recurcli.encoders import PRETRAINED
 from recurcli.encoders.encoder import Encoder
 from recurcli.encoders.folder import folder_of
 from recurcli.errors import UsageError
-from recurcli.events import Note
+from recurcli.log import Log
 from recurcli.preset import Preset
 from recurcli.preset.schema import check_encoder_length
 from recurcli.tokens.pretrained import PretrainedTokenizer
@@ -37,11 +37,12 @@ Config = TypeVar("Config", bound=OptimizationConfig)
 def resolve_tokens(
     preset: Preset,
     rows: Callable[[], Iterable[tuple[str, str | None]]],
+    log: Log,
     build: Callable[[TokenizerConfig], Tokenizer] | None = None,
     tokenizer: Tokenizer | None = None,
     measured: Sequence[tuple[str, str | None]] | None = None,
-) -> Generator[Note, None, tuple[Tokenizer, int]]:
-    """Return the tokenizer and the largest length in tokens; yields a note on what each `auto` became.
+) -> tuple[Tokenizer, int]:
+    """Return the tokenizer and the largest length in tokens.
 
     `rows` returns the training rows. A given `tokenizer` is used as it is. Else `build` makes one, or one is trained on the
     rows if `build` is None. The length is chosen for the rows `measured`, or for all rows if it is None. Raises UsageError if
@@ -56,14 +57,14 @@ def resolve_tokens(
     if tokenizer is None:
         config = resolved_tokenizer(preset.tokenizer, texts())
         if config != preset.tokenizer:
-            yield Note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
+            log.note(f"tokenizer.kind auto: {config.kind}, by the script of the texts")
         tokenizer = Tokenizer.train(texts(), config) if build is None else build(config)
     if isinstance(preset.data.max_length, int):
         max_length = preset.data.max_length
     else:
         chosen = choose_max_length(tokenizer.lengths(_sample(rows() if measured is None else measured)))
         max_length = min(chosen, preset.encoder["max_length"]) if preset.encoder["name"] == PRETRAINED else chosen
-        yield Note(f"data.max_length auto: {max_length} tokens")
+        log.note(f"data.max_length auto: {max_length} tokens")
         check_encoder_length(preset.encoder, max_length)
     special = sum(map(len, tokenizer.template))
     if tokenizer.template.before and max_length <= special:
@@ -80,20 +81,20 @@ def _sample(rows: Iterable[tuple[str, str | None]]) -> list[tuple[str, str | Non
     return list(islice(rows, ROWS_COUNTED))
 
 
-def resolve_window(preset: Preset) -> Generator[Note, None, Preset]:
-    """Return `preset` with the number of tokens of a window in place of `data.max_length: auto`. Yields a note on it."""
+def resolve_window(preset: Preset, log: Log) -> Preset:
+    """Return `preset` with the number of tokens of a window in place of `data.max_length: auto`."""
     if preset.data.max_length != "auto":
         return preset
-    yield Note(f"data.max_length auto: windows of {WINDOW} tokens")
+    log.note(f"data.max_length auto: windows of {WINDOW} tokens")
     return replace(preset, data=replace(preset.data, max_length=WINDOW))
 
 
-def resolve_word_dropout(preset: Preset, *, pairs: bool) -> Generator[Note, None, Preset]:
-    """Return `preset` with a number in place of `finetuning.word_dropout: auto`. Yields a note on it."""
+def resolve_word_dropout(preset: Preset, log: Log, *, pairs: bool) -> Preset:
+    """Return `preset` with a number in place of `finetuning.word_dropout: auto`."""
     if preset.finetuning.word_dropout != "auto":
         return preset
     rate = WORD_DROPOUT_OF_PAIRS if pairs else WORD_DROPOUT
-    yield Note(f"finetuning.word_dropout auto: {rate}, for {'pairs' if pairs else 'single texts'}")
+    log.note(f"finetuning.word_dropout auto: {rate}, for {'pairs' if pairs else 'single texts'}")
     return replace(preset, finetuning=replace(preset.finetuning, word_dropout=rate))
 
 

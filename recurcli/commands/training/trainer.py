@@ -4,8 +4,8 @@ The two commands read their data and objectives between `enter_run` and `run_tra
 """
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -27,7 +27,6 @@ from recurcli.commands.training.report import (
 )
 from recurcli.commands.training.request import (
     COMMANDS,
-    Event,
     Section,
     TrainingRequest,
     check_inputs,
@@ -41,11 +40,11 @@ from recurcli.encoders.folder import folder_of, weight_files
 from recurcli.errors import Interrupted, NumericError, StorageError, UsageError, escaped
 from recurcli.evaluation.metrics import MINIMIZED, words_of
 from recurcli.evaluation.report import Evaluation
-from recurcli.events import Finished, Note, Progress
 from recurcli.facts import check_same, first_difference
 from recurcli.files import sha256_of, to_json
 from recurcli.linear.ensemble import Ensemble
 from recurcli.linear.model import LinearModel
+from recurcli.log import Log
 from recurcli.model.config import LabelType, ModelConfig
 from recurcli.model.device import choose_device, choose_precision
 from recurcli.model.models import Classifier, LanguageModel, part_buckets
@@ -157,17 +156,18 @@ def build_model(
     preset: Preset,
     tokenizer: Tokenizer,
     max_length: int,
+    log: Log,
     labels: tuple[str, ...] = (),
     columns: Mapping[str, list[str]] | None = None,
     *,
     pairs: bool,
     label_type: LabelType = "str",
-) -> Generator[Note, None, Model]:
+) -> Model:
     """Return a model with random initial weights, drawn with the preset's seed.
 
     Without `pairs` among the rows the preset's settings for pairs are left out.
 
-    Word vectors of `embedding.vectors` are copied into its embedding; yields a note on their number. Raises UsageError if
+    Word vectors of `embedding.vectors` are copied into its embedding. Raises UsageError if
     their size does not fit the model.
     """
     bag = preset.embedding.bag if kind is Classifier and not pairs else None
@@ -203,7 +203,7 @@ def build_model(
         load_folder(model, weights)
         if kind is LanguageModel and weights.bias is None:
             tied = "" if getattr(model.encoder, "is_tied", True) else " that is tied to its word embeddings"
-            yield Note(f"{preset.encoder['path']}: has no head for masked tokens{tied}, so a new one is trained")
+            log.note(f"{preset.encoder['path']}: has no head for masked tokens{tied}, so a new one is trained")
     if preset.embedding.vectors is None:
         return model
     path = Path(preset.embedding.vectors)
@@ -216,7 +216,7 @@ def build_model(
         )
     freeze = preset.embedding.freeze
     model.embedding.use_vectors(torch.from_numpy(vectors.matrix), torch.from_numpy(vectors.known), freeze=freeze)
-    yield Note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
+    log.note(f"{path.name}: vectors for {vectors.known.sum():,} of {tokenizer.vocab_size:,} tokens")
     return model
 
 
@@ -253,16 +253,12 @@ def build_loop(
     )
 
 
-def run_training(setup: TrainingSetup) -> Iterator[Event]:
-    """Train to the end, from the newest checkpoint if there is one; yields notes, progress and the result.
-
-    A dry run yields only its plan.
-    """
-    yield from notes_on_matching(setup.request.matched)
-    yield from notes_on_full_attention(setup)
+def run_training(setup: TrainingSetup, log: Log) -> dict[str, Any]:
+    """Train to the end, from the newest checkpoint if there is one, and return the result. A dry run returns its plan."""
+    notes_on_matching(setup.request.matched, log)
+    notes_on_full_attention(setup, log)
     if setup.request.dry_run:
-        yield Finished(plan_of(setup))
-        return
+        return plan_of(setup)
     ranks, values, output = setup.loop.ranks, setup.request.resolved.preset.to_dict(), setup.request.output
     try:
         with setup.stop.listening():
@@ -273,22 +269,19 @@ def run_training(setup: TrainingSetup) -> Iterator[Event]:
                     session.run.start()
                     session.run.write_preset(values, COMMANDS[setup.section])
                 ranks.mark_started()
-                yield from notes_on_disk_space(setup)
-            yield from session.restore()
+                notes_on_disk_space(setup, log)
+            session.restore(log)
             if ranks.is_main and setup.status != "new":
                 session.run.write_preset(values, COMMANDS[setup.section])
             if setup.linear is not None and setup.dev is not None:  # on rank 0 alone
                 if setup.linear_alone is not None and not session.run.has_model:
                     session.publish(setup.loop.model.state_dict())
                 metric = words_of(setup.dev.metric_name)
-                yield Note(f"dev {metric} of the linear model: {setup.linear_dev_metric:.4f}")
-            for event in session.train():
-                if isinstance(event, Progress):
-                    event = replace(event, linear_dev_metric=setup.linear_dev_metric)
-                yield event
+                log.note(f"dev {metric} of the linear model: {setup.linear_dev_metric:.4f}")
+            session.train(log)
             result = _finish(session, setup)
-            yield from notes_on_result(setup, session.state, result)
-            yield Finished(result)
+            notes_on_result(setup, session.state, result, log)
+            return result
     except (Interrupted, NumericError) as stop:
         if setup.run.path != output:
             stop.add_note(f"{output} is still the run before; delete {setup.run.path} to give the new one up")
@@ -340,6 +333,7 @@ def _session(setup: TrainingSetup) -> Session:
         should_match=machine,
         publish=publish,
         stop=setup.stop,
+        linear_dev_metric=setup.linear_dev_metric,
     )
 
 

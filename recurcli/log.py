@@ -1,0 +1,93 @@
+"""What a command tells while it works. This file does not import torch."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Note:
+    """One sentence that the user should read."""
+
+    text: str
+    level: Literal["info", "warning"] = "info"
+
+
+@dataclass(frozen=True)
+class RowsDone:
+    """The number of rows that a command has processed."""
+
+    done: int
+    total: int | None = None
+    """The number of all rows. None where it is unknown, as for a pipe."""
+    unit: Literal["row", "window"] = "row"
+    """The unit that is counted: rows, or windows of a stream of tokens."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a training after an optimiser step."""
+
+    step: int
+    total_steps: int
+    epoch: float
+    loss: float
+    """The mean loss of the steps since the last line of metrics.jsonl."""
+    measures: dict[str, float]
+    """Learning rate, gradient norm and auxiliary losses of the step."""
+    tokens: int
+    seconds: float
+    dev_metric: float | None = None
+    """The dev metric, if the model was evaluated after this step."""
+    best_dev_metric: float | None = None
+    linear_dev_metric: float | None = None
+    """The dev metric of the linear model, if there is one."""
+    improved: bool = False
+    """Whether this step has the best dev metric so far."""
+
+
+@dataclass(frozen=True)
+class TrialProgress:
+    """The state of a trial of a study after an optimiser step."""
+
+    trial: int
+    trials: int
+    training: Progress
+    best_dev_metric: float | None
+    """The best dev metric of the study so far. None before its first evaluation."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What `recur bench` has measured so far, in the form of its result. The last of its `settings` is new."""
+
+    result: dict[str, Any]
+
+
+State = RowsDone | Progress | TrialProgress | Measured
+
+
+class Log:
+    """Receives the notes and the progress of a command. This one drops them; `display.progress.Screen` shows them.
+
+    An exception that a method raises ends the command.
+    """
+
+    def note(self, text: str) -> None:
+        """Receive one sentence that the user may read."""
+
+    def warn(self, text: str) -> None:
+        """Receive one sentence that the user should read."""
+
+    def progress(self, state: State) -> None:
+        """Receive the state of the work."""
+
+    def rows(
+        self, done: int, before: int = 0, total: int | None = None, unit: Literal["row", "window"] = "row"
+    ) -> None:
+        """Receive the number of rows that are done, besides those that were done `before`."""
+        self.progress(RowsDone(before + done, total, unit))
+
+    def add(self, *notes: Note) -> None:
+        """Receive notes that functions returned."""
+        for note in notes:
+            (self.warn if note.level == "warning" else self.note)(note.text)
