@@ -8,11 +8,10 @@ import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from itertools import takewhile
+from inspect import currentframe
 from pathlib import Path
 from signal import raise_signal
 from tempfile import TemporaryDirectory
-from traceback import walk_stack
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -284,9 +283,10 @@ class _PythonWarnings(Log):
         self.note, self.progress = shown.note, shown.progress  # type: ignore[method-assign]
 
     def warn(self, text: str) -> None:
-        package = str(Path(__file__).parent)
-        own = takewhile(lambda frame: frame[0].f_code.co_filename.startswith(package), walk_stack(None))
-        warnings.warn(text, stacklevel=1 + sum(1 for _ in own))  # the line that calls `fit`
+        package, level, frame = str(Path(__file__).parent), 1, currentframe()
+        while frame is not None and frame.f_code.co_filename.startswith(package):
+            level, frame = level + 1, frame.f_back
+        warnings.warn(text, stacklevel=level)  # the line that calls `fit`
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """What a command tells while it works. This file does not import torch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -91,3 +92,11 @@ class Log:
         """Receive notes that functions returned."""
         for note in notes:
             (self.warn if note.level == "warning" else self.note)(note.text)
+
+
+AfterBatch = Callable[[int], object]
+"""Called after each batch with the number of finished rows. An exception that it raises ends the inference."""
+
+
+def ignore(done: int) -> None:
+    """Do nothing after a batch."""

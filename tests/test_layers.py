@@ -13,6 +13,7 @@ LAYERS = [
     {"cli", "estimator"},
     {"display"},
     {"commands"},
+    {"requests"},
     {"preset"},
     {"training"},
     {"evaluation", "export", "diagnostics", "inspection"},

@@ -15,8 +15,8 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
@@ -71,32 +71,40 @@ class SingleValues(TyperCommand):
         return left
 
 
+def _options(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a function or a dataclass, with the fields of a dataclass in place of it."""
+    for each in inspect.signature(function).parameters.values():
+        if is_dataclass(each.annotation):
+            yield from _options(each.annotation)  # type: ignore[arg-type]
+        else:
+            yield each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _call(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """Call `function` with the `options` that `_options` has for it."""
+    arguments = {}
+    for key, each in inspect.signature(function).parameters.items():
+        kind: Any = each.annotation
+        arguments[key] = _call(kind, options) if is_dataclass(kind) else options[key]  # type: ignore[arg-type]
+    return function(**arguments)
+
+
 def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command, with `examples` below its help.
 
-    A parameter of a dataclass stands for its fields, each of which is an option of its own. The command ends where a package is
-    older than recur needs, unless it is one of WITHOUT_TORCH.
+    A parameter of a dataclass (see `recurcli.requests`) stands for its fields, each of which is an option of its own. The
+    command ends where a package is older than recur needs, unless it is one of WITHOUT_TORCH.
     """
     shown = ["\b", "Example:" if len(examples) == 1 else "Examples:", *(f"  {line}" for line in examples)]
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(function)
-        groups: dict[str, Any] = {
-            key: each.annotation for key, each in signature.parameters.items() if is_dataclass(each.annotation)
-        }
 
         def run(**options: Any) -> None:
             if function.__name__ not in WITHOUT_TORCH:
                 check_packages()
-            for key, kind in groups.items():
-                options[key] = kind(**{each.name: options.pop(each.name) for each in fields(kind)})
-            function(**options)
+            _call(function, options)
 
-        parameters: list[inspect.Parameter] = []
-        for key, each in signature.parameters.items():
-            of_group = inspect.signature(groups[key]).parameters.values() if key in groups else [each]
-            parameters += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in of_group]
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature([*_options(function)])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         app.command(name=name, cls=SingleValues, epilog="\n".join(shown))(run)
         return function

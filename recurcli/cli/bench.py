@@ -8,7 +8,7 @@ import typer
 
 from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import command
-from recurcli.cli.options import Debug, Device, Json, Quiet
+from recurcli.requests.options import Debug, Json, Quiet, device_option
 
 
 @command(
@@ -66,7 +66,7 @@ def bench(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing --plot.")] = False,
-    device: Device = None,
+    device: Annotated[str, device_option] = "auto",
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -97,7 +97,7 @@ def bench(
         match=match_parameters,
         rounds=rounds,
         peers=peers,
-        device=device or "auto",
+        device=device,
     )
     if plot is not None:
         check_writable(plot, PLOT, overwrite=overwrite, option="--plot")

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import command
-from recurcli.cli.options import Columns, Debug, Json, Quiet, named_files
 from recurcli.errors import DataError
+from recurcli.requests.options import Columns, Debug, Json, Quiet, named_files
 
 
 @command(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from recurcli.cli.app import command
-from recurcli.cli.options import Debug, Json, Quiet
+from recurcli.requests.options import Debug, Json, Quiet
 
 
 @command(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from recurcli.cli.app import command
-from recurcli.cli.options import Columns, Computation, Data, Debug, Json, Quiet
+from recurcli.requests.options import Columns, Computation, Data, Debug, Json, Quiet
 
 
 @command("recur eval runs/starsaber-tnews --data $RECUR_DATA --json", name="eval")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from recurcli.cli.app import command
-from recurcli.cli.options import Computation, Debug, Delimiter, Fast, Header, Pair, Quiet, Quote, Run, Text
+from recurcli.requests.options import Computation, Debug, Delimiter, Fast, Header, Pair, Quiet, Quote, Run, Text
 
 
 @command(

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from recurcli.cli.app import command
-from recurcli.cli.options import Debug, Json, Quiet, Settings
+from recurcli.requests.options import Debug, Json, Quiet, Settings
 
 
 @command("recur presets starsaber-tnews")

@@ -8,7 +8,7 @@ import typer
 
 from recurcli.allocator import keep_freed_memory
 from recurcli.cli.app import command
-from recurcli.cli.options import (
+from recurcli.requests.options import (
     Columns,
     Computation,
     Data,

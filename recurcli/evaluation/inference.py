@@ -6,7 +6,7 @@ cross-entropy of all tokens in nats. Shapes: N rows or texts, b rows per batch, 
 
 import contextlib
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from recurcli.encoders.encoder import CarriedState
 from recurcli.errors import NumericError, UsageError, escaped
 from recurcli.files import CommittedFolder
 from recurcli.linear.ensemble import Ensemble
+from recurcli.log import AfterBatch, ignore
 from recurcli.model.config import Label
 from recurcli.model.device import Precision, autocast, choose_device
 from recurcli.model.models import Classifier, LanguageModel
@@ -71,14 +72,6 @@ def logits_by_batch(
             yield rows, logits
     finally:
         model.train(was_training)
-
-
-AfterBatch = Callable[[int], object]
-"""Called after each batch with the number of finished rows. An exception that it raises ends the inference."""
-
-
-def ignore(done: int) -> None:
-    """Do nothing after a batch."""
 
 
 def compute_logits(

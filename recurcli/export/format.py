@@ -7,10 +7,9 @@ from typing import Any
 
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
-from recurcli.evaluation.inference import AfterBatch
 from recurcli.files import CommittedFolder, OutputKind
 from recurcli.linear.ensemble import Ensemble
-from recurcli.log import Log
+from recurcli.log import AfterBatch, Log
 from recurcli.model.models import Classifier
 from recurcli.tokens.tokenizer import Tokenizer
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.errors import ModelError, pluralize
-from recurcli.evaluation.inference import AfterBatch
 from recurcli.linear.model import LinearModel
 from recurcli.linear.ngrams import Ngrams
+from recurcli.log import AfterBatch
 from recurcli.tokens.tokenizer import Tokens
 
 MIN_AGREEMENT = 0.98

@@ -14,9 +14,9 @@ from test_evaluate import copy_of
 from tiny_task import tiny
 
 from recurcli.cli import app
-from recurcli.cli.options import Columns
 from recurcli.display.progress import Screen
 from recurcli.log import Note, Progress
+from recurcli.requests.options import Columns
 
 Recur = Callable[..., tuple[int, str, str]]
 CHECKOUT = Path(__file__).resolve().parents[2]

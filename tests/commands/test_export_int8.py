@@ -129,7 +129,7 @@ def shuffled(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--format", "onnx", "--quantize", "int4"), "--quantize: unknown 'int4'; known: int8"),
+        (("--format", "onnx", "--quantize", "int4"), "'--quantize': 'int4' is not one of 'int8'"),
         (("--quantize", "int8"), "--quantize: a CLUE submission has no weights; add --format onnx"),
         (
             ("--format", "onnx", "--min-agreement", "0.9"),
@@ -137,7 +137,7 @@ def shuffled(content: bytes) -> bytes:
         ),
         (
             ("--format", "onnx", "--quantize", "int8", "--min-agreement", "98"),
-            "--min-agreement: 98 is no share; give a number from 0 to 1",
+            "'--min-agreement': Input should be less than or equal to 1",
         ),
     ],
 )
@@ -145,7 +145,7 @@ def test_options_that_do_not_fit_are_refused(
     recur: Recur, trained: Path, tmp_path: Path, options: tuple[str, ...], reason: str
 ) -> None:
     code, out, err = recur("export", trained, *options, "--output", tmp_path / "x.zip")
-    assert (code, out, err) == (2, "", f"recur: error: {reason}\n")
+    assert (code, out, reason in err) == (2, "", True), err
 
 
 def test_the_linear_model_alone_is_in_half_precision_without_packages(

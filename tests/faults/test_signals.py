@@ -217,6 +217,7 @@ def test_a_signal_ends_an_onnx_export_although_torch_catches_all_errors(
     pytest.importorskip("onnxscript")
     from recurcli.commands.export import export
     from recurcli.log import Log
+    from recurcli.requests.export import ExportRequest
 
     with interrupted_soon() as ask:
 
@@ -228,7 +229,7 @@ def test_a_signal_ends_an_onnx_export_although_torch_catches_all_errors(
             raise SystemExit  # what no library catches: the rest of the export is not needed
 
         monkeypatch.setattr("torch.export.export", catch_all)
-        export([trained], Log(), format="onnx", output=tmp_path / "folder")
+        export(ExportRequest(runs=[trained], format="onnx", output=tmp_path / "folder"), Log())
     assert not list(tmp_path.iterdir())
 
 

@@ -34,22 +34,23 @@ Settings = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="The same as --set runtime.seed=N.", metavar="N")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Device = Annotated[
-    str | None,
-    typer.Option(help="auto, cpu, cuda or cuda:N. Default: runtime.device in training, else auto.", metavar="DEVICE"),
-]
 Precision = Literal["auto", "fp32", "bf16"]
-PrecisionOption = Annotated[
-    Precision | None,
-    typer.Option(
-        help="Precision of the arithmetic; auto is bf16 where the machine multiplies it. Default: runtime.precision in "
-        "training, else fp32."
-    ),
-]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(help="Rows per batch. Default: batch_size of the preset in training, else 64.", min=1, metavar="N"),
-]
+device_option = typer.Option(
+    help="auto, cpu, cuda or cuda:N. Default: runtime.device in training, else auto.",
+    metavar="DEVICE",
+    show_default=False,
+)
+precision_option = typer.Option(
+    help="Precision of the arithmetic; auto is bf16 where the machine multiplies it. Default: runtime.precision in training, "
+    "else fp32.",
+    show_default=False,
+)
+batch_size_option = typer.Option(
+    help="Rows per batch. Default: batch_size of the preset in training, else 64.",
+    min=1,
+    metavar="N",
+    show_default=False,
+)
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and errors only: no progress, no notes.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Text = Annotated[
@@ -127,12 +128,21 @@ class Columns(_ColumnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computation:
-    """The options `--device`, `--precision` and `--batch-size`."""
+class Inference:
+    """The options `--device`, `--precision` and `--batch-size` of a command that reads a run."""
 
-    device: Device = None
-    precision: PrecisionOption = None
-    batch_size: BatchSize = None
+    device: Annotated[str, device_option] = "auto"
+    precision: Annotated[Precision, precision_option] = "fp32"
+    batch_size: Annotated[int, batch_size_option] = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation:
+    """The options `--device`, `--precision` and `--batch-size` of a training. None: the value of the preset."""
+
+    device: Annotated[str | None, device_option] = None
+    precision: Annotated[Precision | None, precision_option] = None
+    batch_size: Annotated[int | None, batch_size_option] = None
 
     def given(self) -> dict[str, Any]:
         """Return the given options as keyword arguments. Options that were left out keep the command's defaults."""
