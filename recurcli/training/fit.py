@@ -1,4 +1,4 @@
-"""The training loop with its optimizer and schedule. It is a generator of progress, which prints nothing and writes no file.
+"""The training loop with its optimizer and schedule. It prints nothing and writes no file.
 
 Step n seeds its random numbers with (seed, n). All other state is in the weights, the optimizer, `TrainingState` and what the
 objective carries from batch to batch, so a run that restores those four is bit-identical to an uninterrupted run.
@@ -180,9 +180,9 @@ class TrainingState:
     """CPU time of all threads of this process in training steps."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class TrainingLoop:
-    """The model, optimizer, objective, schedule and evaluation of a training run."""
+    """The model, optimizer, objective, schedule, evaluation and state of a training run."""
 
     model: Backbone
     optimizer: torch.optim.Optimizer
@@ -201,6 +201,7 @@ class TrainingLoop:
     """Evaluations without a better model after which training stops; None: never."""
     ranks: Ranks = SINGLE_PROCESS
     """The processes that share each batch."""
+    state: TrainingState = field(default_factory=TrainingState)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -228,35 +229,35 @@ class TrainingLoop:
             )
             epoch, place = epoch + 1, 0
 
-    def evaluation_due(self, state: TrainingState) -> bool:
+    @property
+    def evaluation_due(self) -> bool:
         """Whether the current step needs an evaluation that has not run yet."""
-        every = self.evaluate_every or self.steps_per_epoch
+        state, every = self.state, self.evaluate_every or self.steps_per_epoch
         due = state.step % every == 0 or state.step >= self.total_steps
         return self.evaluate is not None and due and state.evaluated_step != state.step
 
-    def finished(self, state: TrainingState) -> bool:
+    @property
+    def finished(self) -> bool:
         """Whether training has ended. It has if no evaluation is due, and the last step is done or the patience is used up."""
-        impatient = self.patience is not None and state.stale_evaluations >= self.patience
-        return not self.evaluation_due(state) and (impatient or state.step >= self.total_steps)
+        impatient = self.patience is not None and self.state.stale_evaluations >= self.patience
+        return not self.evaluation_due and (impatient or self.state.step >= self.total_steps)
 
 
-def fit(loop: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
-    """Train from `state` to the end and update it in place; yields after each step and its evaluation.
+def fit(loop: TrainingLoop, after_step: Callable[[Progress], bool]) -> None:
+    """Train from `loop.state` to the end, or until `after_step`, which follows each step and its evaluation, returns True.
 
-    Raises NumericError if the loss or the gradient is not finite. The weights, the optimizer and `state` then remain those
-    of the previous step.
+    Raises NumericError if the loss or the gradient is not finite. The weights, the optimizer and the state then remain those of
+    the previous step.
     """
-    batches = loop.batches(state.step)
-    while not loop.finished(state):
-        if not loop.evaluation_due(state):
+    state, batches = loop.state, loop.batches(loop.state.step)
+    while not loop.finished:
+        if not loop.evaluation_due:
             started, cpu_started = time.perf_counter(), time.process_time()
-            take_step(loop, state, next(batches))
+            take_step(loop, next(batches))
             state.seconds += time.perf_counter() - started
             state.cpu_seconds += time.process_time() - cpu_started
-        dev_metric, improved = None, False
-        if loop.evaluation_due(state):
-            dev_metric, improved = _evaluate(loop, state)
-        yield Progress(
+        dev_metric, improved = _evaluate(loop) if loop.evaluation_due else (None, False)
+        progress = Progress(
             step=state.step,
             total_steps=loop.total_steps,
             epoch=state.step / loop.steps_per_epoch,
@@ -268,11 +269,13 @@ def fit(loop: TrainingLoop, state: TrainingState) -> Iterator[Progress]:
             best_dev_metric=state.best_dev_metric,
             improved=improved,
         )
+        if after_step(progress):
+            return
 
 
-def take_step(loop: TrainingLoop, state: TrainingState, rows: np.ndarray) -> None:
+def take_step(loop: TrainingLoop, rows: np.ndarray) -> None:
     """Do one optimiser step on the batch of the row numbers `rows`."""
-    model, optimizer = loop.model, loop.optimizer
+    model, optimizer, state = loop.model, loop.optimizer, loop.state
     generator = seed_step(loop.seed, state.step, loop.ranks.rank)
     rate = learning_rate(state.step, loop.total_steps, loop.config, loop.steps_per_epoch)
     for group in optimizer.param_groups:
@@ -366,9 +369,10 @@ def _gather_rows(table: nn.Parameter, ranks: Ranks) -> tuple[Tensor, Tensor]:
     return rows, gradient
 
 
-def _evaluate(loop: TrainingLoop, state: TrainingState) -> tuple[float, bool]:
-    """Evaluate the model and update `state`. Returns the dev metric, and whether it is the best so far."""
+def _evaluate(loop: TrainingLoop) -> tuple[float, bool]:
+    """Evaluate the model and update the state. Returns the dev metric, and whether it is the best so far."""
     assert loop.evaluate is not None
+    state = loop.state
     try:
         score = loop.evaluate()
     except NumericError as error:

@@ -296,7 +296,6 @@ class Session:
     stop: StopRequest
     linear_dev_metric: float | None = None
     """The dev metric of the linear model, for the progress. None if there is none."""
-    state: TrainingState = field(default_factory=TrainingState)
     best: dict[str, Tensor] | None = None
     """Weights with the best dev metric. None before the first evaluation, and on ranks other than 0."""
 
@@ -328,7 +327,7 @@ class Session:
         load_optimizer_tensors(self.loop.model, self.loop.optimizer, checkpoint.optimizer)
         if self.loop.objective.carry is not None:
             self.loop.objective.carry.state = _checked_state(checkpoint.carried, self.loop, source)
-        self.state = checkpoint.state
+        self.loop.state = checkpoint.state
         if checkpoint.state.best_step is not None:
             self.best = dict(checkpoint.best or checkpoint.model)
             self.publish(self.best)
@@ -342,9 +341,9 @@ class Session:
     def _broadcast(self) -> None:
         """Broadcast rank 0's weights, optimizer state and training state."""
         model, optimizer = self.loop.model, self.loop.optimizer
-        self.state = TrainingState(**self.ranks.broadcast(dataclasses.asdict(self.state)))
+        self.loop.state = TrainingState(**self.ranks.broadcast(dataclasses.asdict(self.loop.state)))
         self.ranks.broadcast_(list(model.state_dict().values()))
-        if self.state.step:
+        if self.loop.state.step:
             tensors = optimizer_tensors(model, optimizer)
             names = self.ranks.broadcast(list(tensors))
             if not self.ranks.is_main:
@@ -357,44 +356,44 @@ class Session:
 
     def train(self, log: Log) -> None:
         """Train to the end. On a signal, writes a checkpoint and raises Interrupted."""
-        config, since = self.loop.config, (self.state.tokens, time.perf_counter())
-        every = config.checkpoint_every or self.loop.steps_per_epoch
-        try:
-            for progress in fit(self.loop, self.state):
-                if progress.improved and self.ranks.is_main:
-                    self.best = cpu_state(self.loop.model)
-                    self.publish(self.best)
-                at_end = self.loop.finished(self.state)
-                if progress.dev_metric is not None or progress.step % config.log_every == 0 or at_end:
-                    now = time.perf_counter()
-                    self._log(progress, (progress.tokens - since[0]) / max(now - since[1], 1e-9))
-                    since = (progress.tokens, now)
-                if self.stop.agreed():
-                    break
-                asked, self.stop.save_asked = self.stop.save_asked, False
-                if progress.step % every == 0 or progress.improved or at_end or asked:
-                    self.save()
-                log.progress(dataclasses.replace(progress, linear_dev_metric=self.linear_dev_metric))
-                if asked:
-                    log.note(f"wrote a checkpoint at step {progress.step:,} on SIGUSR1")
-        except StopTraining:
-            pass
+        self._since = self.loop.state.tokens, time.perf_counter()
+        with contextlib.suppress(StopTraining):
+            fit(self.loop, partial(self._after_step, log))
         if self.stop.agreed():
             self.save()
             self.leave()
+
+    def _after_step(self, log: Log, progress: Progress) -> bool:
+        """Publish the best model, write metrics and checkpoints that are due. Returns whether a signal asks to stop."""
+        config, at_end = self.loop.config, self.loop.finished
+        if progress.improved and self.ranks.is_main:
+            self.best = cpu_state(self.loop.model)
+            self.publish(self.best)
+        if progress.dev_metric is not None or progress.step % config.log_every == 0 or at_end:
+            self._write_metrics(progress)
+        if self.stop.agreed():
+            return True
+        asked, self.stop.save_asked = self.stop.save_asked, False
+        every = config.checkpoint_every or self.loop.steps_per_epoch
+        if progress.step % every == 0 or progress.improved or at_end or asked:
+            self.save()
+        log.progress(dataclasses.replace(progress, linear_dev_metric=self.linear_dev_metric))
+        if asked:
+            log.note(f"wrote a checkpoint at step {progress.step:,} on SIGUSR1")
+        return False
 
     def save(self) -> None:
         """Write a checkpoint of the current step on rank 0. The other ranks wait for rank 0 in the next step."""
         if not self.ranks.is_main:
             return
-        has_other_best = self.best is not None and self.state.best_step != self.state.step
+        has_other_best = self.best is not None and self.loop.state.best_step != self.loop.state.step
         save_checkpoint(
             self.run.checkpoints,
             Checkpoint(
                 model=self.loop.model.state_dict(),
                 optimizer=optimizer_tensors(self.loop.model, self.loop.optimizer),
                 best=self.best if has_other_best else None,
-                state=self.state,
+                state=self.loop.state,
                 must_match=self.must_match,
                 should_match=self.should_match,
                 carried={} if self.loop.objective.carry is None else self.loop.objective.carry.state,
@@ -402,27 +401,30 @@ class Session:
             keep=self.loop.config.keep_checkpoints,
         )
 
-    def _log(self, progress: Progress, tokens_per_second: float) -> None:
+    def _write_metrics(self, progress: Progress) -> None:
+        (tokens, started), now = self._since, time.perf_counter()
+        self._since = progress.tokens, now
         line: dict[str, Any] = {
             "step": progress.step,
             "epoch": round(progress.epoch, 4),
             "loss": progress.loss,
             **progress.measures,
             **{f"encoder.{name}": value for name, value in self.loop.model.encoder.scalars().items()},
-            "tokens_per_second": round(tokens_per_second),
+            "tokens_per_second": round((progress.tokens - tokens) / max(now - started, 1e-9)),
             "seconds": round(progress.seconds, 3),
         }
         if progress.dev_metric is not None:
             line |= {"dev_metric": progress.dev_metric, "best_dev_metric": progress.best_dev_metric}
         if self.ranks.is_main:
             self.run.append_metrics(line)
-        self.state.loss_sum, self.state.loss_steps, self.state.logged_step = 0.0, 0, progress.step
+        state = self.loop.state
+        state.loss_sum, state.loss_steps, state.logged_step = 0.0, 0, progress.step
 
     def leave(self) -> NoReturn:
         """Wait until rank 0 has written its checkpoint, then raise Interrupted with the signal that was received."""
         assert self.stop.signal is not None
         self.ranks.broadcast(None)  # a barrier: no rank exits before the checkpoint is written
         name = signal.Signals(self.stop.signal).name
-        stop = Interrupted(self.stop.signal, f"stopped by {name} at step {self.state.step:,}")
+        stop = Interrupted(self.stop.signal, f"stopped by {name} at step {self.loop.state.step:,}")
         stop.add_note(self.run.way_on)
         raise stop

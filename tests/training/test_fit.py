@@ -12,6 +12,7 @@ from loops import LABELS, WINDOW_OF_ONE, training_loop, weights
 from recurcli.distributed.group import Ranks
 from recurcli.errors import NumericError
 from recurcli.evaluation.report import DevScore
+from recurcli.log import Progress
 from recurcli.training.fit import TrainingLoop, TrainingState, fit
 from recurcli.training.session import optimizer_tensors
 
@@ -47,10 +48,20 @@ class Threads(Ranks):
 
 
 def trained(loop: TrainingLoop) -> TrainingState:
-    state = TrainingState()
-    for _ in fit(loop, state):
-        pass
-    return state
+    progress_of(loop)
+    return loop.state
+
+
+def progress_of(loop: TrainingLoop, until: int | None = None) -> list[Progress]:
+    """Train to the end, or until a step. Returns the progress of each step."""
+    found: list[Progress] = []
+
+    def after_step(progress: Progress) -> bool:
+        found.append(progress)
+        return progress.step == until
+
+    fit(loop, after_step)
+    return found
 
 
 def trained_by_ranks(size: int, *arguments: Any, **settings: Any) -> list[tuple[TrainingLoop, TrainingState]]:
@@ -120,15 +131,15 @@ def test_a_parameter_without_a_gradient_has_no_state_and_no_decay_in_any_rank() 
 @pytest.mark.parametrize(("every", "due"), [(3, [3, 6, 8]), (None, [4, 8]), (100, [8])])
 def test_the_model_is_evaluated_when_it_is_due_and_after_the_last_step(every: int | None, due: list[int]) -> None:
     loop = training_loop(batch_size=2, max_steps=8, evaluate=lambda: DevScore(0.5, 1.0), evaluate_every=every)
-    steps = [progress.step for progress in fit(loop, TrainingState()) if progress.dev_metric is not None]
+    steps = [progress.step for progress in progress_of(loop) if progress.dev_metric is not None]
     assert steps == due
 
 
 def test_training_stops_when_patience_runs_out_and_remembers_the_best_step() -> None:
     metrics = iter([0.1, 0.3, 0.3, 0.2, 0.9])
     loop = training_loop(max_steps=50, evaluate=lambda: DevScore(next(metrics), 1.0), evaluate_every=2, patience=2)
-    state = TrainingState()
-    improved = [progress.step for progress in fit(loop, state) if progress.improved]
+    state = loop.state
+    improved = [progress.step for progress in progress_of(loop) if progress.improved]
     assert improved == [2, 4]
     assert (state.step, state.best_step, state.best_dev_metric, state.stale_evaluations) == (8, 4, 0.3, 2)
     assert next(metrics) == 0.9
@@ -137,23 +148,23 @@ def test_training_stops_when_patience_runs_out_and_remembers_the_best_step() -> 
 def test_equal_metrics_are_ranked_by_their_loss() -> None:
     scores = iter(DevScore(*pair) for pair in [(0.3, 0.9), (0.3, 0.8), (0.3, 0.85), (0.2, 0.1), (0.9, 9.0)])
     loop = training_loop(max_steps=50, evaluate=lambda: next(scores), evaluate_every=2, patience=2)
-    state = TrainingState()
-    assert [p.improved for p in fit(loop, state) if p.dev_metric is not None] == [True, True, False, False]
+    state = loop.state
+    assert [p.improved for p in progress_of(loop) if p.dev_metric is not None] == [True, True, False, False]
     assert (state.step, state.best_step, state.best_dev_metric, state.best_dev_loss) == (8, 4, 0.3, 0.8)
 
 
 def test_of_perplexities_the_smallest_is_the_best() -> None:
     scores = iter(DevScore(metric, 1.0) for metric in (900.0, 300.0, 400.0, 300.0, 1.0))
     loop = training_loop(max_steps=50, evaluate=lambda: next(scores), evaluate_every=2, patience=2, minimize=True)
-    state = TrainingState()
-    assert [p.improved for p in fit(loop, state) if p.dev_metric is not None] == [True, True, False, False]
+    state = loop.state
+    assert [p.improved for p in progress_of(loop) if p.dev_metric is not None] == [True, True, False, False]
     assert (state.best_step, state.best_dev_metric, state.second_dev_metric) == (4, 300.0, 900.0)
 
 
 def test_an_evaluation_that_a_stop_prevented_comes_first_in_the_resume() -> None:
     loop = training_loop(batch_size=len(LABELS), max_steps=2, evaluate=lambda: DevScore(0.5, 1.0), evaluate_every=1)
-    state = TrainingState(step=1)
-    first = next(fit(loop, state))
+    loop.state = TrainingState(step=1)
+    first = progress_of(loop)[0]
     assert (first.step, first.dev_metric) == (1, 0.5)
 
 
@@ -165,15 +176,13 @@ def test_a_training_resumes_from_its_state_bit_for_bit(kind: str, step: int) -> 
     whole = training_loop(kind, encoder, optimizer=torch.optim.AdamW, **settings)
     final = trained(whole)
     first = training_loop(kind, encoder, optimizer=torch.optim.AdamW, **settings)
-    state = TrainingState()
-    next(progress for progress in fit(first, state) if progress.step == step)
+    progress_of(first, until=step)
     second = training_loop(kind, encoder, optimizer=torch.optim.AdamW, **settings)
     second.model.load_state_dict(weights(first))
     second.optimizer.load_state_dict(copy.deepcopy(first.optimizer.state_dict()))
-    state = TrainingState(**copy.deepcopy(vars(state)))
+    second.state = state = TrainingState(**copy.deepcopy(vars(first.state)))
     torch.manual_seed(99)
-    for _ in fit(second, state):
-        pass
+    trained(second)
     assert (state.step, state.loss_sum, state.measures) == (final.step, final.loss_sum, final.measures)
     torch.testing.assert_close(weights(second), weights(whole), atol=0, rtol=0)
 
@@ -181,10 +190,8 @@ def test_a_training_resumes_from_its_state_bit_for_bit(kind: str, step: int) -> 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_a_step_whose_numbers_are_not_finite_changes_nothing(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = training_loop(max_steps=5, optimizer=torch.optim.AdamW)
-    state = TrainingState()
-    steps = fit(loop, state)
-    next(steps)
-    next(steps)
+    state = loop.state
+    progress_of(loop, until=2)
     before = weights(loop), copy.deepcopy(optimizer_tensors(loop.model, loop.optimizer)), copy.deepcopy(state)
     honest = loop.objective.loss
 
@@ -197,7 +204,7 @@ def test_a_step_whose_numbers_are_not_finite_changes_nothing(where: str, monkeyp
 
     monkeypatch.setattr(loop.objective, "loss", poisoned)
     with pytest.raises(NumericError, match="step 3: loss"):
-        next(steps)
+        progress_of(loop)
     torch.testing.assert_close(weights(loop), before[0], atol=0, rtol=0)
     torch.testing.assert_close(optimizer_tensors(loop.model, loop.optimizer), before[1], atol=0, rtol=0)
     assert vars(state) | {"seconds": 0} == vars(before[2]) | {"seconds": 0}

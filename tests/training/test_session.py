@@ -75,7 +75,7 @@ def test_a_stop_saves_a_checkpoint_from_which_the_weights_and_the_best_ones_come
     first = session(tmp_path / "run")
     with pytest.raises(Interrupted):
         run(first, Kept(lambda state: first.stop._handle(signal.SIGTERM, None) if state.step == 4 else None))
-    assert (first.state.step, (tmp_path / "run" / "checkpoints" / "step-00000005").is_dir()) == (5, True)
+    assert (first.loop.state.step, (tmp_path / "run" / "checkpoints" / "step-00000005").is_dir()) == (5, True)
     published: list[dict[str, Tensor]] = []
     second = session(tmp_path / "run", published)
     second.loop = training_loop(
@@ -106,7 +106,7 @@ def test_a_carried_state_that_is_none_of_the_streams_is_refused(fault: str, tmp_
     name, part = next(iter(carry.state.items()))
     wrong = {"streams": part[:2], "number": part / 0, "integers": part.long(), "vector": part.flatten()[:STREAMS]}
     carry.state[name] = wrong[fault]
-    training.state.step += 1
+    training.loop.state.step += 1
     training.save()
     with pytest.raises(ModelError, match=f"carried.safetensors: {name} is no state of 3 streams"):
         restored(session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=4)))
@@ -118,11 +118,11 @@ def test_a_state_that_was_carried_in_bf16_goes_on_in_fp32(tmp_path: Path) -> Non
     carry = training.loop.objective.carry
     assert carry is not None
     carry.state = {name: part.bfloat16() for name, part in carry.state.items()}
-    training.state.step += 1
+    training.loop.state.step += 1
     training.save()
     resumed = session(tmp_path / "run", loop=training_loop("streams", CARRYING, max_steps=6))
     run(resumed)
-    assert resumed.state.step == 6
+    assert resumed.loop.state.step == 6
 
 
 def test_every_rank_resumes_with_the_state_that_rank_0_reads(tmp_path: Path) -> None:

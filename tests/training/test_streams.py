@@ -11,6 +11,7 @@ from test_fit import trained_by_ranks
 from torch import Tensor
 
 from recurcli.evaluation.inference import InferenceConfig, score_text
+from recurcli.log import Progress
 from recurcli.model.models import LanguageModel
 from recurcli.tokens.texts import Windows, cut_streams, cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
@@ -49,10 +50,14 @@ def nats_of(model: LanguageModel, before: list[int], targets: list[int]) -> Tens
 
 def losses_of(loop: TrainingLoop, **options: Any) -> list[float]:
     """The loss of each step."""
-    state = TrainingState(**options)
+    loop.state = TrainingState(**options)
     losses: list[float] = []
-    for _ in fit(loop, state):
-        losses.append(state.loss_sum - sum(losses))
+
+    def after_step(progress: Progress) -> bool:
+        losses.append(loop.state.loss_sum - sum(losses))
+        return False
+
+    fit(loop, after_step)
     return losses
 
 
@@ -100,21 +105,21 @@ def test_each_loss_is_that_of_a_stream_read_from_its_beginning(name: str, count:
 @ALL
 def test_a_step_learns_from_its_window_and_takes_what_is_carried_as_it_is(name: str) -> None:
     loop = training_loop("streams", ENCODERS[name], max_steps=2, gradient_accumulation_steps=2)
-    model, state, batches = loop.model, TrainingState(), loop.batches(0)
+    model, batches = loop.model, loop.batches(0)
     assert isinstance(model, LanguageModel)
     text = stream_of(loop.objective.tokenizer)  # type: ignore[attr-defined]
     inputs, targets = streams_of([text[-1], *text][: len(text)]), streams_of(text)
     first, second = (torch.tensor([row[start : start + WINDOW] for row in inputs]) for start in (0, WINDOW))
     _, after = model.encoder.carry(model.embedding(first))
     carried = {key: part.clone() for key, part in after.items()}  # some are views of weights
-    take_step(loop, state, next(batches))
+    take_step(loop, next(batches))
     states, _ = model.encoder.carry(model.embedding(second), carried)
     logits = model.token_logits(states.flatten(0, 1), model.embedding.output_weight())
     right = torch.tensor([row[WINDOW : 2 * WINDOW] for row in targets]).flatten()
     named = dict(model.named_parameters())
     gradients = torch.autograd.grad(F.cross_entropy(logits, right), list(named.values()), allow_unused=True)
     before = weights(loop)
-    take_step(loop, state, next(batches))
+    take_step(loop, next(batches))
     for (key, parameter), gradient in zip(named.items(), gradients, strict=True):
         decay = 0.1 * before[key] if gradient is not None else 0.0
         step = 0.0 if gradient is None else gradient

@@ -7,7 +7,7 @@ import torch
 
 from recurcli.errors import NumericError
 from recurcli.evaluation.report import Evaluation
-from recurcli.training.fit import TrainingLoop, TrainingState, take_step
+from recurcli.training.fit import TrainingLoop, take_step
 
 UNTIMED_STEPS, TIMED_STEPS, LONGEST = 2, 20, 5.0
 """The first steps are slower and not timed. The timing ends after TIMED_STEPS steps, or after LONGEST seconds."""
@@ -45,14 +45,14 @@ def _seconds_per_step(loop: TrainingLoop) -> tuple[float, float]:
 
     The steps take the first batches of the training, whose rows are in random order.
     """
-    state, batches, seconds = TrainingState(), loop.batches(0), 0.0
+    state, batches, seconds = loop.state, loop.batches(0), 0.0
     started = time.perf_counter()
     for _ in range(min(UNTIMED_STEPS, loop.total_steps - 1)):
-        take_step(loop, state, next(batches))
+        take_step(loop, next(batches))
     first, untimed = state.step, time.perf_counter() - started
     while state.step < min(first + TIMED_STEPS, loop.total_steps) and seconds < LONGEST:
         started = time.perf_counter()
-        take_step(loop, state, next(batches))
+        take_step(loop, next(batches))
         seconds += time.perf_counter() - started
     step = seconds / (state.step - first)
     return step, max(0.0, untimed - first * step)

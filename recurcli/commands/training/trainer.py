@@ -280,7 +280,7 @@ def run_training(setup: TrainingSetup, log: Log) -> dict[str, Any]:
                 log.note(f"dev {metric} of the linear model: {setup.linear_dev_metric:.4f}")
             session.train(log)
             result = _finish(session, setup)
-            notes_on_result(setup, session.state, result, log)
+            notes_on_result(setup, setup.loop.state, result, log)
             return result
     except (Interrupted, NumericError) as stop:
         if setup.run.path != output:
@@ -364,7 +364,7 @@ def _finish(session: Session, setup: TrainingSetup) -> dict[str, Any]:
         session.leave()
     if not ranks.is_main:
         return ranks.broadcast(None)
-    result = result_of(setup, session.state, report)
+    result = result_of(setup, setup.loop.state, report)
     session.run.write_result(result, model_card(result))
     run = RunDirectory(setup.request.output)
     run.settle()
