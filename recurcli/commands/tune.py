@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from recurcli.commands.finetune import finetune
 from recurcli.commands.training.request import TrainingRequest, check_inputs, preset_facts
-from recurcli.commands.tuning import Range, TuningRequest, ranges_around, ranges_of, short_names
+from recurcli.commands.tuning import Range, ranges_around, ranges_of, short_names
 from recurcli.distributed.group import current
 from recurcli.errors import Interrupted, ModelError, NumericError, StorageError, UsageError, escaped, pluralize
 from recurcli.evaluation.metrics import METRICS
@@ -25,6 +25,7 @@ from recurcli.files import refuse_links, remove, write_atomically
 from recurcli.log import Log, Progress, State, TrialProgress
 from recurcli.preset import Preset
 from recurcli.preset.compose import is_file_name
+from recurcli.requests.tune import TuneRequest
 from recurcli.requirements import check_packages
 from recurcli.runs.run_directory import LOCK, RunDirectory
 from recurcli.training.fit import derived_seed
@@ -45,7 +46,7 @@ PARTS = 20
 """Parts of a training's steps at which the pruner compares trials. Ours: each report is a write to the disk."""
 
 
-def tune(request: TuningRequest, log: Log) -> dict[str, Any]:
+def tune(request: TuneRequest, log: Log) -> dict[str, Any]:
     """Run the trials of a study, write the best preset after each trial, and return the result.
 
     The first trial is the preset itself.
@@ -113,7 +114,7 @@ class _Search:
     random ones.
     """
 
-    def __init__(self, request: TuningRequest, ranges: Sequence[Range], study: "optuna.Study", log: Log) -> None:
+    def __init__(self, request: TuneRequest, ranges: Sequence[Range], study: "optuna.Study", log: Log) -> None:
         self.request, self.ranges, self.study, self.log = request, ranges, study, log
         self.shows_notes = True
         """Whether the notes of a training are shown: those before the first progress."""
@@ -371,7 +372,7 @@ def trials_by_state(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {state: states.count(state) for state in STATES}
 
 
-def line_of(request: TuningRequest, results: Sequence[Mapping[str, Any]]) -> str:
+def line_of(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
     """Return the line of the last trial: its number, settings, dev metric and early end, and the best dev metric so far."""
     result, best = results[-1], best_of(results)
     names = short_names(result["settings"])
@@ -389,15 +390,14 @@ def shown_value(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def command_of(request: TuningRequest) -> str:
+def command_of(request: TuneRequest) -> str:
     """Return the shell line that trains with the best preset on the data of the study."""
-    files = {name: request.overrides.get(f"data.files.{name}", ("", None))[1] for name in ("train", "dev")}
-    named = {"preset": request.folder / BEST, "data": request.data, **files}
+    named = {"preset": request.folder / BEST, "data": request.data, "train": request.train, "dev": request.dev}
     options = [(f"--{name}", str(value)) for name, value in named.items() if value is not None]
     return shlex.join(["recur", "finetune", *(part for option in options for part in option)])
 
 
-def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]]) -> str:
+def best_preset(request: TuneRequest, results: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of best.yaml, which extends the preset by the options and by the values of the best trial.
 
     Comments at its top give the dev metric and say that it is no test score. At least one trial is complete.
@@ -421,7 +421,7 @@ def best_preset(request: TuningRequest, results: Sequence[Mapping[str, Any]]) ->
     return "".join(f"# {line}\n" for line in comment) + dump(values)
 
 
-def result_of(request: TuningRequest, results: Sequence[Mapping[str, Any]], ranges: Sequence[Range]) -> dict[str, Any]:
+def result_of(request: TuneRequest, results: Sequence[Mapping[str, Any]], ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the result of the study. Raises NumericError if no trial is complete."""
     best = best_of(results)
     if best is None:

@@ -1,66 +1,20 @@
-"""The request of `recur tune`, and its search space: the notation of a range, and the ranges of a preset."""
+"""The search space of `recur tune`: the notation of a range, and the ranges of a preset."""
 
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from recurcli.commands.training.trainer import check_encoder
 from recurcli.encoders import encoder_class
-from recurcli.errors import UsageError, check_not_both, escaped
-from recurcli.preset import Preset, ResolvedPreset, compose
+from recurcli.errors import UsageError, escaped
+from recurcli.preset import Preset
+from recurcli.requests.tune import TuneRequest
 from recurcli.validation import flatten, parse_config, parse_value
 
 if TYPE_CHECKING:
     from optuna import Trial
-
-
-@dataclass(frozen=True)
-class TuningRequest:
-    """The options of `recur tune`."""
-
-    preset: str
-    data: Path | None = None
-    trials: int = 20
-    """The number of all trials of the study, also after a resume."""
-    output: Path | None = None
-    """The folder of the study; None: runs/ and the name of the preset with `-tuned`."""
-    ranges: Sequence[str] = ()
-    settings: Sequence[str] = ()
-    overrides: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
-    """The keys that options set, as `compose` takes them."""
-    resume: bool = False
-    overwrite: bool = False
-    keep_runs: bool = False
-    """Whether the run directories of the trials stay."""
-    resolved: ResolvedPreset = field(init=False)
-    folder: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        check_not_both(resume=self.resume, overwrite=self.overwrite)
-        resolved = self.compose({})
-        if resolved.preset.is_linear:
-            raise UsageError(
-                f"--preset: {resolved.name} has no encoder to tune; `recur finetune` chooses its `linear:` keys"
-            )
-        object.__setattr__(self, "resolved", resolved)
-        object.__setattr__(self, "folder", self.output or Path("runs") / f"{resolved.name}-tuned")
-
-    def compose(self, overrides: Mapping[str, tuple[str, Any]]) -> ResolvedPreset:
-        """Return the preset with the options of the study and then `overrides` applied.
-
-        `overrides` maps a dotted key to its value and the name of the option that sets it. Raises UsageError with the place
-        of a fault.
-        """
-        overrides = {**self.overrides, **overrides}
-        return compose(self.preset, data=self.data, settings=self.settings, overrides=overrides, section="finetuning")
-
-    @property
-    def set_keys(self) -> list[str]:
-        """The keys, or whole sections, that options set."""
-        return [*(setting.partition("=")[0].strip() for setting in self.settings), *self.overrides]
 
 
 DEFAULT_RANGES = (
@@ -139,13 +93,16 @@ def parse_range(text: str) -> Range:
     return Range(key, (low, high), "log" if colon else "linear")
 
 
-def ranges_of(request: TuningRequest) -> list[Range]:
+def ranges_of(request: TuneRequest) -> list[Range]:
     """Return the ranges of the request, else the default ranges whose keys the preset has and no option sets.
 
     Raises UsageError for a malformed range, for a key that is unknown or cannot be searched, and for a value that the preset
     rejects.
     """
     preset = request.resolved.preset
+    if preset.is_linear:
+        name = request.resolved.name
+        raise UsageError(f"--preset: {name} has no encoder to tune; `recur finetune` chooses its `linear:` keys")
     fixed = tuple(f"{key}." for key in request.set_keys)
     ranges = [parse_range(text) for text in request.ranges or DEFAULT_RANGES]
     if not request.ranges:
@@ -162,7 +119,7 @@ def ranges_of(request: TuningRequest) -> list[Range]:
     return [_typed(request, each) for each in ranges]
 
 
-def ranges_around(request: TuningRequest, ranges: Sequence[Range], results: Sequence[Mapping[str, Any]]) -> list[Range]:
+def ranges_around(request: TuneRequest, ranges: Sequence[Range], results: Sequence[Mapping[str, Any]]) -> list[Range]:
     """Return the ranges for the trials after `results`, the first of which is the preset's.
 
     The default range of the epochs begins at half the preset's [ours]: a training of one epoch in place of twenty has seen too
@@ -184,7 +141,7 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}
 
 
-def _typed(request: TuningRequest, searched: Range) -> Range:
+def _typed(request: TuneRequest, searched: Range) -> Range:
     """Return the range with numbers of the type of its key.
 
     Raises UsageError if the preset rejects one of the values, and for a key that is not searched.

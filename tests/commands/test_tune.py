@@ -13,10 +13,11 @@ from forked import ForkServer
 from tiny_task import TINY, rows, write_rows
 
 from recurcli.commands.tune import Evaluations, command_of, facts_of, open_study, storage_errors
-from recurcli.commands.tuning import Range, TuningRequest, parse_range, ranges_around, ranges_of
+from recurcli.commands.tuning import Range, parse_range, ranges_around, ranges_of
 from recurcli.display import progress
 from recurcli.errors import Interrupted, StorageError
 from recurcli.log import Progress, TrialProgress
+from recurcli.requests.tune import TuneRequest
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import read_mapping
 
@@ -98,8 +99,8 @@ def test_the_command_for_the_best_preset_runs_as_it_is_printed(
     assert command[:3] == ["recur", "finetune", "--preset"]
     code, _, err = recur(*command[1:], "--dry-run")
     assert code == 0, err
-    files = {"data.files.train": ("--train", "/a b/train.csv"), "data.files.dev": ("--dev", "/dev.csv")}
-    named = command_of(TuningRequest("starsaber-custom", output=Path("x y"), overrides=files))
+    train, dev = Path("/a b/train.csv"), Path("/dev.csv")
+    named = command_of(TuneRequest(preset="starsaber-custom", output=Path("x y"), train=train, dev=dev))
     assert named == "recur finetune --preset 'x y/best.yaml' --train '/a b/train.csv' --dev /dev.csv"
 
 
@@ -227,7 +228,7 @@ def test_a_signal_while_a_trial_is_stored_stops_the_study(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     settings = [*SETTINGS, "finetuning.evaluate_every=2"]
-    request = TuningRequest("starsaber-tnews", tiny_tnews, settings=settings, ranges=RANGES)
+    request = TuneRequest(preset="starsaber-tnews", data=tiny_tnews, settings=settings, ranges=[*RANGES])
     earlier = open_study(tmp_path / "study.db")
     earlier.set_user_attr("facts", facts_of(request.resolved.preset, ranges_of(request)))
     for number in range(1, 6):
@@ -248,13 +249,13 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
 
 
 def test_the_default_range_of_epochs_begins_at_half_the_presets() -> None:
-    request = TuningRequest("starsaber-custom")
+    request = TuneRequest(preset="starsaber-custom")
     ranges = ranges_of(request)
     assert "finetuning.epochs=1..20:log" in [f"{each.key}={each}" for each in ranges]
     for epochs, wanted in ((20, "10..20:log"), (3, "2..20:log"), (1, "1..20:log"), (50, "25..50:log")):
         around = ranges_around(request, ranges, [{"settings": {"finetuning.epochs": epochs}}])
         assert {each.key: str(each) for each in around}["finetuning.epochs"] == wanted
-    given = TuningRequest("starsaber-custom", ranges=["finetuning.epochs=1..20:log"])
+    given = TuneRequest(preset="starsaber-custom", ranges=["finetuning.epochs=1..20:log"])
     assert ranges_around(given, ranges_of(given), [{"settings": {"finetuning.epochs": 20}}]) == ranges_of(given)
 
 
