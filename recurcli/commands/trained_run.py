@@ -151,7 +151,7 @@ def _origin(directory: RunDirectory, split: str) -> tuple[str | None, bool]:
         result = directory.read_result()
         facts = result["data"].get(split)
         return None if facts is None else facts["sha256"], result.get("init") is not None
-    origin: Mapping[str, Any] = next((state["must_match"] for state in directory.read_states()), {})
+    origin: Mapping[str, Any] = next((state["resume_key"] for state in directory.read_states()), {})
     return origin.get(f"{split} sha256"), origin.get("--init sha256") is not None
 
 

@@ -165,7 +165,7 @@ METRICS_SHAPE: Mapping[str, Any] = {"step": is_count, "*": (_is_finite,)}
 """The shape of a line of metrics.jsonl."""
 STATE_SHAPE: Mapping[str, Any] = {
     "state": {"step": is_count},
-    "must_match": {"steps": is_count, "train sha256?": is_text, "dev sha256?": is_text},
+    "resume_key": {"steps": is_count, "train sha256?": is_text, "dev sha256?": is_text},
 }
 """The shape of state.json of a checkpoint for a reader that does not resume from it."""
 ROW_SHAPE: Mapping[str, Any] = dict.fromkeys(("id", "label", "prediction"), is_text)

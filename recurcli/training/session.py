@@ -40,9 +40,9 @@ class Checkpoint:
     best: Mapping[str, Tensor] | None
     """The weights with the best dev metric. None before the first evaluation, or if they equal `model`."""
     state: TrainingState
-    must_match: Mapping[str, Any]
+    resume_key: Mapping[str, Any]
     """Facts that a resume must match. A different value raises UsageError."""
-    should_match: Mapping[str, Any]
+    environment: Mapping[str, Any]
     """Facts that a resume should match. A different value gives a warning, and the result is not bit-identical."""
     carried: Mapping[str, Tensor] = field(default_factory=dict)
     """What the objective carries from batch to batch (`Carry.state`)."""
@@ -68,8 +68,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     state = {
         "format_version": FORMAT_VERSION,
         "state": dataclasses.asdict(checkpoint.state),
-        "must_match": checkpoint.must_match,
-        "should_match": checkpoint.should_match,
+        "resume_key": checkpoint.resume_key,
+        "environment": checkpoint.environment,
     }
     writers: dict[str, Callable[[Path], object]] = {
         "model.safetensors": partial(save_tensors, checkpoint.model),
@@ -133,26 +133,26 @@ def _check_no_link(folder: Path) -> None:
 def _load(path: Path) -> Checkpoint:
     _check_no_link(path)
     folder = CommittedFolder(path).verify(_REQUIRED)
-    state, must_match, should_match = _read_state(folder)
+    state, resume_key, environment = _read_state(folder)
     return Checkpoint(
         model=load_tensors(folder["model.safetensors"]),
         optimizer=load_tensors(folder["optimizer.safetensors"]),
         best=load_tensors(folder["best.safetensors"]) if "best.safetensors" in folder else None,
         state=state,
-        must_match=must_match,
-        should_match=should_match,
+        resume_key=resume_key,
+        environment=environment,
         carried=load_tensors(folder["carried.safetensors"]) if "carried.safetensors" in folder else {},
     )
 
 
 def _read_state(folder: CommittedFolder) -> tuple[TrainingState, dict[str, Any], dict[str, Any]]:
-    """Return the training state, `must_match` and `should_match` of the checkpoint `folder`."""
+    """Return the training state, `resume_key` and `environment` of the checkpoint `folder`."""
     file = folder["state.json"]
     try:
         stored = json.loads(file.read(limit=1 << 22))
         check_format(stored["format_version"], folder.path)
         state = parse_config(TrainingState, stored["state"])
-        return state, dict(stored["must_match"]), dict(stored["should_match"])
+        return state, dict(stored["resume_key"]), dict(stored["environment"])
     except (ValueError, KeyError, TypeError, RecursionError, UsageError) as error:
         raise ModelError(f"{file.path}: is damaged: {escaped(error)}") from None
 
@@ -287,9 +287,9 @@ class Session:
 
     run: RunDirectory
     loop: TrainingLoop
-    must_match: Mapping[str, Any]
+    resume_key: Mapping[str, Any]
     """Facts that a resume must match; a different value raises UsageError."""
-    should_match: Mapping[str, Any]
+    environment: Mapping[str, Any]
     """Facts that a resume should match to be bit-identical; a different value gives a warning."""
     publish: Callable[[Mapping[str, Tensor]], None]
     """Writes the given weights as the model of the run."""
@@ -320,7 +320,7 @@ class Session:
             self.run.cut_metrics(0)
             return
         remove_newer_checkpoints(self.run.checkpoints, checkpoint.state.step)
-        if difference := first_difference(checkpoint.should_match, self.should_match):
+        if difference := first_difference(checkpoint.environment, self.environment):
             log.warn(f"{difference}: the run continues, but its result is not bit-identical")
         source = self.run.checkpoints / f"step-{checkpoint.state.step:08d}"
         load_weights(self.loop.model, checkpoint.model, source)
@@ -336,7 +336,7 @@ class Session:
 
     def _check_facts(self, checkpoint: Checkpoint) -> None:
         """Raise UsageError if a fact that a resume must match differs."""
-        check_same(checkpoint.must_match, self.must_match, run_of(self.run.path))
+        check_same(checkpoint.resume_key, self.resume_key, run_of(self.run.path))
 
     def _broadcast(self) -> None:
         """Broadcast rank 0's weights, optimizer state and training state."""
@@ -394,8 +394,8 @@ class Session:
                 optimizer=optimizer_tensors(self.loop.model, self.loop.optimizer),
                 best=self.best if has_other_best else None,
                 state=self.loop.state,
-                must_match=self.must_match,
-                should_match=self.should_match,
+                resume_key=self.resume_key,
+                environment=self.environment,
                 carried={} if self.loop.objective.carry is None else self.loop.objective.carry.state,
             ),
             keep=self.loop.config.keep_checkpoints,

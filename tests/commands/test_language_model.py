@@ -448,7 +448,7 @@ def test_a_run_that_carries_is_resumed_in_the_middle_of_its_streams(
     )
     newest = max((tmp_path / "stopped" / "checkpoints").iterdir())
     assert (newest / "carried.safetensors").is_file()
-    assert json.loads((newest / "state.json").read_text())["must_match"]["world size"] == 1
+    assert json.loads((newest / "state.json").read_text())["resume_key"]["world size"] == 1
     code, _, err = recur("pretrain", *carrying(treebank, tmp_path / "stopped", preset), "--resume")
     assert (code, "resumed at step" in err) == (0, True), err
     assert sha256_of(tmp_path / "stopped" / "model.safetensors") == sha256_of(tmp_path / "whole" / "model.safetensors")

@@ -24,8 +24,8 @@ def checkpoint(arguments: list[str]) -> int:
             optimizer={"exp_avg/weight": weights["weight"]},
             best=weights,
             state=TrainingState(step=step),
-            must_match={},
-            should_match={},
+            resume_key={},
+            environment={},
         ),
         keep=2,
     )

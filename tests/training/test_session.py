@@ -35,7 +35,7 @@ def session(folder: Path, published: list[Any] | None = None, **more: Any) -> Se
         evaluate=lambda: DevScore(next(metrics), 1.0),
         evaluate_every=2,
     )
-    facts: dict[str, Any] = {"loop": loop, "must_match": {"seed": 3}, "should_match": {"threads": 1}} | more
+    facts: dict[str, Any] = {"loop": loop, "resume_key": {"seed": 3}, "environment": {"threads": 1}} | more
     return Session(
         run=RunDirectory(folder),
         publish=lambda tensors: None if published is None else published.append(dict(tensors)),
@@ -148,11 +148,11 @@ def test_every_rank_resumes_with_the_state_that_rank_0_reads(tmp_path: Path) -> 
         torch.testing.assert_close(loop.objective.carry.state, carry.state, atol=0, rtol=0)
 
 
-def test_a_resume_must_match_and_should_match(tmp_path: Path) -> None:
+def test_a_resume_compares_its_key_and_its_environment(tmp_path: Path) -> None:
     run(session(tmp_path / "run"))
     with pytest.raises(UsageError, match="seed was 3 and is now 4"):
-        restored(session(tmp_path / "run", must_match={"seed": 4}))
+        restored(session(tmp_path / "run", resume_key={"seed": 4}))
     log = Kept()
-    session(tmp_path / "run", should_match={"threads": 2}).restore(log)
+    session(tmp_path / "run", environment={"threads": 2}).restore(log)
     assert log.warnings[0].startswith("threads was 1 and is now 2")
-    assert restored(session(tmp_path / "run", must_match={"seed": 3}))
+    assert restored(session(tmp_path / "run", resume_key={"seed": 3}))

@@ -256,7 +256,7 @@ def _progress(run: RunDirectory) -> dict[str, Any]:
     except (OSError, ModelError, IndexError, ValueError, KeyError, TypeError):
         pass  # no step is logged yet
     if (stored := next(run.read_states(), None)) is not None:
-        step, steps = max(step, stored["state"]["step"]), stored["must_match"]["steps"]
+        step, steps = max(step, stored["state"]["step"]), stored["resume_key"]["steps"]
     try:
         running = is_locked(run.path / LOCK)
     except OSError:

@@ -329,8 +329,8 @@ def _session(setup: TrainingSetup) -> Session:
     return Session(
         run=run,
         loop=setup.loop,
-        must_match={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
-        should_match=machine,
+        resume_key={**preset_facts(preset.to_dict(), setup.section), **data, **origin},
+        environment=machine,
         publish=publish,
         stop=setup.stop,
         linear_dev_metric=setup.linear_dev_metric,
@@ -339,7 +339,7 @@ def _session(setup: TrainingSetup) -> Session:
 
 def _check_same_ranks(session: Session) -> None:
     """Raise UsageError if a rank differs from rank 0 in its data, preset or machine facts."""
-    facts = {**session.must_match, **session.should_match}
+    facts = {**session.resume_key, **session.environment}
     del facts["threads"]  # may differ between machines
     first, *others = session.ranks.all_gather(facts)
     for rank, other in enumerate(others, 1):
