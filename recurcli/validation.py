@@ -5,6 +5,7 @@
 hidden a mistake or an attack.
 """
 
+import contextlib
 import copy
 import dataclasses
 import difflib
@@ -13,11 +14,12 @@ import json
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 import yaml
+from annotated_types import Ge, Gt, Lt
 
-from recurcli.errors import RecurError, UsageError, did_you_mean, escaped
+from recurcli.errors import UsageError, did_you_mean, escaped
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -89,7 +91,7 @@ def read_mapping(path: Path, content: bytes | None = None) -> tuple[dict[str, An
             with path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UsageError(f"{escaped(path)}: cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:
         raise UsageError(f"{path}: is larger than {MAX_BYTES:,} bytes; it is not a preset")
     try:
@@ -167,8 +169,14 @@ def _construct(loader: Any, node: yaml.Node, source: str, path: KeyPath, lines: 
 
 
 Config = TypeVar("Config")
-STRICT = {"extra": "forbid", "use_attribute_docstrings": True}
+STRICT = {"extra": "forbid", "use_attribute_docstrings": True, "allow_inf_nan": False}
 """The `__pydantic_config__` of every config dataclass."""
+Number = TypeVar("Number", int, float)
+Positive = Annotated[Number, Gt(0)]
+NonNegative = Annotated[Number, Ge(0)]
+Probability = Annotated[float, Ge(0), Lt(1)]
+"""A probability of leaving something out, which leaves something."""
+Fraction = Annotated[float, Gt(0), Lt(1)]
 # Choices of a config that a layer or an op has as an argument too: they stand here because a config does not import torch.
 Activation = Literal["gelu", "relu"]
 OrthogonalMap = Literal["cayley", "householder"]
@@ -200,7 +208,7 @@ class InvalidConfig(UsageError):
 def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[str] = ()) -> Config:
     """Return `mapping` as the dataclass `kind`; unknown keys and wrong types are errors, and its checks must pass.
 
-    `keys` are the dotted keys among which the one that was meant is looked for. Raises InvalidConfig for the first fault.
+    `keys` are the dotted keys among which the one that was meant is looked for. Raises InvalidConfig for one fault.
     """
     from pydantic import ValidationError
 
@@ -212,34 +220,21 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
         # JSON's strict mode takes a list for a tuple and an integer for a float, and guesses nothing else.
         return _adapter(cast("Hashable", kind)).validate_json(text, strict=True)
     except ValidationError as error:
-        fault, *others = error.errors(include_url=False)
-        path = tuple(str(part) for part in fault["loc"])
-        if "tuple[int, int]" in path:  # pydantic adds the member of a union that it tried
-            raise InvalidConfig(
-                path[: path.index("tuple[int, int]")], "must be two whole numbers, such as [1, 2]"
-            ) from None
-        if path[-1:] and (path[-1] in ("int", "float", "str", "bool") or path[-1].startswith(("literal[", "tuple["))):
-            path = path[:-1]
-        if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            raise InvalidConfig(
-                path, "unknown key" + nearest_key(path[-1], _fields_at(kind, path[:-1]), keys, path[:-1])
-            ) from None
-        if isinstance(cause := fault.get("ctx", {}).get("error"), RecurError | ValueError):
-            key, _, rest = str(cause).partition(" ")  # a config's own checks name the key first
-            if key in _fields_at(kind, path):
-                raise InvalidConfig((*path, key), rest) from None
-            raise InvalidConfig(path, str(cause)) from None
-        if fault["type"] in ("missing", "missing_argument"):
-            raise InvalidConfig(path, "is required") from None
-        if fault["type"] == "dataclass_type" and (keys := _fields_at(kind, path)):
-            shown = ", ".join(keys[:3]) + (", …" if len(keys) > 3 else "")
-            raise InvalidConfig(path, f"must have keys ({shown}), and is {escaped(repr(fault['input']), 60)}") from None
-        if fault["type"] == "tuple_type" and isinstance(fault["input"], str | int):
-            raise InvalidConfig(path, f"must be a list: [{escaped(fault['input'])}]") from None
-        reason = fault["msg"].removeprefix("Input ")
-        words = [other["ctx"]["expected"] for other in others if _is_alternative(other, fault)]
-        reason += "".join(f", or {word}" for word in words)
-        raise InvalidConfig(path, f"{escaped(repr(fault['input']))} {reason}") from None
+        errors = error.errors(include_url=False)
+    fault = max(errors, key=lambda each: len(_key_path(each, mapping)))  # of a union, the type that fits best
+    path = _key_path(fault, mapping)
+    if fault["type"] == "unexpected_keyword_argument":
+        known = _fields_at(kind, path[:-1])
+        raise InvalidConfig(path, "unknown key" + nearest_key(path[-1], known, keys, path[:-1]))
+    if fault["type"] == "missing":
+        raise InvalidConfig(path, "is required")
+    if fault["type"] == "value_error":  # of a config's own check, which names the key first
+        key, _, reason = (text := str(fault["ctx"]["error"])).partition(" ")
+        raise InvalidConfig((*path, key), reason) if key in _fields_at(kind, path) else InvalidConfig(path, text)
+    # "Input should be …", "List should have …"; each type that a key may have adds its own error
+    messages = [error["msg"] for error in errors if _key_path(error, mapping) == path]
+    wanted = " or ".join(message.partition(" should ")[2] or message for message in messages)
+    raise InvalidConfig(path, f"{escaped(repr(fault['input']))} should {wanted}")
 
 
 @functools.cache
@@ -250,27 +245,29 @@ def _adapter(kind: type[Any]) -> "TypeAdapter[Any]":
     return TypeAdapter(kind)
 
 
-def _is_alternative(other: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
-    """Return whether `other` says that the key of `fault` may also be a word, such as auto."""
-    return other["type"] == "literal_error" != fault["type"] and other["loc"][:-1] == fault["loc"][:-1]
+def _key_path(fault: Mapping[str, Any], value: Any) -> KeyPath:
+    """Return the keys that lead to a fault in `value`, without the types of a union that pydantic puts among them."""
+    path: list[str] = []
+    for part in fault["loc"]:
+        with contextlib.suppress(KeyError, IndexError, TypeError):
+            value = value[part]
+            path.append(str(part))
+    return (*path, str(fault["loc"][-1])) if fault["type"] == "missing" else tuple(path)
 
 
 def nearest_key(word: str, known: Iterable[str], keys: Sequence[str] = (), section: Sequence[str] = ()) -> str:
-    """Return the end of an error message about an unknown key: the dotted key that was meant.
+    """Return the end of an error message about an unknown key: the dotted keys that were meant.
 
     `known` are the keys of the `section`, whose path is put before them; `keys` are all dotted keys.
     """
     names = list(known)
-    ours = OTHER_NAMES.get(word, word if word.lower() not in names else word.lower())
-    if ours in names:
-        return f"; did you mean '{'.'.join((*section, ours))}'?"
-    if not paths_of(ours, keys) and not difflib.get_close_matches(word, names, n=1):
-        near = difflib.get_close_matches(word, {key.rpartition(".")[2] for key in keys}, n=1, cutoff=0.75)
-        ours = near[0] if near else ours
-    meant = paths_of(ours, keys) or ([ours] if "." in ours else [])
-    if not meant and (near := difflib.get_close_matches(word, names, n=1)):
-        meant = [".".join((*section, near[0]))]
-    return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else did_you_mean(word, names)
+    own = [".".join((*section, name)) for name in names]
+    ours = OTHER_NAMES.get(word, word)
+    last = [key.rpartition(".")[2] for key in (*own, *keys)]
+    for wanted in (ours, *difflib.get_close_matches(ours, last, n=1, cutoff=0.75)):
+        if meant := paths_of(wanted, own) or paths_of(wanted, keys):
+            return f"; did you mean {' or '.join(map(repr, meant))}?"
+    return did_you_mean(word, names)
 
 
 def paths_of(name: str, keys: Iterable[str]) -> list[str]:
@@ -280,13 +277,14 @@ def paths_of(name: str, keys: Iterable[str]) -> list[str]:
 
 def section_of(kind: Any) -> Any:
     """Return the dataclass of a field of type `Section` or `Section | None`, or None if the field holds no section."""
-    return next((member for member in (kind, *get_args(kind)) if dataclasses.is_dataclass(member)), None)
+    members = (member for member in (kind, *get_args(kind)) if isinstance(member, type))
+    return next(filter(dataclasses.is_dataclass, members), None)
 
 
-def _fields_at(kind: Any, path: tuple[str, ...]) -> list[str]:
+def _fields_at(kind: Any, path: KeyPath) -> list[str]:
     """Names of the fields of the dataclass that `path` leads to, from `kind`."""
     for part in path:
-        kind = section_of({field.name: field.type for field in dataclasses.fields(kind)}.get(part))
+        kind = section_of(get_type_hints(kind).get(part))
         if kind is None:
             return []
     return [field.name for field in dataclasses.fields(kind)]

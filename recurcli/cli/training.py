@@ -160,15 +160,14 @@ def _request(
     given |= {"seed": changes.seed, "epochs": changes.epochs, "learning_rate": changes.learning_rate}
     overrides = overrides_of(section, settings, given)
     resolved = compose(preset, data=data, settings=settings, overrides=overrides, section=section)
-    from recurcli.commands.training.request import TrainingRequest, stored_matching
+    from recurcli.commands.training.request import TrainingRequest
 
     suffix = "-pretrained" if section == "pretraining" else ""
     output, matched = changes.output or Path("runs") / f"{resolved.name}{suffix}", None
     if options.match_parameters is not None:
         from recurcli.preset.matching import match_parameters
 
-        stored = stored_matching(output, resume=options.resume)
-        resolved, matched = match_parameters(resolved, options.match_parameters, stored)
+        resolved, matched = match_parameters(resolved, options.match_parameters)
     return TrainingRequest(
         resolved,
         output,

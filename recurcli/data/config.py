@@ -1,16 +1,19 @@
 """The keys `data.*` and `tokenizer.*` of a preset; importable without torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, MinLen
 
 from recurcli.data.rows import QUOTE, UTF8, canonical_encoding
 from recurcli.errors import UsageError, did_you_mean
-from recurcli.validation import STRICT
+from recurcli.validation import STRICT, InvalidConfig, Positive, parse_config
 
 SPLITS = ("train", "dev", "test", "test1.0")
-Column = str | int
+Name = Annotated[str, MinLen(1)]
+Column = Name | int
 """A column by name, or by number from 1 where there is no header."""
 
 
@@ -20,14 +23,14 @@ class DataConfig:
 
     __pydantic_config__ = STRICT
 
-    path: str | None = None
+    path: Name | None = None
     """A folder with the task's files, a parent of such folders, or one file; null: the Hub or the generator."""
-    files: dict[str, str] | None = None
+    files: dict[str, Name] | None = None
     """The file of each split (train, dev, test), as an absolute path or as a name in the folder `path`. A split without a
     file here has the task's file. If train is named and dev is missing, the dev rows are drawn from the training rows."""
-    hub: str | None = None
+    hub: Name | None = None
     """A data set of the Hugging Face Hub, `owner/name` or `owner/name:configuration`. It is not used if `path` is set."""
-    max_length: int | Literal["auto"] = 128
+    max_length: Annotated[int, Ge(3)] | Literal["auto"] = 128
     """Largest number of tokens of a row, with both texts and their separator; longer rows are truncated. auto: the length
     that covers 99 % of the training rows without those of `extra_rows`, 512 at most."""
     skip_bad_rows: bool = False
@@ -42,9 +45,9 @@ class DataConfig:
     """The quote around fields of a CSV file; a TSV has none."""
     encoding: str = UTF8
     """Encoding of the files by its name in Python, such as utf-8, latin-1, cp1252, gb18030 or utf-16. Parquet has none."""
-    text: Column | tuple[Column, ...] | None = None
+    text: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
     """Column (or JSON key) of the text, or of the first text of a pair; several columns are joined by a space."""
-    pair: Column | tuple[Column, ...] | None = None
+    pair: Column | Annotated[tuple[Column, ...], MinLen(1)] | None = None
     """Column (or JSON key) of the second text of a pair."""
     label: Column | None = None
     """Column (or JSON key) of the label."""
@@ -53,7 +56,7 @@ class DataConfig:
     missing column or an empty text adds no row. Dev and test rows are not changed."""
     id: Column | None = None
     """Column (or JSON key) of the row's id; null: the task's column if the file has it, else row numbers from 0."""
-    labels: tuple[str | int, ...] | None = None
+    labels: Annotated[tuple[str | int, ...], MinLen(2)] | None = None
     """Labels in the order of the classes; null: those of the task, or of the training rows."""
     drop_label: str | int | None = None
     """Label of rows that are left out of train and dev, such as the - of NLI rows without a majority."""
@@ -61,19 +64,13 @@ class DataConfig:
     """Whether the generated rows of the tasks listops and listops-mini have their closing brackets."""
     dev_seed: int = 0
     """Seed of the draw of dev rows from training rows (see dev_fraction); `runtime.seed` does not change them."""
-    dev_fraction: float | None = None
+    dev_fraction: Annotated[float, Gt(0), Le(0.5)] | None = None
     """Share of the training rows of each class that become dev rows if the data has none, at most 0.5. null: 0.1."""
-    train_share: float = 1.0
+    train_share: Annotated[float, Gt(0), Le(1)] = 1.0
     """Share of the training rows of each class that a classifier is trained on, drawn by dev_seed after the dev rows. The rows
     of a smaller share are rows of a larger one."""
 
     def __post_init__(self) -> None:
-        if self.max_length != "auto" and self.max_length < 3:
-            raise ValueError(f"max_length must be at least 3 (a token, the separator, a token), not {self.max_length}")
-        if self.dev_fraction is not None and not 0 < self.dev_fraction <= 0.5:
-            raise ValueError(f"dev_fraction must be above 0 and at most 0.5, not {self.dev_fraction}")
-        if not 0 < self.train_share <= 1:
-            raise ValueError(f"train_share must be above 0 and at most 1, not {self.train_share}")
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
             if mark is not None and (len(mark) != 1 or mark in "\r\n"):
                 raise ValueError(f"{name} must be one character and no line end, not {mark!r}")
@@ -83,15 +80,10 @@ class DataConfig:
         for split in self.files or {}:
             if split not in SPLITS:
                 raise ValueError(f"files has no split {split!r}{did_you_mean(split, SPLITS)}")
-        if self.labels is not None and len({str(label) for label in self.labels}) < max(2, len(self.labels)):
-            raise ValueError("labels must be two or more, each once")
-        if any(not file for file in (self.files or {}).values()):
-            raise ValueError("files must not be empty names; leave the split out")
-        if len({str(name) for name in self.extra_rows} - {""}) < len(self.extra_rows):
-            raise ValueError(f"extra_rows must be different columns, not {list(self.extra_rows)}")
-        for name in ("path", "hub", "text", "pair", "label", "id"):
-            if getattr(self, name) in ("", (), ("",)):
-                raise ValueError(f"{name} must not be empty; leave it out, or write null")
+        for key in ("labels", "extra_rows"):
+            names = [str(name) for name in getattr(self, key) or ()]
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key} must be different, not {names}")
 
     @property
     def named_files(self) -> dict[str, Path]:
@@ -118,11 +110,11 @@ class DataConfig:
 def with_options(config: DataConfig, path: Path, columns: Mapping[str, object]) -> DataConfig:
     """Return `config` for the data at `path` with the `columns` of the command line; UsageError for a bad value."""
     given = {key: value for key, value in columns.items() if value is not None}
+    files = None if path.is_file() else config.files_of_folder or None
     try:
-        files = None if path.is_file() else config.files_of_folder or None
-        return replace(config, path=str(path), files=files, **given)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise UsageError(f"--{error}") from None
+        return parse_config(DataConfig, {**asdict(config), "path": str(path), "files": files, **given})
+    except InvalidConfig as fault:
+        raise UsageError(f"--{fault}") from None
 
 
 TokenizerKind = Literal["auto", "char", "wordpiece", "bpe", "byte", "whitespace"]
@@ -137,21 +129,15 @@ class TokenizerConfig:
     kind: TokenizerKind = "char"
     """The kind of token: a character, a subword (wordpiece, bpe), a byte, or a word between whitespace. auto: wordpiece, or
     char where the script of the training texts has no spaces between words."""
-    vocab_size: int = 8000
+    vocab_size: Annotated[int, Ge(8)] = 8000
     """Largest size of the trained vocabulary, special tokens included; byte always has 259."""
-    min_frequency: int = 2
+    min_frequency: Positive[int] = 2
     """Least number of times that a token of the vocabulary occurs in the training texts."""
     lowercase: bool = True
     """Convert texts to lower case; byte and whitespace tokens keep their case."""
-    vocabulary: str | None = None
+    vocabulary: Name | None = None
     """A text file with one token a line, such as BERT's vocab.txt, or a tokenizer.json; null: the vocabulary is trained."""
 
     def __post_init__(self) -> None:
-        if self.vocab_size < 8:
-            raise ValueError(f"vocab_size must be at least 8, not {self.vocab_size}")
-        if self.min_frequency < 1:
-            raise ValueError(f"min_frequency must be at least 1, not {self.min_frequency}")
         if self.vocabulary is not None and self.kind not in ("auto", "char", "wordpiece", "whitespace"):
             raise ValueError(f"vocabulary is for kind char, wordpiece or whitespace, not {self.kind}")
-        if self.vocabulary == "":
-            raise ValueError("vocabulary must not be empty; leave it out, or write null")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from recurcli.data.tasks import TASKS
 from recurcli.display.tables import Styled, Table, heading, listing, show, text_columns
 
 if TYPE_CHECKING:
@@ -41,14 +40,10 @@ def print_preset_names(names: Mapping[str, list[str]], papers: Mapping[str, list
 
 
 def print_paper_presets(paper: str, names: Sequence[str]) -> None:
-    """Print the names of the presets of a paper's tables, a line for each task."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        task = max((task for task in TASKS if f"-{task}-" in f"-{name}-"), key=len, default="")
-        groups.setdefault(task, []).append(name)
+    """Print the names of the presets of a paper's tables."""
     show(
         Text(f"The presets of the tables of papers/{paper}."),
-        listing((task, "  ".join(groups[task])) for task in sorted(groups)),
+        listing([("presets", "  ".join(names))]),
         Text("recur presets NAME prints one.", style="dim"),
     )
 

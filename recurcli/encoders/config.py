@@ -4,31 +4,18 @@ and a preset's composition read it. It reads from what encoders share to each en
 `presets/encoders/NAME.yaml` overrides these defaults and gives the reasons.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from recurcli.validation import STRICT, Activation, OrthogonalMap
+from annotated_types import Ge, Le, MultipleOf
+
+from recurcli.validation import STRICT, Activation, Fraction, NonNegative, OrthogonalMap, Positive, Probability
 
 Gate = Literal["gru_light", "gru", "lstm"]
 SynthesizerKind = Literal["dense", "random", "factorised"]
-MAX_ITERATIONS = 16
-"""Largest number of iterations of Nyströmformer's pseudo-inverse."""
-
-
-def check(words: str, fits: Callable[[float], bool], **values: float | None) -> None:
-    """Raise ValueError for the first of `values` that does not fit, named by its keyword. None fits always."""
-    for name, value in values.items():
-        if value is not None and not fits(value):
-            raise ValueError(f"{name} must be {words}, not {value}")
-
-
-check_sizes = partial(check, "at least 1", lambda size: size >= 1)
-check_probabilities = partial(check, "at least 0 and below 1", lambda probability: 0 <= probability < 1)
-check_fractions = partial(check, "above 0 and below 1", lambda fraction: 0 < fraction < 1)
-check_not_negative = partial(check, "at least 0", lambda value: 0 <= value < float("inf"))
-check_two_directions = partial(check, "even, because each direction has half of it", lambda size: size % 2 == 0)
+HeadCount = NonNegative[int]
+HeadCounts = tuple[HeadCount, HeadCount, HeadCount, HeadCount, HeadCount, HeadCount]
+Even = Annotated[int, Ge(2), MultipleOf(2)]
 
 
 def head_size(hidden_size: int, num_heads: int) -> int:
@@ -46,33 +33,25 @@ class EncoderConfig:
     """The key of every encoder. The defaults here and below are ours, for a small run on a CPU, unless a comment says more."""
 
     __pydantic_config__ = STRICT
-    hidden_size: int = 256
+    hidden_size: Positive[int] = 256
     """D, the size of embeddings and hidden states."""
-
-    def __post_init__(self) -> None:
-        check_sizes(hidden_size=self.hidden_size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayersConfig(EncoderConfig):
     """Keys of the encoders with a given number of layers."""
 
-    num_layers: int = 4
+    num_layers: Positive[int] = 4
     """L, the number of layers."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Dropout probability; each encoder's Config says where it applies."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(num_layers=self.num_layers)
-        check_probabilities(dropout=self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StarSaberConfig(EncoderConfig):
     """Keys of StarSaber."""
 
-    num_layers: int | None = 4
+    num_layers: Positive[int] | None = 4
     """L, the number of layers; must be null if `tied`."""
     alpha_init: float = 1.0
     """Initial alpha, the weight of a layer's update in the residual sum; 1 in the paper, 0 in ReZero."""
@@ -86,14 +65,14 @@ class StarSaberConfig(EncoderConfig):
     """Whether every layer adds V x, a linear map of the embeddings."""
     bias: bool = False
     """Whether a bias is added inside tanh."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Dropout probability on a layer's update, before the residual sum; ours."""
     tied: bool = False
     """Tied form: one layer without a residual path, iterated to convergence (the paper, section 3.2)."""
-    tolerance: float = 1e-6
+    tolerance: NonNegative[float] = 1e-6
     """Tied form: a row has converged when no state changes by more than this in one iteration (2-norm). If `causal`, a position
     stops when it and all earlier ones have converged."""
-    max_iterations: int = 100
+    max_iterations: Positive[int] = 100
     """Tied form: maximal number of iterations of a row, or of a position if `causal`."""
     orthogonal: bool = False
     """Tied form: whether W, U and Q are orthogonal (section 3.2 of the paper), by the Cayley map of parameters (ours). It is no
@@ -105,19 +84,12 @@ class StarSaberConfig(EncoderConfig):
     """The first hidden states: the embeddings (eq. 5), zeros, or a linear map of the embeddings."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(max_iterations=self.max_iterations, num_layers=self.num_layers)
-        check_probabilities(dropout=self.dropout)
-        if self.tied and self.num_layers is not None:
-            raise ValueError(f"num_layers must be null with tied weights, not {self.num_layers}")
-        if not self.tied and self.num_layers is None:
-            raise ValueError("num_layers must be a number unless the weights are tied, not null")
+        if self.tied != (self.num_layers is None):
+            raise ValueError(f"num_layers must be null with tied weights, and a number without, not {self.num_layers}")
         if self.tied and self.alpha != "learned":
             raise ValueError(f"alpha must be learned with tied weights, which have no residual path, not {self.alpha}")
         if self.orthogonal and not self.tied:
             raise ValueError("orthogonal must be false unless the weights are tied")
-        if not self.tolerance >= 0:
-            raise ValueError(f"tolerance must be at least 0, not {self.tolerance}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +99,7 @@ class GatedStarSaberConfig(LayersConfig):
     gate: Gate = "gru_light"
     """Form of the gates. gru_light: computed from the position's state, 8 D² parameters per layer; gru and lstm: computed by
     attention, 10 D² and 13 D²."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Dropout probability on a layer's candidate state; ours."""
 
 
@@ -135,112 +107,87 @@ class GatedStarSaberConfig(LayersConfig):
 class BiLSTMConfig(LayersConfig):
     """Keys of the BiLSTM."""
 
-    hidden_size: int = 256
+    hidden_size: Even = 256
     """D, the size of embeddings and of the concatenated states of both directions; must be even."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Dropout probability on the hidden states between layers; ours."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_two_directions(hidden_size=self.hidden_size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedConfig(LayersConfig):
     """Keys that the truncated RNN and the truncated LSTM share."""
 
-    hidden_size: int = 256
+    hidden_size: Positive[int] = 256
     """D, the size of embeddings and of the concatenated states of all directions."""
-    window: int | None = 16
+    window: Positive[int] | None = 16
     """k, the number of positions that a state depends on, including its own; 16 is ours. null: no truncation."""
     bidirectional: bool = True
     """Whether a second direction reads each text from its end (ours); hidden_size must then be even."""
     stable: bool = True
     """Whether the model is stable: recurrent weights are projected after each optimiser step, and forget gates are bounded."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Dropout probability on the embeddings and on the output; ours."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(window=self.window)
-        if self.bidirectional:
-            check_two_directions(hidden_size=self.hidden_size)
+        if self.bidirectional and self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even, because each direction has half of it, not {self.hidden_size}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedRNNConfig(TruncatedConfig):
     """Keys of the truncated RNN."""
 
-    spectral_bound: float = 0.95
+    spectral_bound: Fraction = 0.95
     """Upper bound of the singular values of W in the stable model, in (0, 1); 0.95 is ours."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fractions(spectral_bound=self.spectral_bound)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedLSTMConfig(TruncatedConfig):
     """Keys of the truncated LSTM."""
 
-    forget_bound: float = 0.64
+    forget_bound: Fraction = 0.64
     """f̄, the upper bound of the forget gate in the stable model, in (0, 1); 0.64 is ours. If not `stable`, f̄ is 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fractions(forget_bound=self.forget_bound)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomTransJectConfig(LayersConfig):
     """Keys of Random-TransJect."""
 
-    num_experts: int = 4
+    num_experts: Positive[int] = 4
     """E, the number of experts per layer; 4 in the paper."""
     orthogonal_map: OrthogonalMap = "cayley"
     """Map from raw parameters to orthogonal matrices: cayley, or householder, which takes three times as long."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Dropout probability on the inner units of the feed-forward network; ours."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(num_experts=self.num_experts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransJectConfig(RandomTransJectConfig):
     """Keys of TransJect."""
 
-    auxiliary_weight: float = 1.0
+    auxiliary_weight: NonNegative[float] = 1.0
     """Weight of the auxiliary loss that makes s the eigenvalues of x^T x; 0 turns it off. 1 is ours. The released code has
     0.001 for an unnormalised loss; ours is divided by the squared largest eigenvalue, where 0.001 has no effect."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative(auxiliary_weight=self.auxiliary_weight)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig(LayersConfig):
     """Keys of the encoders with attention and a feed-forward network in each layer (`recurcli.encoders.encoder`)."""
 
-    num_heads: int = 8
+    num_heads: Positive[int] = 8
     """H, the number of attention heads per layer."""
-    head_size: int | None = None
+    head_size: Positive[int] | None = None
     """K, the size of a head; null: hidden_size / num_heads, which must be an integer."""
-    feed_forward_size: int | None = None
+    feed_forward_size: Positive[int] | None = None
     """Inner size of the feed-forward network; null: 4 · hidden_size."""
     activation: Activation = "gelu"
     """Activation of the feed-forward network: gelu (BERT) or relu (Vaswani et al., 2017)."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Dropout probability on the embeddings and on each sublayer's output (Vaswani et al., 2017, section 5.4)."""
-    feed_forward_dropout: float = 0.0
+    feed_forward_dropout: Probability = 0.0
     """Dropout probability on the inner units of the feed-forward network."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(num_heads=self.num_heads, head_size=self.head_size, feed_forward_size=self.feed_forward_size)
-        check_probabilities(feed_forward_dropout=self.feed_forward_dropout)
         if self.head_size is None:
             head_size(self.hidden_size, self.num_heads)
 
@@ -285,12 +232,8 @@ class CausalConfig(BlockConfig):
 class SoftmaxConfig(BlockConfig):
     """Keys of the encoders with softmax attention."""
 
-    attention_dropout: float = 0.0
+    attention_dropout: Probability = 0.0
     """Dropout probability on the attention weights."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probabilities(attention_dropout=self.attention_dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,42 +278,36 @@ class LinearTransformerConfig(CausalConfig, NormConfig):
 class RSAConfig(CausalConfig, NormConfig):
     """Keys of RSA. It has no attention dropout, which would need the (T, T) weights in memory."""
 
-    rem_heads: tuple[int, int, int, int, int, int] | None = None
+    rem_heads: HeadCounts | None = None
     """Number of heads with a recurrence matrix, by kind: regular, cosine, sine, dilated regular, dilated cosine, dilated
     sine. The other heads are plain attention. A cosine and a sine head form a pair. null: num_heads / 4 dilated pairs
     (ours)."""
-    dilations: tuple[int, ...] | None = None
+    dilations: tuple[Positive[int], ...] | None = None
     """Dilation of each dilated head, in the order of rem_heads. A sine head has the dilation of its cosine head, so the
     sine heads may be omitted. null: 2, 4, 8 … for the regular heads, and again for the pairs (ours)."""
-    gate_init: float = 0.0
+    gate_init: Annotated[float, Ge(-3), Le(3)] = 0.0
     """Initial gate parameter mu of every layer, from -3 (mostly attention) to 3 (mostly recurrence); 0 is ours."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check("from -3 to 3", lambda value: -3 <= value <= 3, gate_init=self.gate_init)
         counts = self.head_counts
-        if min(counts) < 0 or not 0 < sum(counts) <= self.num_heads:
+        if not 0 < sum(counts) <= self.num_heads:
             raise ValueError(f"rem_heads must sum to 1 to {self.num_heads} (num_heads), not {list(counts)}")
         if counts[1] != counts[2] or counts[4] != counts[5]:
             raise ValueError(
                 f"rem_heads must have as many sine as cosine heads, because they form pairs, not {list(counts)}"
             )
+        regular, dilated = counts[3], counts[3] + counts[4]
         if self.dilations is not None:
-            self._check_dilations(self.dilations, dilated=counts[3] + counts[4], sines=counts[5])
-
-    def _check_dilations(self, given: tuple[int, ...], *, dilated: int, sines: int) -> None:
-        if len(given) not in (dilated, dilated + sines) or given[dilated:] not in (
-            (),
-            given[dilated - sines : dilated],
-        ):
-            raise ValueError(
-                f"dilations must have {dilated} numbers, one per dilated head (sine heads excluded), not {list(given)}"
-            )
-        if min(given, default=1) < 1:
-            raise ValueError(f"dilations must be at least 1, not {list(given)}")
+            own = self.dilations[:dilated]
+            if len(own) != dilated or self.dilations not in (own, own + own[regular:]):
+                raise ValueError(
+                    f"dilations must have {dilated} numbers, one per dilated head (sine heads excluded), "
+                    f"not {list(self.dilations)}"
+                )
 
     @property
-    def head_counts(self) -> tuple[int, int, int, int, int, int]:
+    def head_counts(self) -> HeadCounts:
         """`rem_heads`, or its default if it is None."""
         if self.rem_heads is not None:
             return self.rem_heads
@@ -395,11 +332,9 @@ class OptionalRSAConfig(SoftmaxConfig, RSAConfig):
     to. `rem_heads`, `dilations` and `gate_init` are for it."""
 
     def __post_init__(self) -> None:
-        for name, value in {"rem_heads": self.rem_heads, "dilations": self.dilations}.items():
-            if not self.rsa and value is not None:
-                raise ValueError(f"{name} must be null without rsa, not {list(value)}")
-        if not self.rsa and self.gate_init:
-            raise ValueError(f"gate_init must be 0 without rsa, not {self.gate_init}")
+        for name in ("rem_heads", "dilations", "gate_init"):
+            if not self.rsa and (value := getattr(self, name)):
+                raise ValueError(f"{name} has no effect without rsa, and is {value}; leave it out")
         super().__post_init__()
 
 
@@ -407,19 +342,14 @@ class OptionalRSAConfig(SoftmaxConfig, RSAConfig):
 class TransformerXLConfig(OptionalRSAConfig):
     """Keys of Transformer-XL."""
 
-    segment: int = 128
+    segment: Positive[int] = 128
     """S, the number of tokens in a segment; 128 is ours."""
-    memory: int = 128
+    memory: NonNegative[int] = 128
     """M, the number of tokens before a segment whose states it attends to; 0: none. As many as a segment has, as in the
     paper's training (section 3.2)."""
     causal: bool = False
     """Whether a position attends only to itself and earlier positions (true, the paper's language model), or to its whole
     segment too (false, ours, for a classifier). No position attends to a later segment."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(segment=self.segment)
-        check_not_negative(memory=self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,11 +359,11 @@ class BlockRecurrentConfig(OptionalRSAConfig):
     norm: Literal["post", "pre"] = "pre"
     """Place of LayerNorm. pre: before each sublayer, and once after the last layer, as in the released code; post: after each
     residual sum."""
-    window: int = 128
+    window: Positive[int] = 128
     """W, the number of tokens in a block, and of tokens before a token that it attends to; 512 in the paper, 128 is ours."""
-    num_states: int = 32
+    num_states: Positive[int] = 32
     """Number of state vectors; 512 in the paper, 32 is ours."""
-    recurrent_layer: int | None = None
+    recurrent_layer: Positive[int] | None = None
     """The layer with the recurrent cell, from 1; null: the tenth of twelve layers as in the paper, and as near to the top in
     others (ours)."""
     gate: Literal["fixed", "lstm"] = "fixed"
@@ -447,7 +377,6 @@ class BlockRecurrentConfig(OptionalRSAConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(window=self.window, num_states=self.num_states, recurrent_layer=self.recurrent_layer)
         if self.recurrent_layer is not None and self.recurrent_layer > self.num_layers:
             raise ValueError(
                 f"recurrent_layer must be at most num_layers, which is {self.num_layers}, not {self.recurrent_layer}"
@@ -476,9 +405,9 @@ class LatentBottleneckConfig(OptionalRSAConfig):
     norm: Literal["post", "pre"] = "pre"
     """Place of LayerNorm in the fast stream (ours). pre: before each sublayer, and once after the last layer; post: after each
     residual sum. The slow stream has it before each sublayer."""
-    chunk_size: int = 64
+    chunk_size: Positive[int] = 64
     """C, the number of tokens in a chunk; 64 is ours."""
-    num_states: int = 16
+    num_states: Positive[int] = 16
     """S, the number of vectors of the slow stream; 16 is ours."""
     causal: bool = False
     """Whether a position attends only to itself and earlier positions of its chunk (true, for a language model), or to its
@@ -486,7 +415,6 @@ class LatentBottleneckConfig(OptionalRSAConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(chunk_size=self.chunk_size, num_states=self.num_states)
         if self.rsa and self.attention_dropout:
             raise ValueError(f"attention_dropout must be 0 with rsa, not {self.attention_dropout}")
 
@@ -495,50 +423,36 @@ class LatentBottleneckConfig(OptionalRSAConfig):
 class LinformerConfig(PreNormConfig):
     """Keys of Linformer."""
 
-    projected_length: int = 128
+    projected_length: Positive[int] = 128
     """k, the number of rows to which keys and values are projected; 128 in the long-range table."""
-    max_length: int = 512
+    max_length: Positive[int] = 512
     """Largest number of tokens of a row, at least `data.max_length`; E has a column for each. 512 is ours."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(projected_length=self.projected_length, max_length=self.max_length)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerformerConfig(PreNormConfig):
     """Keys of the Performer."""
 
-    num_features: int = 128
+    num_features: Positive[int] = 128
     """M, the number of random features per head; 128 in the long-range table."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(num_features=self.num_features)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NystromformerConfig(PreNormConfig):
     """Keys of Nyströmformer."""
 
-    num_landmarks: int = 128
+    num_landmarks: Positive[int] = 128
     """M, the number of landmarks of a row; a row of fewer tokens has one per token. 128 in the long-range table."""
-    iterations: int = 6
+    iterations: Annotated[int, Ge(1), Le(16)] = 6
     """Number of iterations of the pseudo-inverse; 6 in the paper, and at most 16, because each one multiplies rounding errors
     by about 3: in float32 the attention is off by 0.00002 after 14, and by 0.7 after 30."""
-    convolution_size: int | None = None
+    convolution_size: Positive[int] | None = None
     """Kernel size of a depth-wise convolution over the values, added to the attention; must be odd. null: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(
-            num_landmarks=self.num_landmarks, iterations=self.iterations, convolution_size=self.convolution_size
-        )
-        if self.iterations > MAX_ITERATIONS:
-            raise ValueError(
-                f"iterations must be at most {MAX_ITERATIONS}, not {self.iterations}: rounding errors grow with each"
-            )
-        check("odd", lambda size: size % 2 == 1, convolution_size=self.convolution_size)
+        if self.convolution_size is not None and self.convolution_size % 2 == 0:
+            raise ValueError(f"convolution_size must be odd, not {self.convolution_size}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -548,42 +462,32 @@ class SynthesizerConfig(PreNormConfig):
     kind: SynthesizerKind = "dense"
     """Where the attention weights come from. dense: each token's state; random: learned, one (T, T) matrix per head for all
     texts; factorised: learned, the product of two matrices of rank `rank`. The default is ours."""
-    rank: int = 32
+    rank: Positive[int] = 32
     """Rank of the factorised kind; 8 in the paper."""
-    max_length: int = 512
+    max_length: Positive[int] = 512
     """Largest number of tokens of a row, at least `data.max_length`; the learned weights have a row for each. 512 is ours."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(rank=self.rank, max_length=self.max_length)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SkyformerConfig(PreNormConfig):
     """Keys of Skyformer."""
 
-    num_landmarks: int = 128
+    num_landmarks: Even = 128
     """M, the number of landmarks of a row, half queries and half keys; must be even. A row of fewer than M / 2 tokens has two
     per token. 128 in the long-range table."""
-    iterations: int = 6
+    iterations: Positive[int] = 6
     """Number of iterations of the inverse; 6 leave a relative error of 0.001 to 0.02."""
-    gamma: float = 0.1
+    gamma: NonNegative[float] = 0.1
     """Added to the diagonal of the landmarks' kernel, so that it can be inverted; 0.1 in the released code."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(num_landmarks=self.num_landmarks, iterations=self.iterations)
-        check("even", lambda number: number % 2 == 0, num_landmarks=self.num_landmarks)
-        check_not_negative(gamma=self.gamma)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReformerConfig(PreNormConfig):
     """Keys of the Reformer."""
 
-    chunk_size: int = 64
+    chunk_size: Positive[int] = 64
     """m, the number of tokens in a chunk, which attends to itself and to the chunk before it."""
-    num_hashes: int = 2
+    num_hashes: Positive[int] = 2
     """Number of hash rounds. Each sorts the tokens into buckets of its own."""
     max_buckets: int = 128
     """Largest number of buckets, a power of 2; a text of n tokens has 2^⌊log2(2 n / chunk_size)⌋. 128 is ours, for texts of
@@ -591,7 +495,6 @@ class ReformerConfig(PreNormConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(chunk_size=self.chunk_size, num_hashes=self.num_hashes)
         if self.max_buckets < 2 or self.max_buckets & (self.max_buckets - 1):
             raise ValueError(f"max_buckets must be a power of 2 and at least 2, not {self.max_buckets}")
 
@@ -600,29 +503,20 @@ class ReformerConfig(PreNormConfig):
 class BigBirdConfig(PreNormConfig):
     """Keys of BigBird."""
 
-    block_size: int = 64
+    block_size: Positive[int] = 64
     """m, the number of tokens in a block."""
-    num_random_blocks: int = 3
+    num_random_blocks: NonNegative[int] = 3
     """r, the number of random blocks that a block attends to, besides the first, the last, itself and its two neighbours. A
     text below (5 + 2 r) block_size tokens, 704 by default, has full attention."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(block_size=self.block_size)
-        check_not_negative(num_random_blocks=self.num_random_blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InformerConfig(PreNormConfig):
     """Keys of the Informer."""
 
-    sampling_factor: int = 17
+    sampling_factor: Positive[int] = 17
     """c; a text of n tokens has c ⌈ln n⌉ queries with attention of their own, chosen by as many sampled keys. 17 is
     ⌈128 / ln 2000⌉, for ListOps; the Informer's own paper has 5."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(sampling_factor=self.sampling_factor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -632,20 +526,16 @@ class PretrainedConfig:
     __pydantic_config__ = STRICT
     path: str | None = None
     """Its folder, or its name on the Hugging Face Hub; null: a training must name one."""
-    dropout: float | None = None
+    dropout: Probability | None = None
     """Dropout probability of all places that have one; null: those of its config.json (0.1 in BERT, 0 in ModernBERT)."""
-    hidden_size: int | None = None
+    hidden_size: Positive[int] | None = None
     """D, the size of the hidden states."""
-    num_layers: int | None = None
+    num_layers: Positive[int] | None = None
     """L, the number of layers."""
-    max_length: int | None = None
+    max_length: Positive[int] | None = None
     """Largest number of tokens of a row."""
     architecture: dict[str, Any] | None = None
     """What its config.json says of its architecture."""
-
-    def __post_init__(self) -> None:
-        check_probabilities(dropout=self.dropout)
-        check_sizes(hidden_size=self.hidden_size, num_layers=self.num_layers, max_length=self.max_length)
 
 
 PRETRAINED = "pretrained"

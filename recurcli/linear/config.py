@@ -1,7 +1,9 @@
 """The settings of the linear model."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le
 
 from recurcli.validation import STRICT
 
@@ -17,7 +19,7 @@ class LinearConfig:
 
     __pydantic_config__ = STRICT
 
-    c: float | Literal["auto"] = "auto"
+    c: Annotated[float, Ge(1e-6), Le(1e6)] | Literal["auto"] = "auto"
     """LinearSVC's C: the smaller, the stronger the regularization."""
     characters: Range | Literal["auto"] | None = "auto"
     """Shortest and longest n-gram of characters. null means none."""
@@ -27,8 +29,6 @@ class LinearConfig:
     """Whether n-grams of characters go across words; false: they lie in one word and a space before and after it."""
 
     def __post_init__(self) -> None:
-        if self.c != "auto" and not 1e-6 <= self.c <= 1e6:
-            raise ValueError(f"c must lie between 1e-6 and 1e6, not {self.c}")
         for name in ("characters", "words"):
             given = getattr(self, name)
             if given not in ("auto", None) and not 1 <= given[0] <= given[1] <= MAX_NGRAM:

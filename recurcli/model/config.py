@@ -3,17 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le, Lt, MinLen
 
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, escaped
-from recurcli.validation import STRICT
+from recurcli.validation import STRICT, NonNegative, Positive, Probability
 
 Pooling = Literal["mean", "max", "first", "last"]
 PairPooling = Literal["joint", "sides"]
 LabelType = Literal["str", "int", "float", "bool"]
 Label = str | float
 """A label as Python is given it: a string, a number or a bool."""
+Buckets = Annotated[int, Ge(1), Lt(2**31)]
+NgramLength = Annotated[int, Ge(1), Le(16)]
 FORMAT_VERSION = 4
 """Format version of preset.yaml, config.json and checkpoints."""
 
@@ -33,20 +37,16 @@ class NgramEmbeddingConfig:
 
     __pydantic_config__ = STRICT
 
-    lengths: tuple[int, ...] = (2, 3)
+    lengths: Annotated[tuple[Annotated[int, Ge(2), Le(16)], ...], MinLen(1)] = (2, 3)
     """Numbers of tokens of the n-grams."""
-    buckets: int = 65536
+    buckets: Buckets = 65536
     """Rows of the table that all n-grams share by their hash."""
-    dropout: float = 0.5
+    dropout: Probability = 0.5
     """Dropout probability on the sum of the n-gram embeddings of a token."""
 
     def __post_init__(self) -> None:
-        if not self.lengths or not {*self.lengths} <= {*range(2, 17)} or len({*self.lengths}) < len(self.lengths):
-            raise ValueError(f"lengths must be different numbers from 2 to 16, not {list(self.lengths)}")
-        if not 1 <= self.buckets < 2**31:
-            raise ValueError(f"buckets must lie in [1, 2^31), not {self.buckets}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), not {self.dropout}")
+        if len(set(self.lengths)) < len(self.lengths):
+            raise ValueError(f"lengths must be different numbers, not {list(self.lengths)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,29 +55,21 @@ class NgramBagConfig:
 
     __pydantic_config__ = STRICT
 
-    tokens: tuple[int, ...] = (1, 2)
+    tokens: Annotated[tuple[NgramLength, ...], MinLen(1)] = (1, 2)
     """Numbers of tokens of the n-grams of tokens."""
-    characters: tuple[int, ...] = (3, 4, 5)
+    characters: tuple[NgramLength, ...] = (3, 4, 5)
     """Numbers of characters of the n-grams inside a token; [] means none."""
-    buckets: int = 65536
+    buckets: Buckets = 65536
     """Rows of the table that all n-grams share by their hash."""
-    size: int = 64
+    size: Positive[int] = 64
     """Columns of the table."""
-    dropout: float = 0.5
+    dropout: Probability = 0.5
     """Probability that an n-gram is left out of the bag, drawn anew in each step."""
 
     def __post_init__(self) -> None:
         for name, lengths in (("tokens", self.tokens), ("characters", self.characters)):
-            if not {*lengths} <= {*range(1, 17)} or len({*lengths}) < len(lengths):
-                raise ValueError(f"{name} must be different numbers from 1 to 16, not {list(lengths)}")
-        if not self.tokens:
-            raise ValueError("tokens must not be empty; [1] is the least")
-        if not 1 <= self.buckets < 2**31:
-            raise ValueError(f"buckets must lie in [1, 2^31), not {self.buckets}")
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, not {self.size}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), not {self.dropout}")
+            if len(set(lengths)) < len(lengths):
+                raise ValueError(f"{name} must be different numbers, not {list(lengths)}")
 
 
 REQUIRED_VECTORS = "required"
@@ -101,7 +93,7 @@ class EmbeddingConfig:
     scaled: bool = False
     """Scale the rows to the norm sqrt(W / 2), as if the encoder added sinusoidal positions. false: only where it does, or
     concatenates them; the rows of others have a norm of about 1."""
-    dropout: float = 0.0
+    dropout: Probability = 0.0
     """Dropout probability on the embeddings."""
     segments: bool = False
     """Add a learned vector to the tokens of the second text of a pair (BERT; Devlin et al., 2019, section 3)."""
@@ -115,8 +107,6 @@ class EmbeddingConfig:
     pre-training have none."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), not {self.dropout}")
         if self.freeze and self.vectors is None:
             raise ValueError("freeze needs vectors: set embedding.vectors, or freeze to false")
 
@@ -129,13 +119,13 @@ class ModelConfig:
 
     encoder: dict[str, Any]
     """The encoder's name and keys, as `recurcli.encoders.build_encoder` takes them."""
-    vocab_size: int
+    vocab_size: Positive[int]
     """V, the number of rows of the embedding."""
-    pad_id: int
+    pad_id: NonNegative[int]
     """The token id of padding."""
-    max_length: int
+    max_length: Positive[int]
     """Maximal number of tokens per row; longer rows are truncated."""
-    embedding_dropout: float = 0.0
+    embedding_dropout: Probability = 0.0
     """Dropout probability on the embeddings."""
     embedding_orthonormal: bool = False
     """Whether the columns of the embedding are orthonormal."""
@@ -169,14 +159,12 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if not (self.is_linear or isinstance(self.encoder.get("hidden_size"), int)):
             raise ValueError("encoder has no hidden_size")
-        if self.vocab_size < 1 or self.max_length < 1:
-            raise ValueError("vocab_size and max_length must be at least 1")
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels must differ")
         if len(set(self.classes)) != len(self.labels):
             raise ValueError(f"labels must be of the type that label_type says, {self.label_type}")
-        if not 0 <= self.pad_id < self.vocab_size:
-            raise ValueError(f"pad_id must lie in [0, vocab_size) = [0, {self.vocab_size}), not {self.pad_id}")
+        if self.pad_id >= self.vocab_size:
+            raise ValueError(f"pad_id must be below vocab_size, {self.vocab_size}, not {self.pad_id}")
 
     @property
     def classes(self) -> tuple[Label, ...]:

@@ -6,7 +6,6 @@ Mappings merge, lists and scalars replace. A layer that names other data replace
 """
 
 import dataclasses
-import difflib
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,8 +60,8 @@ def paper_presets() -> dict[str, list[str]]:
 def preset_file(name: str) -> Path | None:
     """Return the file of the preset `name`, which may be one of a paper, or None if it has no file of its own."""
     folder = preset_folder()
-    found = [path for path in (folder / f"{name}.yaml", *folder.glob(f"papers/*/{name}.yaml")) if path.is_file()]
-    return found[0] if found and name != "base" else None
+    files = {path.stem: path for path in (*folder.glob("papers/*/*.yaml"), *folder.glob("*.yaml"))}
+    return files.get(name) if name != "base" else None
 
 
 @functools.cache
@@ -71,37 +70,8 @@ def _foreign_encoders() -> frozenset[str]:
     return frozenset(point.name for point in entry_points(group="recurcli.encoders"))
 
 
-def preset_meant(name: str) -> str:
-    """Return the end of the error message about an unknown preset: the part that is unknown, or the nearest preset."""
-    names = preset_names()
-    encoders, tasks = names["encoders"], names["tasks"]
-    if name in encoders:
-        return f" (an encoder has a task beside it); did you mean '{name}-custom'?"
-    if name in tasks:
-        return f" (a task has an encoder before it); did you mean 'starsaber-{name}'?"
-    task = max((task for task in tasks if name.endswith(f"-{task}")), key=len, default="")
-    if task:
-        encoder = name.removesuffix(f"-{task}")
-        near = difflib.get_close_matches(encoder, encoders, n=1)
-        return (
-            f"; did you mean '{near[0]}-{task}'?"
-            if near
-            else f": no encoder '{encoder}'{did_you_mean(encoder, encoders)}"
-        )
-    hint = did_you_mean(
-        name,
-        [
-            *names["presets"],
-            *chain(*paper_presets().values()),
-            *(f"{encoder}-{task}" for encoder in encoders for task in tasks),
-        ],
-    )
-    return hint if "mean" in hint else "; `recur presets` lists them"
-
-
 CAUSAL_LEARNING_RATE = 1e-3
 """Ours, in batches of 512 tokens of the Penn Treebank: ten times the Transformer's rate for masked tokens."""
-PRESET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PATHS: tuple[KeyPath, ...] = (
     ("data", "path"),
     ("tokenizer", "vocabulary"),
@@ -112,36 +82,25 @@ _PATHS: tuple[KeyPath, ...] = (
 )
 
 
-class Origin(NamedTuple):
-    """The origin of a value: a file and line, or a command-line option."""
-
-    source: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        return self.source if self.line is None else f"{self.source}:{self.line}"
-
-
 class Layer(NamedTuple):
-    """The values that one file or option sets, and the origin of each key."""
+    """The values that one file or option sets, and the origin of each key: the file and line, or the option."""
 
     values: dict[str, Any]
-    origins: dict[KeyPath, Origin]
+    origins: dict[KeyPath, str]
 
 
-def merge(layers: Sequence[Layer], options: Sequence[Layer] = ()) -> tuple[dict[str, Any], dict[KeyPath, Origin]]:
-    """Return the merged values of `layers` and `options`, and the origin of each key. Later values override earlier ones.
+def merge(layers: Sequence[Layer]) -> Layer:
+    """Return `layers` as one, in which later values override earlier ones."""
+    merged = Layer({}, {})
+    for layer in layers:
+        _forget_replaced_data(merged, layer)
+        _add(merged, layer)
+    return merged
 
-    The `options` come last. They count as one layer, so none of them replaces the data that another one names.
-    """
-    merged: dict[str, Any] = {}
-    origins: dict[KeyPath, Origin] = {}
-    for together in (*([layer] for layer in layers), options):
-        _forget_replaced_data(merged, origins, together)
-        for layer in together:
-            _merge_into(merged, layer.values)
-            origins.update(layer.origins)
-    return merged, origins
+
+def _add(target: Layer, layer: Layer) -> None:
+    _merge_into(target.values, layer.values)
+    target.origins.update(layer.origins)
 
 
 def _merge_into(target: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -154,37 +113,28 @@ def _merge_into(target: dict[str, Any], values: Mapping[str, Any]) -> None:
             target[key] = value
 
 
-def _forget_replaced_data(merged: dict[str, Any], origins: dict[KeyPath, Origin], layers: Sequence[Layer]) -> None:
-    """Remove from `merged` the data that `layers` replace, so that no dev or test rows of other data are left.
+def _forget_replaced_data(merged: Layer, layer: Layer) -> None:
+    """Remove from `merged` the data that `layer` replaces, so that no dev or test rows of other data are left.
 
     A file of training rows replaces `data.path` and all of `data.files`. A `data.path` replaces the files with absolute
     paths. If it is one file, it also replaces the names of files in a folder.
     """
-    named: dict[str, Any] = {}
-    for layer in layers:
-        _merge_into(named, layer.values)
-    data, earlier = named.get("data"), merged.get("data")
+    data, earlier = layer.values.get("data"), merged.values.get("data")
     if not isinstance(data, dict) or not isinstance(earlier, dict):
         return
-    files, path = data.get("files"), data.get("path")
-    train = files.get("train") if isinstance(files, dict) else None
-    before = earlier.get("files")
-    replaced: KeyPath
+    files, path, before = data.get("files"), data.get("path"), earlier.get("files")
     kept: dict[str, dict[str, Any] | None]
-    if _absolute(train):
-        replaced, kept = ("files", "train"), {"path": None, "files": None}
+    if isinstance(files, dict) and _absolute(files.get("train")):
+        origin, kept = layer.origins["data", "files", "train"], {"path": None, "files": None}
     elif isinstance(path, str) and isinstance(before, dict):
-        in_folder = (
-            {} if Path(path).is_file() else {split: file for split, file in before.items() if not _absolute(file)}
-        )
-        replaced, kept = ("path",), {"files": in_folder or None}
+        in_folder = {split: file for split, file in before.items() if not (Path(path).is_file() or _absolute(file))}
+        origin, kept = layer.origins["data", "path"], {"files": in_folder or None}
     else:
         return
-    origin = next(found for layer in layers if (found := layer.origins.get(("data", *replaced))))
     for key, value in kept.items():
         if earlier.get(key) not in (None, value):
             earlier[key] = value
-            origins[("data", key)] = origin
+            merged.origins["data", key] = origin
 
 
 def _absolute(file: object) -> bool:
@@ -197,16 +147,16 @@ class ResolvedPreset:
 
     name: str
     preset: Preset
-    origins: Mapping[KeyPath, Origin]
+    origins: Mapping[KeyPath, str]
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Yield each key as a dotted path, its value, and its origin (`default` if no file or option sets it)."""
         for path, value in flatten(self.preset.to_dict()):
-            yield ".".join(path), value, str(self.origins.get(path, "default"))
+            yield ".".join(path), value, self.origins.get(path, "default")
 
     def located(self, fault: InvalidConfig, section: str) -> UsageError:
         """Return a `fault` in `section` as a UsageError with the file and line, or the option, that set its key."""
-        return _located(InvalidConfig((section, *fault.path), fault.reason), self.origins)
+        return _located((section, *fault.path), fault.reason, self.origins)
 
 
 def compose(
@@ -225,11 +175,15 @@ def compose(
     """
     others = {"pretraining": "finetuning.", "finetuning": "pretraining."}
     known = [key for key in preset_keys() if section is None or not key.startswith(others[section])]
-    chain = _chain(name)
-    options = [] if data is None else [_layer("--data", ("data", "path"), str(data))]
-    options += [_setting_layer(setting) for setting in settings]
-    options += [_layer(source, tuple(key.split(".")), value) for key, (source, value) in (overrides or {}).items()]
-    task, encoder = _choices([*chain, *options], name)
+    options = Layer({}, {})  # one layer, so none of them replaces the data that another one names
+    if data is not None:
+        _add(options, _layer("--data", ("data", "path"), str(data)))
+    for setting in settings:
+        _add(options, _setting_layer(setting))
+    for dotted, (source, value) in (overrides or {}).items():
+        _add(options, _layer(source, tuple(dotted.split(".")), value))
+    own = _chain(name)
+    task, encoder = _choices([*own, options], name)
     folder = preset_folder()
     keys = {field.name: field.default for field in dataclasses.fields(encoder_config(encoder))}
     defaults = {key: default for key, default in keys.items() if default is not dataclasses.MISSING}
@@ -238,29 +192,31 @@ def compose(
         Layer({"encoder": {"name": encoder, **defaults}}, {}),
         _file_layer(folder / "base.yaml"),
         *(_file_layer(path) for path in optional if path.is_file()),
-        *chain,
+        *own,
+        options,
     ]
-    merged, origins = merge(layers, options)
-    if encoder == LINEAR:
-        _check_linear(merged, origins, name, section)
+    merged, origins = merge(layers)
     _make_causal(merged, origins, encoder)
     if encoder == PRETRAINED:
         _use_folder(merged, origins, section)
-    for key in merged["encoder"].keys() - keys.keys() - {"name"}:
-        elsewhere = [path for path in known if not path.startswith("encoder.")]
-        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere, ("encoder",))
-        raise _located(InvalidConfig(("encoder", key), reason), origins)
     try:
         preset = parse_config(Preset, merged, known)
     except InvalidConfig as fault:
-        raise _located(fault, origins) from None
+        raise _located(fault.path, fault.reason, origins) from None
+    if preset.is_linear:
+        _check_linear(preset, origins, name, section)
+    for key in preset.encoder.keys() - keys.keys() - {"name"}:
+        elsewhere = [path for path in known if not path.startswith("encoder.")]
+        reason = f"the encoder {encoder} has no such key" + nearest_key(key, keys, elsewhere, ("encoder",))
+        raise _located(("encoder", key), reason, origins)
     if section is not None and preset.embedding.vectors == REQUIRED_VECTORS:
         reason = "this preset is for pre-trained word vectors; name their file with --set embedding.vectors=FILE"
-        raise _located(InvalidConfig(("embedding", "vectors"), reason), origins)
+        raise _located(("embedding", "vectors"), reason, origins)
     if preset.data.max_length != "auto":  # else the training checks it, when it knows the lengths of the rows
         check_encoder_length(preset.encoder, preset.data.max_length)
     dump(preset.to_dict())  # refuses a preset that a run could not store
-    return ResolvedPreset(name=_plain_name(name, f"{encoder}-{task}"), preset=preset, origins=origins)
+    stem = Path(name).stem if is_file_name(name) else name  # a run's file is preset.yaml
+    return ResolvedPreset(f"{encoder}-{task}" if stem == "preset" else stem, preset, origins)
 
 
 _OF_LINEAR = (
@@ -280,25 +236,22 @@ def is_for_encoder(path: KeyPath) -> bool:
     )
 
 
-def _check_linear(merged: dict[str, Any], origins: Mapping[KeyPath, Origin], name: str, section: str | None) -> None:
+def _check_linear(preset: Preset, origins: Mapping[KeyPath, str], name: str, section: str | None) -> None:
     """Raise UsageError if a preset without an encoder is to be pre-trained, or is given a key of an encoder's training.
 
     What a file sets besides has no effect.
     """
+    linear = f"{escaped(name)} is a linear model without an encoder"
     if section == "pretraining":
         raise UsageError(f"--preset: {escaped(name)} has no encoder to pretrain; `recur finetune` trains it")
     for path, origin in origins.items():
-        asked = origin.source == "settings" or origin.source.startswith("--")
-        exists = path[0] == "encoder" or any(f"{key}.".startswith(f"{'.'.join(path)}.") for key in preset_keys())
-        if asked and exists and is_for_encoder(path):
-            reason = f"{escaped(name)} is a linear model without an encoder, so this key has no effect; leave it out"
-            raise _located(InvalidConfig(path, reason), origins)
-    if merged.get("ensemble") != "linear":
-        reason = f"must be linear: {escaped(name)} is a linear model without an encoder"
-        raise _located(InvalidConfig(("ensemble",), reason), origins)
+        if origin.startswith(("--", "settings")) and is_for_encoder(path):
+            raise _located(path, f"{linear}, so this key has no effect; leave it out", origins)
+    if preset.ensemble != "linear":
+        raise _located(("ensemble",), f"must be linear: {linear}", origins)
 
 
-def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, Origin], encoder: str) -> None:
+def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, str], encoder: str) -> None:
     """Set the encoder's key `causal` or `bidirectional` and the learning rate for the causal objective of pre-training.
 
     The key is set for fine-tuning too, so that `--init` fits. A rate in the encoder's file is for masked tokens, so
@@ -312,16 +265,16 @@ def _make_causal(merged: dict[str, Any], origins: dict[KeyPath, Origin], encoder
     if found is None:
         able = ", ".join(name for name in sorted(ENCODERS) if causal_key(name))
         what = "a linear model on n-grams" if encoder == LINEAR else f"the encoder {encoder}"
-        raise _located(InvalidConfig(objective, f"{what} cannot be causal; these encoders can: {able}"), origins)
+        raise _located(objective, f"{what} cannot be causal; these encoders can: {able}", origins)
     key, value = found
     if ("encoder", key) in origins and merged["encoder"].get(key) is not value:
         given = str(merged["encoder"].get(key)).lower()
         reason = f"is {given}, but pretraining.objective causal needs {str(value).lower()}; leave one of them out"
-        raise _located(InvalidConfig(("encoder", key), reason), origins)
+        raise _located(("encoder", key), reason, origins)
     merged["encoder"][key] = value
-    cause, rate = Origin("pretraining.objective causal"), ("pretraining", "learning_rate")
+    cause, rate = "pretraining.objective causal", ("pretraining", "learning_rate")
     origins.setdefault(("encoder", key), cause)
-    if rate in origins and origins[rate].source == f"presets/encoders/{encoder}.yaml":
+    if rate in origins and origins[rate].startswith(f"presets/encoders/{encoder}.yaml:"):
         section["learning_rate"], origins[rate] = CAUSAL_LEARNING_RATE, cause
 
 
@@ -329,7 +282,7 @@ _OF_FOLDER = ("hidden_size", "num_layers", "max_length")
 _WITHOUT_EFFECT = re.compile(r"tokenizer(\..*)?|embedding\.(vectors|freeze|orthonormal|scaled)")
 
 
-def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, Origin], section: str | None) -> None:
+def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, str], section: str | None) -> None:
     """Set the keys of the encoder that the folder `encoder.path` gives; second texts are marked if its encoder knows two.
 
     Raises UsageError if a training names no folder, for other sizes, and for a key that the folder leaves no effect.
@@ -337,10 +290,8 @@ def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, Origin], section:
     """
     values, path = merged["encoder"], merged["encoder"].get("path")
     for key, origin in origins.items():
-        if origin.source.startswith("--set") and _WITHOUT_EFFECT.fullmatch(".".join(key)):
-            raise _located(
-                InvalidConfig(key, "the folder's tokens and vectors are used, so this key has no effect"), origins
-            )
+        if origin.startswith("--set") and _WITHOUT_EFFECT.fullmatch(".".join(key)):
+            raise _located(key, "the folder's tokens and vectors are used, so this key has no effect", origins)
     if path is None:
         if section is not None:
             raise UsageError(
@@ -354,18 +305,12 @@ def _use_folder(merged: dict[str, Any], origins: dict[KeyPath, Origin], section:
     for size in _OF_FOLDER:
         if values.get(size) not in (None, found[size]):
             reason = f"is {escaped(values[size])}, but {path} has {found[size]}; leave it out"
-            raise _located(InvalidConfig(("encoder", size), reason), origins)
+            raise _located(("encoder", size), reason, origins)
     values.update(found)
     segments = ("embedding", "segments")
-    if found["architecture"].get("type_vocab_size", 0) < 2 and not str(origins.get(segments)).startswith("--set"):
+    if found["architecture"].get("type_vocab_size", 0) < 2 and not origins.get(segments, "").startswith("--set"):
         merged["embedding"]["segments"] = False
-        origins[segments] = Origin("encoder.path")
-
-
-def _plain_name(name: str, default: str) -> str:
-    """Return the name of a preset file without its ending; `default` for the preset.yaml of a run."""
-    stem = Path(name).stem if is_file_name(name) else name
-    return default if stem == "preset" else stem
+        origins[segments] = "encoder.path"
 
 
 def is_file_name(name: str) -> bool:
@@ -375,21 +320,12 @@ def is_file_name(name: str) -> bool:
 
 def _chain(name: str, seen: tuple[str, ...] = ()) -> list[Layer]:
     """Return the layers of `name`: those of the presets that it extends, then its own keys."""
-    if is_file_name(name):
-        path = Path(name).expanduser()
-    else:
-        if not PRESET_NAME.fullmatch(name):
-            raise UsageError(
-                f"--preset: '{escaped(name)}' is not a preset name (lower-case letters, digits, '.', '_', '-'); "
-                "a file's name has a '/' or ends in .yaml"
-            )
-        if (Path(name) / "preset.yaml").is_file():
-            raise UsageError(f"no preset '{name}', but a run; did you mean '{name}/preset.yaml'?")
-        found = preset_file(name)
-        if found is None:
-            return [_split_name(name)]
-        path = found
-    layer = _file_layer(path, own=True)
+    if (Path(name).expanduser() / "preset.yaml").is_file():
+        raise UsageError(f"{escaped(name)}: is a run, not a preset; did you mean '{escaped(name)}/preset.yaml'?")
+    path = Path(name).expanduser() if is_file_name(name) else preset_file(name)
+    if path is None:
+        return [_split_name(name)]
+    layer = _file_layer(path)
     parent = layer.values.pop("extends", None)
     if parent is None:
         return [layer]
@@ -407,46 +343,37 @@ def _chain(name: str, seen: tuple[str, ...] = ()) -> list[Layer]:
 
 
 def _split_name(name: str) -> Layer:
-    """`<encoder>-<task>`, split at the longest encoder name that fits."""
+    """`<encoder>-<task>`. Raises UsageError with the nearest preset for another name."""
     names = preset_names()
-    for encoder in sorted(names["encoders"], key=len, reverse=True):
-        task = name.removeprefix(f"{encoder}-")
-        if task != name and task in names["tasks"]:
-            origin = Origin(f"preset {name}")
-            return Layer({"task": task, "encoder": {"name": encoder}}, {("task",): origin, ("encoder", "name"): origin})
-    raise UsageError(f"no preset '{name}'{preset_meant(name)}")
+    pairs = {f"{encoder}-{task}": (encoder, task) for encoder in names["encoders"] for task in names["tasks"]}
+    if name in pairs:
+        origin, (encoder, task) = f"preset {name}", pairs[name]
+        return Layer({"task": task, "encoder": {"name": encoder}}, {("task",): origin, ("encoder", "name"): origin})
+    whole = next((pair for pair in (f"{name}-custom", f"starsaber-{name}") if pair in pairs), None)
+    hint = did_you_mean(name, [*names["presets"], *chain(*paper_presets().values()), *pairs])
+    meant = f"; did you mean '{whole}'?" if whole else hint or "; `recur presets` lists them"
+    raise UsageError(f"no preset '{escaped(name)}'{meant}")
 
 
 def _choices(layers: Sequence[Layer], name: str) -> tuple[str, str]:
     """Return the task and the encoder of the merged layers. Raises UsageError if one is missing or unknown."""
     merged, origins = merge(layers)
-    chosen = []
-    for path, kind in ((("task",), "tasks"), (("encoder", "name"), "encoders")):
-        value: Any = merged
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        known = preset_names()[kind]
+    values, names = dict(flatten(merged)), preset_names()
+    for path, kind in ((("task",), "task"), (("encoder", "name"), "encoder")):
+        value, known = values.get(path), names[f"{kind}s"]
         if value is None:
             raise UsageError(f"preset {escaped(name)}: does not say its {'.'.join(path)}; known: {', '.join(known)}")
         if value not in known:
-            noun = kind.removesuffix("s")
-            fault = InvalidConfig(path, f"no {noun} '{escaped(value)}'" + did_you_mean(str(value), known))
-            raise _located(fault, origins)
-        chosen.append(str(value))
-    return chosen[0], chosen[1]
+            raise _located(path, f"no {kind} '{escaped(value)}'" + did_you_mean(str(value), known), origins)
+    return values[("task",)], values["encoder", "name"]
 
 
-def _file_layer(path: Path, own: bool = False) -> Layer:
-    if own and (path / "preset.yaml").is_file():
-        raise UsageError(f"{escaped(path)}: is a run, not a preset; did you mean '{escaped(path / 'preset.yaml')}'?")
-    if own and not path.is_file():
-        siblings = [other.name for other in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-        raise UsageError(f"{escaped(path)}: no such preset file" + did_you_mean(path.name, siblings))
+def _file_layer(path: Path) -> Layer:
     values, lines = read_mapping(path)
     folder = preset_folder()
     shown = f"presets/{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)
     _make_absolute(values, path.parent)
-    return Layer(values, {key: Origin(shown, line) for key, line in lines.items()})
+    return Layer(values, {key: f"{shown}:{line}" for key, line in lines.items()})
 
 
 def _setting_layer(setting: str) -> Layer:
@@ -482,8 +409,7 @@ def _layer(source: str, path: KeyPath, value: Any) -> Layer:
     for part in reversed(path[:-1]):
         values = {part: values}
     _make_absolute(values, Path.cwd())
-    origin = Origin(source)
-    return Layer(values, {path: origin} | {leaf: origin for leaf, _ in flatten(values)})
+    return Layer(values, {path: source} | {leaf: source for leaf, _ in flatten(values)})
 
 
 def _make_absolute(values: dict[str, Any], folder: Path) -> None:
@@ -498,10 +424,10 @@ def _make_absolute(values: dict[str, Any], folder: Path) -> None:
             holder[key] = str((folder / Path(holder[key]).expanduser()).absolute())
 
 
-def _located(fault: InvalidConfig, origins: Mapping[KeyPath, Origin]) -> UsageError:
-    """Return `fault` with the file and line of its key, or of the innermost section that has one."""
-    for length in range(len(fault.path), 0, -1):
-        if origin := origins.get(fault.path[:length]):
-            named = origin.source == f"--set {'.'.join(fault.path)}"
-            return UsageError(f"{origin}: {fault.reason if named else fault}")
-    return UsageError(str(fault))
+def _located(path: KeyPath, reason: str, origins: Mapping[KeyPath, str]) -> UsageError:
+    """Return the fault of the key `path` with its file and line, or those of the innermost section that has one."""
+    fault = InvalidConfig(path, reason)
+    for length in range(len(path), 0, -1):
+        if origin := origins.get(path[:length]):
+            return UsageError(f"{origin}: {reason if origin == '--set ' + '.'.join(path) else fault}")
+    return fault

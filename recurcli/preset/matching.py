@@ -1,60 +1,51 @@
 """`--match-parameters`: gives an encoder a number of parameters, or as many as the encoder of another preset has.
 
-torch is imported only to count parameters. The size that a finished run has in result.json is used again.
+torch is imported only to count parameters.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from recurcli.encoders import PRETRAINED
 from recurcli.errors import UsageError, escaped
-from recurcli.facts import as_stored
-from recurcli.preset.compose import Origin, ResolvedPreset, compose
+from recurcli.preset.compose import ResolvedPreset, compose
 from recurcli.validation import InvalidConfig, KeyPath
 
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([kmb]?)", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
 
 
-def match_parameters(
-    resolved: ResolvedPreset, asked: str, stored: Mapping[str, Any] | None = None
-) -> tuple[ResolvedPreset, dict[str, Any]]:
+def match_parameters(resolved: ResolvedPreset, asked: str) -> tuple[ResolvedPreset, dict[str, Any]]:
     """Return `resolved` with the size of its encoder that was found, and the facts of the search for result.json.
 
     `asked` is a preset, or a number of encoder parameters such as 3000000, 3M or 800k. Values that `--set` gives are kept,
-    and so is `hidden_size` beside word vectors. `stored`, the facts of an earlier run, is used if it had the same question.
-    Raises UsageError if `asked` is neither, or cannot be reached.
+    and so is `hidden_size` beside word vectors. Raises UsageError if `asked` is neither, or cannot be reached.
     """
+    from recurcli.model.saved import solve_size
+
+    encoder = resolved.preset.encoder
     if resolved.preset.is_linear:
         raise UsageError(f"--match-parameters: {resolved.name} has no encoder whose size could change; leave it out")
-    if resolved.preset.encoder["name"] == PRETRAINED:
+    if encoder["name"] == PRETRAINED:
         raise UsageError(f"--match-parameters: the size of {resolved.name} is that of its folder; leave it out")
-    number = _number(asked)
-    other = None if number is not None else _other_preset(asked)
-    keys = {key for section, key in (path for path in resolved.origins if len(path) == 2) if section == "encoder"}
-    fixed = {key for key in keys if resolved.origins["encoder", key].source.startswith("--set")}
+    target, other = _number(asked), None
+    if target is None:
+        other = _other_preset(asked)
+        target = parameters_of(other)
+    fixed = {key for key in encoder if resolved.origins.get(("encoder", key), "").startswith("--set")}
     if resolved.preset.embedding.vectors is not None:
         fixed.add("hidden_size")
-    facts: dict[str, Any] = {"asked": asked, "encoder": resolved.preset.encoder, "fixed": sorted(fixed)}
-    question = as_stored({**facts, "other": None if other is None else other.preset.encoder})
-    if stored is not None and stored.get("question") == question and isinstance(stored.get("keys"), dict):
-        facts = dict(stored)
-    else:
-        from recurcli.model.saved import solve_size
-
-        target = number if other is None else parameters_of(other)
-        try:
-            size = solve_size(resolved.preset.encoder, target or 0, frozenset(fixed))
-        except InvalidConfig as fault:
-            raise resolved.located(fault, "encoder") from None
-        except UsageError as error:
-            raise UsageError(f"--match-parameters {escaped(asked)}: {error}") from None
-        facts = {"question": question, "keys": size.keys, "target": target, "parameters": size.parameters}
-    preset = replace(resolved.preset, encoder={**resolved.preset.encoder, **facts["keys"]})
-    origin = Origin(f"--match-parameters {asked}")
-    solved: dict[KeyPath, Origin] = {("encoder", key): origin for key in facts["keys"]}
+    try:
+        size = solve_size(encoder, target, frozenset(fixed))
+    except InvalidConfig as fault:
+        raise resolved.located(fault, "encoder") from None
+    except UsageError as error:
+        raise UsageError(f"--match-parameters {escaped(asked)}: {error}") from None
+    preset = replace(resolved.preset, encoder={**encoder, **size.keys})
+    solved: dict[KeyPath, str] = {("encoder", key): f"--match-parameters {asked}" for key in size.keys}
+    question = {"asked": asked, "other": other and other.preset.encoder}
+    facts = {"question": question, "keys": size.keys, "target": target, "parameters": size.parameters}
     return replace(resolved, preset=preset, origins={**resolved.origins, **solved}), facts
 
 

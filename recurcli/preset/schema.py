@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from recurcli.data.config import DataConfig, TokenizerConfig
 from recurcli.encoders import ENCODERS, LINEAR, PRETRAINED
@@ -83,9 +83,9 @@ def type_members(path: Sequence[str]) -> tuple[Any, ...]:
     """Return the types that a key may have, a list's as tuple and a mapping's as dict; () if it is unknown or an encoder's."""
     kinds: tuple[Any, ...] = (Preset,)
     for name in path:
-        section = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        section = next(filter(dataclasses.is_dataclass, kinds), None)
         if section is not None:
-            kind: Any = next((entry.type for entry in dataclasses.fields(section) if entry.name == name), None)
+            kind: Any = get_type_hints(section).get(name)
         else:
             kind = next((get_args(kind)[1] for kind in kinds if get_origin(kind) is dict), None)
         kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

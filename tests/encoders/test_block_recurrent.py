@@ -10,7 +10,6 @@ from torch import Tensor
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.block_recurrent import BlockRecurrentTransformer, RecurrentAttention, RecurrentState, StateGate
-from recurcli.errors import UsageError
 from recurcli.layers import sinusoids
 
 SIZE, WINDOW, HEADS = 8, 4, 2
@@ -183,12 +182,10 @@ def test_gates_begin_open_as_documented() -> None:
     assert attention.stats(x, None)["kept"] == pytest.approx(1 / (1 + math.exp(-1)))
 
 
-def test_the_layer_of_the_state_and_refused_keys() -> None:
+def test_the_layer_of_the_state() -> None:
     for layers, place in ((12, 9), (4, 2), (1, 0)):
         encoder = build_encoder({"name": "block-recurrent-transformer", "hidden_size": 64, "num_layers": layers})
         states = [isinstance(cast(Any, layer).attention, RecurrentAttention) for layer in encoder.layers]
         assert states == [number == place for number in range(layers)]
     sizes = [sum(p.numel() for p in layer.parameters() if p.ndim == 2) for layer in encoder_of(num_layers=2).layers]
     assert sizes[0] - sizes[1] == 8 * SIZE**2 + 2 * 3 * SIZE
-    with pytest.raises(UsageError, match="recurrent_layer"):
-        build_encoder({"name": "block-recurrent-transformer", "num_layers": 2, "recurrent_layer": 3})

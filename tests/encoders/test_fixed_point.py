@@ -9,7 +9,6 @@ from torch import Tensor
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
-from recurcli.errors import UsageError
 
 SIZE = 8
 
@@ -153,11 +152,6 @@ def test_has_one_layer_without_a_residual_path() -> None:
     assert sum(parameter.numel() for parameter in encoder.parameters()) == 4 * SIZE**2
 
 
-def test_refuses_a_number_of_layers() -> None:
-    with pytest.raises(UsageError, match="num_layers: must be null with tied weights, not 2"):
-        build_encoder({"name": "starsaber", "hidden_size": SIZE, "num_layers": 2, "tied": True})
-
-
 def test_its_gradients_reach_every_parameter() -> None:
     encoder, (x, mask) = tied(initial="linear", max_iterations=5), batch()
     encoder(x, mask)[mask].sum().backward()
@@ -184,15 +178,3 @@ def test_orthogonal_matrices_stand_in_the_equations_and_have_gradients(position:
     plain.double().eval()
     layer_of(plain).load_state_dict(made)
     torch.testing.assert_close(fast, plain(x, mask), atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"tied": True, "num_layers": None, "alpha": "fixed"}, "alpha: must be learned with tied weights"),
-        ({"orthogonal": True}, "orthogonal: must be false unless the weights are tied"),
-    ],
-)
-def test_keys_of_the_other_form_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        build_encoder({"name": "starsaber", **keys})

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
-from recurcli.errors import UsageError
 
 SIZE = 12
 QUERY_KEY_VALUE = "attention.query_key_value.weight"
@@ -75,11 +74,3 @@ def test_weights_are_orthogonal_after_two_hundred_steps() -> None:
     for weights in encoder.orthogonal_weights():
         assert len(weights) == 4
         assert all(error(weight) <= 1e-5 for weight in weights.values())
-
-
-def test_a_head_size_that_makes_the_output_no_square_is_refused() -> None:
-    assert build(head_size=4)
-    with pytest.raises(UsageError, match="head_size: must be null or hidden_size / num_heads, not 5"):
-        build(head_size=5)
-    with pytest.raises(UsageError, match="orthogonal_weights"):
-        build(orthogonal_weights="all")

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from recurcli.encoders import build_encoder, rsa
 from recurcli.encoders.rsa import RSA, RecurrentAttention
-from recurcli.errors import UsageError
 from recurcli.layers import MultiheadAttention, trains_short_texts
 from recurcli.ops.recurrence import recurrence_matrix_loop
 
@@ -218,22 +217,3 @@ def test_without_a_word_on_heads_a_quarter_of_them_are_dilated_pairs() -> None:
     assert (config.head_counts, config.head_dilations) == ((0, 0, 0, 0, 2, 2), (2, 4))
     for heads, counts in ((4, (0, 0, 0, 0, 1, 1)), (2, (0, 0, 0, 0, 1, 1)), (1, (1, 0, 0, 0, 0, 0))):
         assert RSA.Config(hidden_size=SIZE, num_layers=1, num_heads=heads).head_counts == counts
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"rem_heads": [0, 2, 1, 0, 0, 0]}, "rem_heads must have as many sine as cosine heads"),
-        ({"rem_heads": [9, 0, 0, 0, 0, 0]}, "rem_heads must sum to 1 to 8"),
-        ({"rem_heads": [0, 0, 0, 0, 0, 0]}, "rem_heads must sum to 1 to 8"),
-        ({"rem_heads": [0, 0, 0, 0, 2, 2], "dilations": [2]}, "dilations must have 2 numbers"),
-        ({"rem_heads": [0, 0, 0, 0, 2, 2], "dilations": [2, 4, 4, 2]}, "dilations must have 2 numbers"),
-        ({"dilations": [2, 0]}, "dilations must be at least 1"),
-        ({"gate_init": 4.0}, "gate_init must be from -3 to 3, not 4.0"),
-        ({"num_heads": 5}, "hidden_size 24 is not a multiple of num_heads 5"),
-    ],
-)
-def test_heads_that_do_not_fit_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError) as refusal:
-        build_encoder({"name": "rsa", "hidden_size": SIZE, "num_layers": 1, **keys})
-    assert str(refusal.value).replace(": ", " ", 1).startswith(message)

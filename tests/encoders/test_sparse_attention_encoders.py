@@ -8,7 +8,7 @@ from allocations import elements_made
 from torch import Tensor
 
 from recurcli.encoders import Encoder, build_encoder
-from recurcli.encoders.config import InformerConfig, ReformerConfig
+from recurcli.encoders.config import InformerConfig
 from recurcli.encoders.efficient.bigbird import BlockSparseAttention
 from recurcli.encoders.efficient.informer import ProbSparseAttention
 from recurcli.encoders.efficient.reformer import LSHAttention
@@ -131,12 +131,6 @@ def test_the_informer_asks_all_queries_of_a_text_only_if_it_does_so_of_every_sho
     below = ProbSparseAttention(config).full_below
     assert all(query_count(length, factor) == length for length in range(below))
     assert query_count(below, factor) < below
-
-
-@pytest.mark.parametrize("number", [0, 1, 6, -4])
-def test_buckets_that_are_no_power_of_two_are_refused(number: int) -> None:
-    with pytest.raises(ValueError, match=f"max_buckets must be a power of 2 and at least 2, not {number}"):
-        ReformerConfig(max_buckets=number)
 
 
 @NAME

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.starsaber import StarSaber, StarSaberLayer
-from recurcli.errors import UsageError
 from recurcli.layers import sinusoidal_positions
 
 SIZE = 6
@@ -263,8 +262,3 @@ def test_a_deep_stack_starts_with_states_and_gradients_of_one_size(num_layers: i
     assert x.grad is not None
     assert 0.5 < output.pow(2).mean().sqrt() < 4
     assert 0.5 < x.grad.pow(2).mean().sqrt() < 8
-
-
-def test_a_stack_needs_a_number_of_layers() -> None:
-    with pytest.raises(UsageError, match="num_layers: must be a number unless"):
-        build_encoder({"name": "starsaber", "hidden_size": SIZE, "num_layers": None})

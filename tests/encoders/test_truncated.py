@@ -181,17 +181,11 @@ def test_two_directions_are_one_model_each_and_the_second_starts_at_the_last_rea
 
 
 @NAMES
-def test_keys_that_do_not_fit_are_refused(name: str) -> None:
+def test_one_direction_may_have_an_odd_size(name: str) -> None:
     sizes = {"name": name, "hidden_size": 7, "num_layers": 1}
-    with pytest.raises(UsageError, match="hidden_size: must be even, because each direction has half of it, not 7"):
+    with pytest.raises(UsageError, match="hidden_size: must be even"):
         build_encoder(sizes)
     assert build_encoder({**sizes, "bidirectional": False})(torch.zeros(1, 2, 7)).shape == (1, 2, 7)
-    key = "spectral_bound" if name == "truncated-rnn" else "forget_bound"
-    for value in (0.0, 1.0):
-        with pytest.raises(UsageError, match=f"{key}: must be above 0 and below 1"):
-            build_encoder({**sizes, "hidden_size": 8, key: value})
-    with pytest.raises(UsageError, match="window: must be at least 1, not 0"):
-        build_encoder({**sizes, "hidden_size": 8, "window": 0})
 
 
 @NAMES

@@ -75,17 +75,10 @@ def test_set_changes_the_encoder_and_its_own_file_is_read() -> None:
     assert resolved.preset.task == "afqmc"
 
 
-def test_a_resolved_preset_repeats_itself(tmp_path: Path) -> None:
-    from recurcli.validation import dump
-
+def test_the_preset_of_a_run_repeats_it_and_is_named_by_encoder_and_task(tmp_path: Path) -> None:
     first = compose("starsaber-afqmc", settings=["finetuning.learning_rate=1e-4", "tokenizer.vocab_size=77"])
-    path = write(tmp_path / "preset.yaml", dump(first.preset.to_dict()))
-    assert compose(path).preset == first.preset
-
-
-def test_the_preset_of_a_run_is_named_by_encoder_and_task(tmp_path: Path) -> None:
-    path = write(tmp_path / "preset.yaml", dump(compose("starsaber-afqmc").preset.to_dict()))
-    assert compose(path).name == "starsaber-afqmc"
+    again = compose(write(tmp_path / "preset.yaml", dump(first.preset.to_dict())))
+    assert (again.preset, again.name) == (first.preset, "starsaber-afqmc")
 
 
 def test_paths_in_a_file_are_meant_from_that_file(tmp_path: Path) -> None:
@@ -162,9 +155,12 @@ def test_the_schema_knows_every_key_and_describes_it() -> None:
         ("extends: starsaber-tnews\nencoder:\n  num_head: 3\n", ":3: encoder.num_head: the encoder starsaber has no such key"),
         ("extends: starsaber-tnews\nfinetuning:\n  epochs: '3'\n", ":3: finetuning.epochs: '3' should be a valid integer"),
         ("extends: starsaber-tnews\nfinetuning:\n  epochs: true\n", ":3: finetuning.epochs: True should be a valid integer"),
-        ("extends: starsaber-tnews\nfinetuning:\n  epochs: 0\n", ":3: finetuning.epochs: must be at least 1, not 0"),
+        ("extends: starsaber-tnews\nfinetuning:\n  epochs: 0\n", ":3: finetuning.epochs: 0 should be greater than 0 or"),
+        ("extends: starsaber-tnews\nfinetuning: {beta1: .nan}\n", ":2: finetuning.beta1: nan should be a finite number"),
         ("extends: starsaber-tnews\nfinetuning: {loss: hing}\n", ":2: finetuning.loss: 'hing' should be 'hinge' or"),
         ("extends: starsaber-tnews\nfinetuning: {metric: f1}\n", ":2: finetuning.metric: must be one of accuracy"),
+        ("extends: starsaber-tnews\nfinetuning:\n  class_weights: {a: 0}\n", ":3: finetuning.class_weights.a: 0 should"),
+        ("extends: starsaber-tnews\nembedding: linear\n", ":2: embedding: 'linear' should be an object"),
         ("task: tnews\npooling: max\npooling: mean\n", ":3: the key 'pooling' stands here and in line 2"),
         ("extends: starsaber-tnew\n", ":1: extends: no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
         ("extends: x.yaml\n", "extends: goes round in a circle"),
@@ -190,10 +186,14 @@ def test_a_fault_names_file_line_and_way_out(tmp_path: Path, text: str, message:
     ("name", "message"),
     [
         ("starsaber-tnew", "no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
+        ("starsaber", "no preset 'starsaber'; did you mean 'starsaber-custom'?"),
+        ("tnews", "no preset 'tnews'; did you mean 'starsaber-tnews'?"),
+        ("starsabre-custom", "; did you mean 'starsaber-custom'?"),
+        ("rsa-custm", "; did you mean 'rsa-custom'?"),
         ("zzz", "no preset 'zzz'"),
-        ("../etc/passwd", "../etc/passwd: no such preset file"),
-        ("missing.yaml", "missing.yaml: no such preset file"),
-        ("UPPER", "'UPPER' is not a preset name"),
+        ("../etc/passwd", "../etc/passwd: cannot be read"),
+        ("missing.yaml", "missing.yaml: cannot be read"),
+        ("UPPER*", "no preset 'UPPER*'"),
         ("base", "no preset 'base'"),
     ],
 )
@@ -204,65 +204,27 @@ def test_a_name_that_nobody_has(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "suggested"),
-    [
-        ("finetuning.lr", "finetuning.learning_rate"),
-        ("finetuning.num_train_epochs", "finetuning.epochs"),
-        ("pretraining.warmup", "pretraining.warmup_ratio"),
-        ("finetuning.clip", "finetuning.max_grad_norm"),
-        ("finetuning.accum", "finetuning.gradient_accumulation_steps"),
-        ("finetuning.per_device_train_batch_size", "finetuning.batch_size"),
-        ("encoder.d_model", "encoder.hidden_size"),
-        ("encoder.depth", "encoder.num_layers"),
-        ("encoder.heads", "encoder.num_heads"),
-        ("seed", "runtime.seed"),
-    ],
-)
-def test_the_name_of_a_key_in_other_libraries_is_understood(key: str, suggested: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        compose("rezero-tnews", settings=[f"{key}=1"])
-    reason = "the encoder rezero has no such key" if key.startswith("encoder") else "unknown key"
-    assert str(caught.value) == f"--set {key}: {reason}; did you mean '{suggested}'?"
-
-
-@pytest.mark.parametrize(
     ("key", "meant"),
     [
-        ("epochs", "'finetuning.epochs' or 'pretraining.epochs'"),
+        ("finetuning.lr", "'finetuning.learning_rate'"),
+        ("pretraining.warmup", "'pretraining.warmup_ratio'"),
+        ("finetuning.accum", "'finetuning.gradient_accumulation_steps'"),
+        ("encoder.d_model", "'encoder.hidden_size'"),
+        ("seed", "'runtime.seed'"),
         ("lr", "'finetuning.learning_rate' or 'pretraining.learning_rate'"),
         ("num_layers", "'encoder.num_layers'"),
         ("finetuning.num_layers", "'encoder.num_layers'"),
         ("encoder.patience", "'finetuning.patience' or 'pretraining.patience'"),
         ("max_lenght", "'data.max_length' or 'encoder.max_length'"),
         ("data.maxlength", "'data.max_length'"),
+        ("embedding.dropot", "'embedding.dropout'"),
     ],
 )
-def test_a_key_without_its_section_is_suggested_whole(key: str, meant: str) -> None:
+def test_an_unknown_key_is_told_the_one_that_was_meant(key: str, meant: str) -> None:
     with pytest.raises(UsageError) as caught:
         compose("rezero-tnews", settings=[f"{key}=1"])
-    assert str(caught.value).endswith(f"; did you mean {meant}?")
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("starsaber", "; did you mean 'starsaber-custom'?"),
-        ("tnews", "; did you mean 'starsaber-tnews'?"),
-        ("starsabre-custom", "no preset 'starsabre-custom'; did you mean 'starsaber-custom'?"),
-        ("rsa-custm", "; did you mean 'rsa-custom'?"),
-    ],
-)
-def test_half_a_preset_name_is_made_whole(name: str, meant: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        compose(name)
-    assert str(caught.value).endswith(meant)
-
-
-def test_an_encoder_that_there_is_not_suggests_no_other() -> None:
-    with pytest.raises(
-        UsageError, match=r"no preset 'foo-custom': no encoder 'foo'; known: bigbird, bilstm, .*transject"
-    ):
-        compose("foo-custom")
+    reason = "the encoder rezero has no such key" if key.startswith("encoder") else "unknown key"
+    assert str(caught.value) == f"--set {key}: {reason}; did you mean {meant}?"
 
 
 @pytest.mark.parametrize("setting", ["finetuning.epochs", "=3", ".=3", "finetuning..epochs=3"])
@@ -285,19 +247,6 @@ def test_a_preset_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None
     assert Path(path).stat().st_size < MAX_BYTES
     with pytest.raises(UsageError, match="and at most 524,288 are read"):
         compose(path)
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("embedding=linear", r"--set embedding: must have keys .*, and is 'linear'"),
-        ("data=5", r"--set data: must have keys \(path, files, hub, …\), and is 5"),
-        ("embedding.dropot=0.1", r"--set embedding.dropot: unknown key; did you mean 'embedding.dropout'\?"),
-    ],
-)
-def test_a_value_in_place_of_a_section_is_told_the_keys(setting: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        compose("starsaber-custom", settings=[setting])
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from recurcli.log import Log, Note
 from recurcli.model.saved import count_parameters, total_bytes
 from recurcli.preset import Preset
 from recurcli.runs.run_directory import KNOWN_ROWS, PREDICTIONS
-from recurcli.training.config import WITHOUT_END
+from recurcli.training.config import LENGTH_FREE_SCHEDULES
 from recurcli.training.fit import TrainingLoop, TrainingState, learning_rate, ngram_table
 from recurcli.validation import flatten
 from recurcli.version import __version__
@@ -116,7 +116,7 @@ def notes_on_result(setup: "TrainingSetup", state: TrainingState, result: Mappin
         log.note(
             f"stopped early at step {steps:,} of {total:,}: the {whose}'s dev {metric} did not {change} {since} "
             f"{result['best_step']:,}, where it was {stopped['best']:.4f} ({setup.section}.patience {setup.loop.patience})"
-            + (hint if config.lr_scheduler not in WITHOUT_END and rate > 0.1 else "")
+            + (hint if config.lr_scheduler not in LENGTH_FREE_SCHEDULES and rate > 0.1 else "")
         )
     elif (
         state.best_step == steps

@@ -98,18 +98,6 @@ def check_inputs(
             raise UsageError(f"{output}: the training reads {path}, which it would replace; choose another --output")
 
 
-def stored_matching(output: Path, *, resume: bool) -> Mapping[str, Any] | None:
-    """Return the facts of `--match-parameters` in a finished run that is resumed, else None. They save a new search."""
-    run = RunDirectory(output).resumed
-    if not resume or not run.is_finished:
-        return None
-    try:
-        stored = run.read_result().get("match_parameters")
-    except ModelError:
-        return None  # the whole command says what is wrong
-    return stored if isinstance(stored, dict) else None
-
-
 def repeats_finished_run(request: TrainingRequest, section: Section) -> bool:
     """Return whether `request` resumes a finished run with its own preset, so that nothing is left to train.
 
