@@ -262,7 +262,7 @@ def nearest_key(word: str, known: Iterable[str], keys: Sequence[str] = (), secti
     """
     names = list(known)
     own = [".".join((*section, name)) for name in names]
-    ours = OTHER_NAMES.get(word, word)
+    ours = OTHER_NAMES.get(word.lower(), word.lower())
     last = [key.rpartition(".")[2] for key in (*own, *keys)]
     for wanted in (ours, *difflib.get_close_matches(ours, last, n=1, cutoff=0.75)):
         if meant := paths_of(wanted, own) or paths_of(wanted, keys):

@@ -173,10 +173,9 @@ class ModelConfig:
             "str": str,
             "int": int,
             "float": float,
-            "bool": ("false", "true").index,
+            "bool": lambda name: bool(("false", "true").index(name)),
         }
-        made = map(read[self.label_type], self.labels)
-        return tuple(map(bool, made)) if self.label_type == "bool" else tuple(made)
+        return tuple(map(read[self.label_type], self.labels))
 
     @property
     def hidden_size(self) -> int:

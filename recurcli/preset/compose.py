@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from itertools import chain
@@ -320,8 +321,9 @@ def is_file_name(name: str) -> bool:
 
 def _chain(name: str, seen: tuple[str, ...] = ()) -> list[Layer]:
     """Return the layers of `name`: those of the presets that it extends, then its own keys."""
-    if (Path(name).expanduser() / "preset.yaml").is_file():
-        raise UsageError(f"{escaped(name)}: is a run, not a preset; did you mean '{escaped(name)}/preset.yaml'?")
+    with suppress(OSError):  # a name may be too long for a path
+        if (Path(name).expanduser() / "preset.yaml").is_file():
+            raise UsageError(f"{escaped(name)}: is a run, not a preset; did you mean '{escaped(name)}/preset.yaml'?")
     path = Path(name).expanduser() if is_file_name(name) else preset_file(name)
     if path is None:
         return [_split_name(name)]
@@ -399,8 +401,7 @@ def _value(path: KeyPath, text: str, source: str) -> Any:
         return parse_value(text, source)
     if given in ("", "~", "null", "Null", "NULL") and type(None) in members:
         return None
-    is_number = given.isascii() and given.isdigit() and (given == "0" or given[0] != "0")
-    return int(given) if int in members and is_number else given
+    return int(given) if int in members and re.fullmatch(r"0|[1-9][0-9]{0,17}", given) else given
 
 
 def _layer(source: str, path: KeyPath, value: Any) -> Layer:

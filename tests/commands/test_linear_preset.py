@@ -88,8 +88,8 @@ def test_a_dry_run_says_that_there_is_no_encoder(recur: Recur, tmp_path: Path) -
         ((*FINETUNE, "--set", "encoder.dropout=0.2"), "--set encoder.dropout: linear-custom is a linear model"),
         ((*FINETUNE, "--set", "finetuning.refits=true"), "unknown key; did you mean 'finetuning.refit'?"),
         ((*FINETUNE, "--set", "linear.C=1"), "unknown key; did you mean 'linear.c'?"),
-        ((*FINETUNE, "--set", "linear.words=[1]"), "linear.words: must be two whole numbers, such as [1, 2]"),
-        ((*FINETUNE, "--set", "linear.across_words=7"), "linear.across_words: 7 should be a valid boolean, or 'auto'"),
+        ((*FINETUNE, "--set", "linear.words=[1]"), "--set linear.words: linear.words.1: is required"),
+        ((*FINETUNE, "--set", "linear.across_words=7"), "linear.across_words: 7 should be a valid boolean or"),
         ((*FINETUNE, "--set", "pretraining.epochs=2"), "--set pretraining.epochs: linear-custom is a linear model"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_column_number_beyond_all_numbers_and_an_empty_name_are_wrong_usage(
     path = write_csv(tmp_path / "x.csv", ["text", "more", "label"])
     assert recur("predict", trained, path, "--text", "9" * 5000)[0] == 3
     code, _, err = recur("check", path, "--text", "")
-    assert (code, "text must not be empty" in err) == (2, True)
+    assert (code, "--text: '' should" in err) == (2, True)
 
 
 def test_a_number_that_is_none_costs_no_other_column(recur: Recur, trained: Path, tmp_path: Path) -> None:

@@ -191,8 +191,8 @@ def test_settings_that_a_teacher_cannot_have(recur: Recur, data: tuple[str | Pat
     file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y")])
     for setting, said in (
         ("finetuning.loss=hinge", "teacher: must be null with loss hinge"),
-        ("finetuning.teacher_weight=0", "teacher_weight: must lie in (0, 1]"),
-        ("finetuning.teacher_temperature=0", "teacher_temperature: must be above 0"),
+        ("finetuning.teacher_weight=0", "teacher_weight: 0 should"),
+        ("finetuning.teacher_temperature=0", "teacher_temperature: 0 should"),
     ):
         code, _, err = recur("finetune", "--preset", "rezero-custom", *data, "--teacher", file, "--set", setting)
         assert code == 2 and said in err
