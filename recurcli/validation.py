@@ -234,6 +234,7 @@ def parse_config(kind: type[Config], mapping: Mapping[str, Any], keys: Sequence[
     # "Input should be …", "List should have …"; each type that a key may have adds its own error
     messages = [error["msg"] for error in errors if _key_path(error, mapping) == path]
     wanted = " or ".join(message.partition(" should ")[2] or message for message in messages)
+    wanted = wanted.replace("a valid array", "a list").replace("an object", "a mapping")  # YAML's words
     raise InvalidConfig(path, f"{escaped(repr(fault['input']))} should {wanted}")
 
 

@@ -272,7 +272,7 @@ def test_rows_that_cannot_be_used_are_named(texts: Any, labels: Any, kind: type[
         ),
         (
             {"settings": {"finetuning.epochs": "3"}},
-            "settings: finetuning.epochs: '3' should be a valid integer, or 'auto'",
+            "settings: finetuning.epochs: '3' should be a valid integer or be 'auto'",
         ),
         ({"settings": {"runtime.seed": 3}}, "seed and settings['runtime.seed'] are the same key"),
         ({"settings": {"finetuning.lr": 3}}, "unknown key; did you mean 'finetuning.learning_rate'?"),

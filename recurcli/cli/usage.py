@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from recurcli.errors import escaped
-from recurcli.validation import OTHER_NAMES, paths_of
 
 OTHER_COMMANDS = {
     **dict.fromkeys(("train", "fit", "fine-tune", "classify"), "finetune"),
@@ -66,6 +65,8 @@ def _argument_meant(word: str, context: Any, message: str) -> str:
 
 def _option_meant(name: str, context: Any) -> str:
     """Return the option of the command, or the setting of a preset, that other tools call `name`, or "" if there is none."""
+    from recurcli.validation import OTHER_NAMES, paths_of  # imports yaml, which the help does not need
+
     word = name.lstrip("-").replace("-", "_")
     ours = OTHER_OPTIONS.get(word) or OTHER_NAMES.get(word, word)
     options = {option for parameter in context.command.params for option in parameter.opts}

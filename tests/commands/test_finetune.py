@@ -193,7 +193,7 @@ def test_dev_rows_are_evaluated_in_batches_that_the_memory_of_training_holds(
         (["--preset", "starsaber-tnew"], 2, "did you mean 'starsaber-tnews'?"),
         (["--preset", "starsaber-tnews", "--set", "finetuning.epoch=3"], 2, "did you mean 'finetuning.epochs'?"),
         (["--preset", "starsaber-tnews", "--set", "encoder.num_heads=3"], 2, "the encoder starsaber has no such key"),
-        (["--preset", "starsaber-tnews", "--set", "encoder.hidden_size=-1"], 2, "encoder.hidden_size: must be at least 1"),
+        (["--preset", "starsaber-tnews", "--set", "encoder.hidden_size=-1"], 2, "encoder.hidden_size: -1 should"),
         (["--preset", "bilstm-tnews", "--set", "encoder.hidden_size=7"], 2, "hidden_size"),
         (["--preset", "starsaber-tnews", "--device", "cuda:99"], 2, "is not available"),
         (["--preset", "starsaber-tnews", "--device", "tpu"], 2, "is unknown"),

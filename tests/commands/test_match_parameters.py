@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,20 +43,12 @@ def test_both_counts_are_in_the_report_and_the_size_is_in_the_preset(
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_repeated_without_torch(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_repeated_with_the_same_size(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
     line = ["finetune", *options(tiny_tnews, tmp_path / "run", "--match-parameters", "rsa-tnews"), "--set"]
     line.append("encoder.num_layers=24")
     assert recur(*line)[0] == 0
-    script = (
-        "import sys; from recurcli.cli import run; code = run(sys.argv[1:]); "
-        "sys.exit('imported torch' if 'torch' in sys.modules else code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *line, "--resume"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "already finished" in done.stderr
-    assert "of rsa-tnews)" in done.stdout
+    code, out, err = recur(*line, "--resume")
+    assert (code, "already finished" in err, "of rsa-tnews)" in out) == (0, True, True), err
     code, _, err = recur(*[part.replace("rsa-tnews", "1M") for part in line], "--resume")
     assert code == 2
     assert "encoder.hidden_size was" in err

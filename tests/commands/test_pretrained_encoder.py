@@ -410,7 +410,7 @@ def test_alberts_shared_layers_are_bounded(key: str, tmp_path: Path) -> None:
         (["encoder.num_heads=3"], "the encoder pretrained has no such key"),
         (["encoder.path=null"], "encoder.path names no model; add --set encoder.path=FOLDER"),
         (["encoder.path=./none"], "none: is no folder"),
-        (["encoder.dropout=1.5"], "dropout: must be at least 0 and below 1, not 1.5"),
+        (["encoder.dropout=1.5"], "dropout: 1.5 should be less than 1"),
         (["pretraining.objective=causal"], "the encoder pretrained cannot be causal"),
     ],
 )

@@ -380,7 +380,7 @@ def test_no_link_in_the_folder_is_followed(name: str, recur: Recur, tiny_tnews: 
         (f"{RATE}=3e-3..1e-4", "LOW is below HIGH"),
         (f"{RATE}=0..1:log", "with :log it is above 0"),
         (f"{RATE}=1e-4..1e-3:lg", "'lg' is no scale"),
-        (f"{RATE}=-1..1", "must be above 0, not -1.0"),
+        (f"{RATE}=-1..1", "learning_rate: -1 should"),
         (f"{RATE}=a..b", "LOW and HIGH are numbers"),
         (f"{RATE}=", "is not KEY=LOW..HIGH or KEY=A|B"),
         ("finetuning.patience=1.5..3", "1.5 should be a valid integer"),

@@ -160,7 +160,7 @@ def test_the_schema_knows_every_key_and_describes_it() -> None:
         ("extends: starsaber-tnews\nfinetuning: {loss: hing}\n", ":2: finetuning.loss: 'hing' should be 'hinge' or"),
         ("extends: starsaber-tnews\nfinetuning: {metric: f1}\n", ":2: finetuning.metric: must be one of accuracy"),
         ("extends: starsaber-tnews\nfinetuning:\n  class_weights: {a: 0}\n", ":3: finetuning.class_weights.a: 0 should"),
-        ("extends: starsaber-tnews\nembedding: linear\n", ":2: embedding: 'linear' should be an object"),
+        ("extends: starsaber-tnews\nembedding: linear\n", ":2: embedding: 'linear' should be a mapping"),
         ("task: tnews\npooling: max\npooling: mean\n", ":3: the key 'pooling' stands here and in line 2"),
         ("extends: starsaber-tnew\n", ":1: extends: no preset 'starsaber-tnew'; did you mean 'starsaber-tnews'?"),
         ("extends: x.yaml\n", "extends: goes round in a circle"),
