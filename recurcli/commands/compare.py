@@ -82,8 +82,6 @@ def compare(
         )
     groups, apart, others = group_runs(found.runs, name)
     _notes(found.runs, part, log)
-    if name in METRICS and METRICS[name].of_counts is None and len(groups) > 1:
-        log.warn(f"no tests: the metric {name} has no form for resamples (Metric.of_counts)")
     return {"split": split, **_result(found, groups, (apart, others), name, part, over)}
 
 
@@ -96,12 +94,11 @@ def _result(
     over: str | None,
 ) -> dict[str, Any]:
     fixed = baselines(groups, name) if groups else []
-    of_counts = METRICS[name].of_counts if name in METRICS else None
     drawn = None
     if groups and name == PERPLEXITY:
         drawn = _resample_texts(groups)
-    elif groups and of_counts is not None:
-        drawn = _resample(groups, fixed, of_counts, name)
+    elif groups:
+        drawn = _resample(groups, fixed, METRICS[name].of_counts, name)
     tests = [] if drawn is None else _tests(groups, fixed, drawn, name)
     intervals: list[Any] = [None] * (len(groups) + len(fixed))
     if drawn is not None:

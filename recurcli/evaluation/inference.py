@@ -313,7 +313,7 @@ class Predictor:
             )
         if not self.ensemble.encoder_weight:
             return self
-        part = self.ensemble.linear_part()
+        part = self.ensemble.without_encoder()
         return Predictor(self.model, self.tokenizer, self.config, self.run, part, is_linear_part=True)
 
     @property

@@ -50,15 +50,6 @@ def counts_of(labels: Sequence[int], predictions: Sequence[int], classes: Sequen
     return ClassCounts(hits, predictions_of, support)
 
 
-def of_one(metric: CountMetric) -> Callable[[Sequence[int], Sequence[int]], float]:
-    """Return `metric` as a function of the class indices of the labels (N,) and of the predictions (N,)."""
-
-    def compute(labels: Sequence[int], predictions: Sequence[int]) -> float:
-        return float(metric(counts_of(labels, predictions))[0])
-
-    return compute
-
-
 def accuracy(counts: ClassCounts) -> "np.ndarray":
     """Return the accuracies (B,)."""
     return counts.hits.sum(axis=-1) / counts.support.sum(axis=-1)
@@ -102,24 +93,22 @@ class Metric(NamedTuple):
 
     words: str
     """The name in tables and model cards."""
-    compute: Callable[[Sequence[int], Sequence[int]], float]
-    """Called with the class indices of the labels (N,) and of the predictions (N,)."""
-    of_counts: CountMetric | None = None
-    """The same metric of many resamples at once, for the tests of `recur compare`. None if it is not tested."""
+    of_counts: CountMetric
+    """The metric of many resamples at once."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """The smallest and the largest value."""
 
-
-def _row(words: str, of_counts: CountMetric, low: float = 0.0) -> Metric:
-    return Metric(words, of_one(of_counts), of_counts, (low, 1.0))
+    def compute(self, labels: Sequence[int], predictions: Sequence[int]) -> float:
+        """Return the metric of the class indices of the labels (N,) and of the predictions (N,)."""
+        return float(self.of_counts(counts_of(labels, predictions))[0])
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": _row("accuracy", accuracy),
-    "macro_precision": _row("macro precision", macro(precision)),
-    "macro_recall": _row("macro recall", macro(recall)),
-    "macro_f1": _row("macro F1", macro(f1)),
-    "mcc": _row("MCC", mcc, low=-1.0),
+    "accuracy": Metric("accuracy", accuracy),
+    "macro_precision": Metric("macro precision", macro(precision)),
+    "macro_recall": Metric("macro recall", macro(recall)),
+    "macro_f1": Metric("macro F1", macro(f1)),
+    "mcc": Metric("MCC", mcc, (-1.0, 1.0)),
 }
 """All metrics by their name in presets and JSON, in the order of the tables. A new metric is one row here.
 
@@ -225,17 +214,6 @@ def classification_report(
         },
         cells=dict(sorted(Counter(zip(right, predicted, strict=True)).items())),
     )
-
-
-def accuracy_baselines(labels: Sequence[str], linear: Report | None, known: Mapping[str, float]) -> dict[str, float]:
-    """Return the accuracy on these rows of each baseline, by name.
-
-    majority    the most frequent of `labels` for every row
-    linear      the linear model on n-grams, if there is a report on it
-    `known`     the task's own baselines, such as those of ListOps
-    """
-    baselines = {"majority": max(Counter(labels).values()) / len(labels), **known}
-    return baselines if linear is None else {**baselines, "linear": linear.metrics["accuracy"]}
 
 
 def _class_indexes(

@@ -1,14 +1,15 @@
 """Reports on a model: metrics, those of its parts, calibration; and the evaluation on dev data that selects it in a training.
 
-Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `Evaluation` is the protocol of a training;
-`DevEvaluation` scores the rows of a classifier, `DevPerplexity` the text of a language model. Shapes: N rows, C classes.
+Probabilities are calibrated by a fitted temperature (Guo et al., ICML 2017). `DevEvaluation` scores the rows of a classifier,
+`DevPerplexity` the text of a language model. Shapes: N rows, C classes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from recurcli.data.splits import Split
 from recurcli.data.tasks import Task
 from recurcli.evaluation.inference import InferenceConfig, TextScore, compute_logits, probabilities, score_text
-from recurcli.evaluation.metrics import PERPLEXITY, Report, accuracy_baselines, classification_report
+from recurcli.evaluation.metrics import PERPLEXITY, Report, classification_report
 from recurcli.linear.ensemble import Ensemble, fit_weights
 from recurcli.linear.model import LinearModel
 from recurcli.model.models import Classifier, LanguageModel
@@ -134,26 +135,30 @@ def report_with_parts(
     """Return the report on the model, facts for the JSON, and the logits (N, C) of the model.
 
     `encoder` and `linear` are the logits (N, C) of the parts. `encoder` is None without an encoder, `linear` is None without a
-    linear model. Without an ensemble, the linear model is a baseline only. The facts are the `baselines`, which include the
-    task's own (`known`), and the `calibration` at the `temperature` of the model. With an ensemble they also have its weights
-    and the scores of both parts alone. `refitted` are the logits of a linear model that takes the place of the one of `linear`
-    in the model: scores of the linear model alone are those of `linear`, which was fitted on the encoder's rows.
+    linear model. Without an ensemble, the linear model is only compared with the encoder. The facts are the `baselines` (the
+    accuracy of the most frequent label, of the linear model beside an encoder, and the task's own, `known`), and the
+    `calibration` at the `temperature` of the model. With an ensemble they also have its weights and the scores of both parts.
+    `refitted` are the logits of a linear model that takes the place of the one of `linear` in the ensemble; the scores of the
+    linear model are those of `linear`, which was fitted on the encoder's rows.
     """
-    joined = linear if refitted is None else refitted
-    if encoder is None:
-        assert joined is not None and ensemble is not None, "a model without an encoder is a linear one"
-        logits = ensemble.join(np.zeros_like(joined), joined)
-        facts: dict[str, Any] = {"baselines": accuracy_baselines(labels, None, known), "ensemble": ensemble.to_json()}
-        calibration = calibration_of(logits, np.array(task.targets(labels)), 1.0)
-        return report_of(logits, labels, task), {**facts, "calibration": calibration}, logits
-    report, logits = report_of(encoder, labels, task), encoder
-    baseline = None if linear is None else report_of(linear, labels, task)
-    facts = {"baselines": accuracy_baselines(labels, baseline, known)}
-    if ensemble is not None:
-        assert joined is not None and baseline is not None, "an ensemble has a linear model"
-        facts |= {"ensemble": ensemble.to_json(), "parts": {"encoder": report.scores(), "linear": baseline.scores()}}
-        logits = ensemble.join(encoder, joined)
+    facts: dict[str, Any] = {"baselines": {"majority": max(Counter(labels).values()) / len(labels), **known}}
+    parts = {}
+    if encoder is not None:
+        parts["encoder"] = report_of(encoder, labels, task)
+        if linear is not None:
+            parts["linear"] = report_of(linear, labels, task)
+            facts["baselines"]["linear"] = parts["linear"].metrics["accuracy"]
+    if ensemble is None:
+        assert encoder is not None, "a model without an encoder has a linear model"
+        report, logits = parts["encoder"], encoder
+    else:
+        joined = linear if refitted is None else refitted
+        assert joined is not None, "an ensemble has a linear model"
+        logits = ensemble.join(np.zeros_like(joined) if encoder is None else encoder, joined)
         report = report_of(logits, labels, task)
+        facts["ensemble"] = ensemble.to_json()
+        if parts:
+            facts["parts"] = {name: part.scores() for name, part in parts.items()}
     return report, {**facts, "calibration": calibration_of(logits, np.array(task.targets(labels)), temperature)}, logits
 
 
@@ -166,37 +171,6 @@ class DevScore(NamedTuple):
     metric: float
     loss: float
     """The mean of the loss that training minimizes: of the dev rows, or of the tokens of the dev text in nats."""
-
-
-class Evaluation(Protocol):
-    """The evaluation on dev rows, or on dev text, that selects the model."""
-
-    @property
-    def metric_name(self) -> str:
-        """The name of the dev metric."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens that an evaluation reads."""
-        ...
-
-    @property
-    def last_tokens(self) -> int:
-        """The number of tokens that the report on the chosen model reads."""
-        ...
-
-    def score(self) -> DevScore:
-        """Evaluate the model. Raises NumericError if a number is not finite."""
-        ...
-
-    def evaluate_partly(self, batches: int) -> int:
-        """Evaluate the model on evenly spaced rows, `batches` batches of them, and return the number of their tokens."""
-        ...
-
-    def write_report(self, folder: Path) -> dict[str, Any]:
-        """Write what belongs to the chosen model in `folder` (rank 0), and return facts for result.json."""
-        ...
 
 
 class ScoredRows(NamedTuple):
@@ -214,16 +188,6 @@ class ScoredRows(NamedTuple):
     def labels(self) -> list[str]:
         """The label of each row."""
         return [str(example.label) for example in self.split.examples]
-
-
-def _shares(
-    logits: np.ndarray, temperature: float, encoder: np.ndarray | None, linear: np.ndarray | None
-) -> dict[str, NDArray[np.float64]]:
-    """Return the probabilities (N, C) of the model's `logits`, and those of its parts if it has both, as a file has them."""
-    shares = {"probabilities": probabilities(logits, temperature)}
-    if encoder is not None and linear is not None:
-        shares |= {"encoder_probabilities": probabilities(encoder), "linear_probabilities": probabilities(linear)}
-    return shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,8 +232,8 @@ class DevEvaluation:
         """Return the linear model as the whole model, calibrated on the dev rows, and its dev metric."""
         assert self.linear is not None
         logits = self.linear.logits(self.dev.split.texts)
-        alone = Ensemble.of_linear_model(self.linear, logits, np.array(self.task.targets(self.dev.labels)))
-        return alone, report_of(logits, self.dev.labels, self.task).metrics[self.metric_name]
+        whole = Ensemble.of_linear_model(self.linear, logits, np.array(self.task.targets(self.dev.labels)))
+        return whole, report_of(logits, self.dev.labels, self.task).metrics[self.metric_name]
 
     @property
     def tokens(self) -> int:
@@ -300,72 +264,76 @@ class DevEvaluation:
         tested = self._encoder_logits(self.test) if has_encoder and self.test is not None else None
         if not self.inference.ranks.is_main:
             return {}
-        names, labels = self.task.labels, self.dev.labels
         linear = ensemble = None
-        targets, temperature = np.array(self.task.targets(labels)), 1.0
+        targets, temperature = np.array(self.task.targets(self.dev.labels)), 1.0
         if self.linear is not None:
             linear = self.linear.logits(self.dev.split.texts)
             if encoder is None:
                 ensemble = Ensemble.of_linear_model(self.linear, linear, targets)
             elif self.ensemble is not None:
                 ensemble = Ensemble.fit(self.linear, (encoder, linear), targets, self._selection_key)
-            if ensemble is not None:
-                write_ensemble(folder, ensemble)
-        if ensemble is None:
+        if ensemble is not None:
+            write_ensemble(folder, ensemble)
+        else:
             assert encoder is not None
             temperature = fit_temperature(encoder, targets)
-            write_temperature(folder, temperature, len(labels))
-        report, facts, logits = report_with_parts(
-            encoder, linear, ensemble, labels, self.task, self.task.baselines, temperature
-        )
-        shares = _shares(logits, temperature, encoder, None if ensemble is None else linear)
-        texts = self.dev.split.texts if self.keep_texts else None
-        write_predictions(folder / PREDICTIONS, self.dev.ids, labels, names, shares, texts)
+            write_temperature(folder, temperature, len(targets))
+        path, known = folder / PREDICTIONS, self.task.baselines
+        dev, facts = self._write_scores(path, self.dev, (encoder, linear), ensemble, temperature, known)
         if self.linear is not None:
             assert linear is not None
-            facts["linear_baseline"] = {**self.linear.facts(), "dev": report_of(linear, labels, self.task).scores()}
+            scores = report_of(linear, self.dev.labels, self.task).scores()
+            facts["linear_baseline"] = {**self.linear.facts(), "dev": scores}
         if self.refit is not None and ensemble is not None and ensemble.linear_weight:
             fitted = self.refit(folder)  # on rank 0 alone, so `check_stop`, which all ranks call, is not called here
             ensemble = replace(ensemble, linear=fitted)
             facts["linear_baseline"]["refit_rows"] = fitted.rows
         if self.test is not None:
-            facts["test"] = self._test_report(folder, tested, ensemble, temperature)
-        return {"metric": self.metric_name, "dev": report.to_json(), **facts}
+            linear = None if self.linear is None else self.linear.logits(self.test.split.texts)
+            path, parts = folder / TEST_PREDICTIONS, (tested, linear)
+            test, of_test = self._write_scores(path, self.test, parts, ensemble, temperature, {})
+            of_test.pop("ensemble", None)  # stands beside the dev metrics
+            facts["test"] = {**test, **of_test}
+        return {"metric": self.metric_name, "dev": dev, **facts}
 
-    def _test_report(
+    def _write_scores(
         self,
-        folder: Path,
-        encoder: np.ndarray | None,
+        path: Path,
+        rows: ScoredRows,
+        parts: tuple[np.ndarray | None, np.ndarray | None],
         ensemble: Ensemble | None,
         temperature: float,
-    ) -> dict[str, Any]:
-        """Return the test metrics of the model, with its baselines and parts, and write its predictions in `folder`.
+        known: Mapping[str, float],
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Write the predictions of `rows` to `path`; return their metrics and `report_with_parts`' facts.
 
-        `encoder` (N, C) are the encoder's logits. The linear model alone is the first fit, as on the dev rows.
+        `parts` are the logits (N, C) of encoder and linear model, the one that was fitted first.
         """
-        assert self.test is not None
-        texts, labels = self.test.split.texts, self.test.labels
-        linear = None if self.linear is None else self.linear.logits(texts)
-        refitted = None if ensemble is None or ensemble.linear is self.linear else ensemble.linear.logits(texts)
+        encoder, linear = parts
+        refitted = None
+        if ensemble is not None and ensemble.linear is not self.linear:
+            refitted = ensemble.linear.logits(rows.split.texts)
         report, facts, logits = report_with_parts(
-            encoder, linear, ensemble, labels, self.task, {}, temperature, refitted
+            encoder, linear, ensemble, rows.labels, self.task, known, temperature, refitted
         )
-        shares = _shares(logits, temperature, encoder, None if ensemble is None else linear)
-        write_predictions(folder / TEST_PREDICTIONS, self.test.ids, labels, self.task.labels, shares)
-        facts.pop("ensemble", None)  # stands beside the dev metrics
-        return {**report.to_json(), **facts}
+        shares = {"probabilities": probabilities(logits, temperature)}
+        if ensemble is not None and encoder is not None and linear is not None:
+            shares |= {"encoder_probabilities": probabilities(encoder), "linear_probabilities": probabilities(linear)}
+        texts = rows.split.texts if self.keep_texts and rows is self.dev else None
+        write_predictions(path, rows.ids, rows.labels, self.task.labels, shares, texts)
+        return report.to_json(), facts
 
     def _selection_key(self, logits: np.ndarray) -> tuple[float, float]:
-        """Return what is larger for a better sum `logits` (N, C): the dev metric, then the negative cross-entropy.
+        """Return what is larger for a better ensemble's `logits` (N, C): the dev metric, then the negative cross-entropy.
 
-        The weights of the sum are fitted by cross-entropy, whatever loss the encoder was trained with.
+        The weights of the ensemble are fitted by cross-entropy, whatever loss the encoder was trained with.
         """
         report = report_of(logits, self.dev.labels, self.task)
         assert report.loss is not None
         return report.metrics[self.metric_name], -report.loss
 
     def _encoder_logits(self, rows: ScoredRows) -> np.ndarray:
-        """Return the logits (N, C) of the encoder alone. Raises what `check_stop` raises."""
+        """Return the logits (N, C) of the encoder. Raises what `check_stop` raises."""
         self.check_stop()
         return compute_logits(self.model, rows.tokens, self.inference, lambda done: self.check_stop())
 
@@ -419,3 +387,7 @@ class DevPerplexity:
         self.check_stop()
         after_batch = lambda done: self.check_stop()  # noqa: E731
         return score_text(self.model, self.windows, self.inference, after_batch, carry=self.carry)
+
+
+Evaluation = DevEvaluation | DevPerplexity
+"""The evaluation on dev rows, or on dev text, that selects the model of a training."""

@@ -172,7 +172,7 @@ def resampled_perplexities(
 
 
 def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: "np.ndarray") -> dict[str, list[float]]:
-    """Return the 95 % interval [low, high] of each metric that has a form for resamples, by name.
+    """Return the 95 % interval [low, high] of each metric, by name.
 
     `labels` and `predictions` (N,) are class indices. The interval of the accuracy is `share_interval`. The limits of the
     others are percentiles over RESAMPLES_OF_INTERVALS resamples of N rows. They hold for this model and say nothing of other
@@ -180,16 +180,13 @@ def intervals(metrics: Mapping[str, Metric], labels: "np.ndarray", predictions: 
     """
     import numpy as np
 
-    tested = {name: metric.of_counts for name, metric in metrics.items() if metric.of_counts is not None}
-    drawn: dict[str, list[np.ndarray]] = {name: [] for name in tested}
+    drawn: dict[str, list[np.ndarray]] = {name: [] for name in metrics}
     for [counts] in _resampled_counts(labels, predictions[None], RESAMPLES_OF_INTERVALS, 0, by_kind=True):
-        for name, of_counts in tested.items():
-            drawn[name].append(of_counts(counts))
-    found = {
-        name: np.quantile(np.concatenate(scores), [LEVEL / 2, 1 - LEVEL / 2]).tolist() for name, scores in drawn.items()
-    }
-    exact = {"accuracy": list(share_interval(int((labels == predictions).sum()), len(labels)))}
-    return {**found, **{name: limits for name, limits in exact.items() if name in found}}
+        for name, metric in metrics.items():
+            drawn[name].append(metric.of_counts(counts))
+    limits = LEVEL / 2, 1 - LEVEL / 2
+    found = {name: np.quantile(np.concatenate(scores), limits).tolist() for name, scores in drawn.items()}
+    return {**found, "accuracy": list(share_interval(int((labels == predictions).sum()), len(labels)))}
 
 
 def _resampled_counts(

@@ -1,7 +1,7 @@
 """An ensemble: the linear model on n-grams, whose logits are joined with the encoder's.
 
-Both are trained apart on the training rows, so the encoder is that of a run without an ensemble. The joint logits are a
-weighted sum; the two weights are fitted on the dev rows [ours]. Shapes: N rows, C classes.
+Both are trained apart on the training rows, so the encoder is that of a run without an ensemble. The logits of an ensemble
+are a weighted sum; the two weights are fitted on the dev rows [ours]. Shapes: N rows, C classes.
 """
 
 from collections.abc import Callable
@@ -17,34 +17,34 @@ Logits = NDArray[np.float64]
 PRIOR_WEIGHTS = np.array([0.5, 2.0])
 """The weights of encoder and linear model to which the L2 penalty pulls. Ours: about those fitted on 600 TNEWS rows."""
 SMALLEST = 1e-3
-"""Lower bound of the weight of a part alone. With weight 0 all logits would be equal."""
+"""Lower bound of the weight of a model that stands alone. With weight 0 all logits would be equal."""
 ENCODER_WEIGHT_FACTORS = (1.0, 0.5, 0.25, 0.125)
 """Factors of the fitted encoder weight that are tried. Ours: cross-entropy gives the encoder more weight than accuracy
-does. On halves of 5,000 TNEWS rows that fitted nothing, sums have an accuracy of 57.6 % with all of it, and 57.9, 58.2 and
-58.5 % with a half, a quarter and an eighth (linear model 58.3 %, encoder 55.7 %)."""
+does. On halves of 5,000 TNEWS rows that fitted nothing, ensembles have an accuracy of 57.6 % with all of it, and 57.9, 58.2
+and 58.5 % with a half, a quarter and an eighth (linear model 58.3 %, encoder 55.7 %)."""
 STANDARD_ERRORS = 2.0
-"""Standard errors by which the cross-entropy of a sum must be lower than that of the better part, the simpler model. With one
-more sums are taken, but on AFQMC, where no accuracy is above the majority's, they lose up to 0.9 points (ours)."""
+"""Standard errors by which the cross-entropy of an ensemble must be lower than that of the better part, the simpler model. With
+one more ensembles are kept, but on AFQMC, where no accuracy is above the majority's, they lose up to 0.9 points (ours)."""
 ENCODER, LINEAR = 0, 1
-SUMS = range(2, 2 + len(ENCODER_WEIGHT_FACTORS))
+ENSEMBLES = range(2, 2 + len(ENCODER_WEIGHT_FACTORS))
 """Numbers of the candidates of `fit_candidates`."""
 FEWEST_ROWS = 100
-"""Dev rows that a sum needs. Ours: with 50 rows hardly any sum is significantly better."""
+"""Dev rows that an ensemble needs. Ours: with 50 rows hardly any is significantly better."""
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The linear model, and the weights of the sum."""
+    """The linear model, and the weights of encoder and linear model."""
 
     linear: LinearModel
     encoder_weight: float
-    """0 if the linear model alone was selected."""
+    """0 if the kept model is the linear model."""
     linear_weight: float
-    """0 if the encoder alone was selected."""
+    """0 if the kept model is the encoder."""
     rows: int
     """Number of dev rows on which the weights were fitted."""
     linear_alone_weight: float
-    """The weight of the linear model where it stands alone; it is larger than in a sum."""
+    """The weight of the linear model without the encoder; it is larger than beside it."""
 
     @classmethod
     def fit(
@@ -56,21 +56,21 @@ class Ensemble:
     ) -> "Ensemble":
         """Choose the weights on rows with these `logits` of encoder and linear model (each N, C) and `targets` (N,).
 
-        The better part is the encoder alone or the linear model alone, by `score`. The result is the best by `score` of the
-        `significantly_better_sums`. It is the better part where there are none, or fewer than FEWEST_ROWS rows.
+        The better part is the encoder or the linear model, by `score`. The result is the best by `score` of the ensembles that
+        are `significantly_better`. It is the better part where there are none, or fewer than FEWEST_ROWS rows.
         """
         parts, count = np.stack(logits), len(targets)
         weights = fit_candidates(parts, targets)
         scores = [score(np.tensordot(row, parts, 1)) for row in weights]
         part = max((LINEAR, ENCODER), key=scores.__getitem__)
-        sums = significantly_better_sums(weights, part, parts, targets) if count >= FEWEST_ROWS else []
-        best = max(sums, key=scores.__getitem__, default=part)
+        ensembles = significantly_better(weights, part, parts, targets) if count >= FEWEST_ROWS else []
+        best = max(ensembles, key=scores.__getitem__, default=part)
         encoder_weight, linear_weight = weights[best].tolist()
         return cls(linear, encoder_weight, linear_weight, count, float(weights[LINEAR, 1]))
 
     @classmethod
     def of_linear_model(cls, linear: LinearModel, logits: Logits, targets: NDArray[np.int64]) -> "Ensemble":
-        """Return the linear model alone, with a weight that is fitted on rows with its `logits` (N, C) and `targets` (N,)."""
+        """Return the linear model without an encoder. Its weight is fitted on its `logits` (N, C) and `targets` (N,)."""
         weight = fit_calibration(logits, targets)
         return cls(linear, 0.0, weight, len(targets), weight)
 
@@ -78,8 +78,8 @@ class Ensemble:
         """Return the weighted sum of the logits (N, C) of encoder and linear model."""
         return self.encoder_weight * encoder + self.linear_weight * linear
 
-    def linear_part(self) -> "Ensemble":
-        """Return the ensemble of the linear model alone."""
+    def without_encoder(self) -> "Ensemble":
+        """Return the linear model with its own weight."""
         return replace(self, encoder_weight=0.0, linear_weight=self.linear_alone_weight)
 
     def to_json(self) -> dict[str, Any]:
@@ -94,49 +94,43 @@ class Ensemble:
         }
 
 
-def fit_calibration(linear: Logits, targets: NDArray[np.int64]) -> float:
-    """Return the factor of a linear model's logits (N, C) with the smallest cross-entropy on `targets` (N,)."""
-    return max(SMALLEST, float(fit_weights(linear[None], targets, PRIOR_WEIGHTS[[LINEAR]])[0]))
+def fit_calibration(logits: Logits, targets: NDArray[np.int64], prior: float = PRIOR_WEIGHTS[LINEAR]) -> float:
+    """Return the factor of a model's logits (N, C) with the smallest cross-entropy on `targets` (N,)."""
+    return max(SMALLEST, float(fit_weights(logits[None], targets, np.array([prior]))[0]))
 
 
 def fit_candidates(parts: Logits, targets: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the weights (K, 2) of encoder and linear model in each candidate, fitted on `parts` (2, N, C) and `targets` (N,).
 
-    Candidates are the encoder alone, the linear model alone, and a sum for each of ENCODER_WEIGHT_FACTORS. A sum starts from
+    Candidates are the encoder, the linear model, and an ensemble for each of ENCODER_WEIGHT_FACTORS. An ensemble starts from
     the weights of the smallest cross-entropy. The factor multiplies the encoder's weight. One number then scales both to the
-    smallest cross-entropy. A weight of a sum is 0 where the part does not lower the cross-entropy.
+    smallest cross-entropy. A weight of an ensemble is 0 where the part does not lower the cross-entropy.
     """
-    alone = [
-        max(SMALLEST, float(fit_weights(parts[[part]], targets, PRIOR_WEIGHTS[[part]])[0]))
-        for part in (ENCODER, LINEAR)
-    ]
-    weights = [*np.diag(alone)]
+    weights = [*np.diag([fit_calibration(parts[part], targets, PRIOR_WEIGHTS[part]) for part in (ENCODER, LINEAR)])]
     encoder, linear = fit_weights(parts, targets, PRIOR_WEIGHTS).tolist()
     for factor in ENCODER_WEIGHT_FACTORS:
         pair = np.array([factor * encoder, linear])
-        joint = np.tensordot(pair, parts, 1)
-        weights.append(pair * max(SMALLEST, float(fit_weights(joint[None], targets, np.ones(1))[0])))
+        weights.append(pair * fit_calibration(np.tensordot(pair, parts, 1), targets, 1.0))
     return np.stack(weights)
 
 
-def significantly_better_sums(
+def significantly_better(
     weights: NDArray[np.float64], part: int, parts: Logits, targets: NDArray[np.int64]
 ) -> list[int]:
-    """Return which candidates of `weights` (K, 2) are sums that are significantly better than the candidate `part` alone.
+    """Return which candidates of `weights` (K, 2) are ensembles that are significantly better than the candidate `part`.
 
-    Such a sum has a held-out cross-entropy that is lower by STANDARD_ERRORS of the rows' differences. Or its cross-entropy is
-    lower at all, and its accuracy is higher by one standard error. That is sqrt(n) rows, if exactly one of the two is right on
-    n rows.
+    Its held-out cross-entropy is lower by STANDARD_ERRORS of the rows' differences. Or its cross-entropy is lower at all, and
+    its accuracy is higher by one standard error. That is sqrt(n) rows, if exactly one of the two is right on n rows.
     """
-    if not weights[SUMS].all():
+    if not weights[ENSEMBLES].all():
         return []
     losses = held_out_losses(parts, targets)
     right = np.stack([np.tensordot(row, parts, 1).argmax(axis=1) == targets for row in weights])
-    gains = losses[part] - losses[SUMS]
-    won, differ = right[SUMS].sum(axis=1) - right[part].sum(), (right[SUMS] != right[part]).sum(axis=1)
+    gains = losses[part] - losses[ENSEMBLES]
+    won, differ = right[ENSEMBLES].sum(axis=1) - right[part].sum(), (right[ENSEMBLES] != right[part]).sum(axis=1)
     lower = gains.mean(axis=1) > STANDARD_ERRORS * gains.std(axis=1, ddof=1) / len(targets) ** 0.5
     higher = (gains.mean(axis=1) > 0) & (won >= np.maximum(1, differ) ** 0.5)
-    return [number for number, better in zip(SUMS, lower | higher, strict=True) if better]
+    return [number for number, better in zip(ENSEMBLES, lower | higher, strict=True) if better]
 
 
 def held_out_losses(

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -98,8 +98,7 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     found = model.ngrams.columns_of(hash_ngrams([row], model.ngrams.config)[0]).tolist()
     times = Counter(found)
     lower = [(text or "")[:MAX_TEXT].lower() for text in row]
-    config = model.ngrams.config
-    unit = word_pattern() if config.words[1] else CHARACTER
+    unit = word_pattern() if model.ngrams.config.words[1] else CHARACTER
     units = [[match.span() for match in unit.finditer(text)] for text in lower]
     starts, ends = ([[span[edge] for span in own] for own in units] for edge in (0, 1))
     unit_shares = [np.zeros(len(own)) for own in units]
@@ -113,24 +112,18 @@ def explain(model: LinearModel, row: Row, label: int) -> list[str]:
     parts: dict[str, float] = defaultdict(float)
     places: dict[str, list[Occurrence]] = defaultdict(list)
     for side, (text, own, share) in enumerate(zip(lower, units, unit_shares, strict=True)):
-        large = (share >= least).tolist()
-        for run in _runs(
-            [is_large and not _has_punctuation(text[slice(*span)]) for span, is_large in zip(own, large, strict=True)]
-        ):
-            place = Occurrence(side, own[run.start][0], own[run.stop - 1][1])
-            part = text[place.start : place.end]
-            parts[part] += share[run].sum()
-            places[part].append(place)
+        named = [
+            large and not _has_punctuation(text[slice(*span)]) for span, large in zip(own, share >= least, strict=True)
+        ]
+        for is_named, neighbours in groupby(range(len(own)), key=named.__getitem__):
+            if is_named:
+                run = [*neighbours]
+                place = Occurrence(side, own[run[0]][0], own[run[-1]][1])
+                part = text[place.start : place.end]
+                parts[part] += share[run].sum()
+                places[part].append(place)
     best = sorted(parts, key=lambda part: -parts[part])[:MOST]
     return [_named(part, places[part], row) for part in best]
-
-
-def _runs(kept: list[bool]) -> Iterator[slice]:
-    """Yield the places of the runs of true values."""
-    ends = list(accumulate(len(list(run)) for _, run in groupby(kept)))
-    for start, end in zip([0, *ends], ends, strict=False):
-        if kept[start]:
-            yield slice(start, end)
 
 
 def _has_punctuation(text: str) -> bool:

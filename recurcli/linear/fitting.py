@@ -180,7 +180,9 @@ def search_hyperparameters(
     first = INITIAL_C if config.c == "auto" else config.c
     if len(sets) == 1 and config.c != "auto":
         return Hyperparameters(sets[0], first)
-    rows = _draw_rows(texts, MAX_CHOICE_CHARACTERS // len(sets))
+    rows = np.random.default_rng(1).permutation(len(texts))[:MAX_CHOICE_ROWS]
+    ends = np.cumsum([characters_read(texts[row]) for row in rows])
+    rows = rows[: max(1, int(np.searchsorted(ends, MAX_CHOICE_CHARACTERS // len(sets))))]
     sample, labels = [texts[row] for row in rows], np.asarray(targets)[rows]
     matrices = []
     for ngrams in sets:
@@ -232,13 +234,6 @@ def _draw_folds(texts: Texts, ids: Sequence[str] | None) -> NDArray[np.int64]:
         groups = joined if FOLDS * np.bincount(joined).max() <= len(joined) else sources
     numbers: dict[int, int] = {}
     return np.array([numbers.setdefault(group, len(numbers)) for group in groups.tolist()], np.int64) % FOLDS
-
-
-def _draw_rows(texts: Texts, characters: int) -> NDArray[np.int64]:
-    """Return the numbers of at most MAX_CHOICE_ROWS rows of so many `characters`, in random order."""
-    rows = np.random.default_rng(1).permutation(len(texts))[:MAX_CHOICE_ROWS]
-    ends = np.cumsum([characters_read(texts[row]) for row in rows])
-    return rows[: max(1, int(np.searchsorted(ends, characters)))]
 
 
 def _choose_c(correct: Callable[[float], NDArray[np.bool_]]) -> float:
@@ -315,10 +310,14 @@ def fit_linear_model(
     if ids is not None and len(set(ids)) == len(ids):
         ids = None
     chosen = functools.partial(search_hyperparameters, texts, targets, num_classes, settings, row_weights, ids)
-    model, note = _fit(texts, targets, num_classes, chosen, {**asdict(settings), "ids": ids and list(ids)}, row_weights)
-    if model is not None and model.hyperparameters.solver == "SGD" and settings.c != "auto":
-        note = Note(f"{note.text}; linear.c has no effect on SGD")
-    return model, note
+    depends_on = {**asdict(settings), "ids": ids and list(ids)}
+    try:
+        model, words = _fit(texts, targets, num_classes, chosen, depends_on, row_weights)
+    except DataError as error:
+        return None, Note(f"no linear model beside the encoder: {error}")
+    if model.hyperparameters.solver == "SGD" and settings.c != "auto":
+        words += "; linear.c has no effect on SGD"
+    return model, Note(words)
 
 
 def refit_linear_model(
@@ -340,10 +339,7 @@ def refit_linear_model(
         weights, bias = fit_sgd(_matrix(vectors, len(model.ngrams.keys)), labels, len(model.bias), start, own)
         return replace(model, weights=weights, bias=bias, rows=len(labels))
     known = model.hyperparameters
-    refitted, note = _fit(texts, targets, len(model.bias), lambda: known, asdict(known), row_weights)
-    if refitted is None:
-        raise DataError(note.text)
-    return refitted
+    return _fit(texts, targets, len(model.bias), lambda: known, asdict(known), row_weights)[0]
 
 
 def _fit(
@@ -353,8 +349,8 @@ def _fit(
     chosen: Callable[[], Hyperparameters],
     depends_on: dict[str, Any],
     row_weights: RowWeights,
-) -> tuple[LinearModel | None, Note]:
-    """Return the linear model of these rows, from the cache if it is there, and a note on it."""
+) -> tuple[LinearModel, str]:
+    """Return the linear model of these rows, from the cache if it is there, and the words for a note. Raises DataError."""
     fitted: list[LinearModel] = []
     digest = hashlib.sha256(repr((np.asarray(targets).tolist(), num_classes, depends_on)).encode())
     for row in texts:
@@ -373,17 +369,12 @@ def _fit(
 
     # Python's Unicode decides what lower case and what a word is.
     versions = [unicodedata.unidata_version, *(version(name) for name in ("scikit-learn", "numpy", "scipy", "torch"))]
-    note = ""
+    reason = ""
     try:
-        try:
-            file, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
-            model = fitted[0] if fitted else LinearModel.load(file)
-            if len(model.bias) != num_classes:
-                raise ModelError(f"{file.path}: has {len(model.bias)} classes, not {num_classes}")
-        except (StorageError, ModelError) as error:
-            model = fitted[0] if fitted else fit()
-            note = f" (not cached: {error})"
-    except DataError as error:
-        return None, Note(f"no linear model beside the encoder: {error}")
-    made = f"fitted in {time.perf_counter() - started:.1f} s{note}" if fitted else "from the cache"
-    return model, Note(f"linear model: {model.in_words(len(texts))}, {made}")
+        file, _ = cached((FORMAT, versions, digest.hexdigest()), ".linear.safetensors", write, wait=False)
+        model = fitted[0] if fitted else LinearModel.load(file)
+    except (StorageError, ModelError) as error:
+        model = fitted[0] if fitted else fit()
+        reason = f" (not cached: {error})"
+    made = f"fitted in {time.perf_counter() - started:.1f} s{reason}" if fitted else "from the cache"
+    return model, f"linear model: {model.in_words(len(texts))}, {made}"

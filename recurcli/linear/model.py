@@ -1,7 +1,6 @@
 """The linear classifier on TF-IDF vectors of character and word n-grams.
 
-It is the baseline that a trained encoder has to beat, and a part of a model with an ensemble. Shapes: N rows, V n-grams of the
-vocabulary, C classes.
+A trained encoder is compared with it, and an ensemble joins the two. Shapes: N rows, V n-grams of the vocabulary, C classes.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from recurcli.errors import ModelError, escaped, pluralize
 from recurcli.files import OpenedFile, stored_arrays
 from recurcli.linear.config import MAX_NGRAM
-from recurcli.linear.ngrams import CHARACTERS_AT_ONCE, NgramConfig, Ngrams, Texts, row_blocks
+from recurcli.linear.ngrams import NgramConfig, Ngrams, Texts, row_blocks
 
 MAX_WEIGHT = 1e6
 """Largest weight that is read, far above any that is fitted; sums of such weights are finite."""
@@ -81,16 +80,11 @@ class LinearModel:
     def logits(self, texts: Texts) -> NDArray[np.float64]:
         """Return the logits (N, C) of `texts`."""
         weights, logits = torch.from_numpy(self.weights), [np.zeros((0, len(self.bias)))]
-        for block in row_blocks(texts, CHARACTERS_AT_ONCE):
+        for block in row_blocks(texts):
             offsets, columns, values = self.ngrams.transform(block)
-            bags = torch.from_numpy(offsets.astype(np.int32))
+            bags, ngrams, tfidf = map(torch.from_numpy, (offsets.astype(np.int32), columns, values))
             sums = F.embedding_bag(
-                torch.from_numpy(columns),
-                weights,
-                bags,
-                mode="sum",
-                per_sample_weights=torch.from_numpy(values),
-                include_last_offset=True,
+                ngrams, weights, bags, mode="sum", per_sample_weights=tfidf, include_last_offset=True
             )
             logits.append(sums.double().numpy() + self.bias)
         return np.concatenate(logits)

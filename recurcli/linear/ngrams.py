@@ -131,7 +131,7 @@ class Ngrams:
         are those of the first rows (MAX_COUNTED), and the vectors are those of the first rows (MAX_VALUES).
         """
         occurrences, count = [np.zeros(0, np.uint64)], 0
-        for block in row_blocks(texts, CHARACTERS_AT_ONCE):
+        for block in row_blocks(texts):
             occurrences.append(hash_ngrams(block, config)[0])
             count += len(occurrences[-1])
             if count >= MAX_COUNTED:
@@ -195,7 +195,7 @@ class Ngrams:
         size = min(MAX_VALUES, lengths * sum(2 * characters_read(row) + 4 for row in texts))
         columns, values = np.empty(size, np.int32), np.empty(size, np.float32)  # takes no memory before it is filled
         row_lengths, end = [np.zeros(1, np.int64)], 0
-        for block in row_blocks(texts, CHARACTERS_AT_ONCE):
+        for block in row_blocks(texts):
             counts = self.count(block)
             place = slice(end, end + len(counts.columns))
             if place.stop > size:
@@ -224,12 +224,12 @@ def characters_read(row: tuple[str, str | None]) -> int:
     return sum(min(len(text or ""), MAX_TEXT) for text in row)
 
 
-def row_blocks(texts: Texts, most: int) -> Iterator[Texts]:
-    """Divide `texts` into blocks that end after `most` characters or ROWS_AT_ONCE rows."""
+def row_blocks(texts: Texts) -> Iterator[Texts]:
+    """Divide `texts` into blocks that end after CHARACTERS_AT_ONCE characters or ROWS_AT_ONCE rows."""
     start = characters = 0
     for end, row in enumerate(texts, 1):
         characters += characters_read(row)
-        if end - start == ROWS_AT_ONCE or characters >= most:
+        if end - start == ROWS_AT_ONCE or characters >= CHARACTERS_AT_ONCE:
             yield texts[start:end]
             start, characters = end, 0
     if start < len(texts):
@@ -264,17 +264,13 @@ def _hash_texts(texts: Sequence[str], config: NgramConfig) -> tuple[Keys, NDArra
         elif config.across_words:
             kind, within, units = 0, None, _characters(texts)
         else:
-            kind, within, units = 2, _SPACE, _characters([_spaced(text) for text in texts])
+            spaced = [f" {' '.join(words)} " if (words := text.split()) else "" for text in texts]
+            kind, within, units = 2, _SPACE, _characters(spaced)
         for length, found, row in _windows(*units, longest, within):
             if length >= max(shortest, kind):
                 keys.append(_mix(found + np.uint64((kind << 8) + length)) & ~np.uint64(1) | np.uint64(is_word))
                 rows.append(row)
     return np.concatenate(keys), np.concatenate(rows)
-
-
-def _spaced(text: str) -> str:
-    """Return the words of `text` with one space before and after each, or "" if it has none."""
-    return f" {' '.join(words)} " if (words := text.split()) else ""
 
 
 def _characters(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
@@ -288,12 +284,8 @@ def _words(texts: Sequence[str]) -> tuple[Keys, NDArray[np.int64]]:
     words = [word_pattern().findall(text) for text in texts]
     numbers: dict[str, int] = {}
     place = np.array([numbers.setdefault(word, len(numbers)) for found in words for word in found], np.int64)
-    hashes = np.array([_hash_word(word) for word in numbers], np.uint64)
-    return hashes[place], np.array([len(found) for found in words])
-
-
-def _hash_word(word: str) -> int:
-    return int.from_bytes(blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+    digests = b"".join(blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest() for word in numbers)
+    return np.frombuffer(digests, "<u8")[place], np.array([len(found) for found in words])
 
 
 def _windows(

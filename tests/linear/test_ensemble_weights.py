@@ -146,7 +146,7 @@ def test_each_row_is_scored_with_the_weights_of_the_other_half() -> None:
 def test_the_linear_part_alone_has_a_weight_of_its_own() -> None:
     parts, targets = drawn((1.5, 1.5))
     ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, partial(accuracy, targets))
-    alone = ensemble.linear_part()
+    alone = ensemble.without_encoder()
     assert (alone.encoder_weight, alone.linear_weight > 0, ensemble.encoder_weight > 0) == (0, True, True)
     scales = np.array([0.9, 1.0, 1.1]) * alone.linear_weight
     losses = [loss(np.array([scale]), parts[1:], targets, PRIOR_WEIGHTS[1:]) for scale in scales]
