@@ -137,26 +137,23 @@ def diagnose(model: Backbone, ids: Tensor, mask: Tensor, targets: Tensor | None 
     before: Tensor | None = None
     for number, (layer, call) in enumerate(calls.items(), 1):
         after = call.after
-        before = _first_states(call.given, x) if before is None else before
-        distances, products = activation_factor(before, after, mask), dot_product_factor(before, after, mask)
-        cosines = cosine_factor(before, after, mask)
+        if before is None:  # with positions added, the first layer's input is not the embedding itself
+            before = x if call.given is None or call.given.shape != x.shape else call.given
         entropies = entropies_of_texts(after, mask)
-        entropy, scaled = map(spread, entropies)
+        spreads = {
+            "activation_factor": activation_factor(before, after, mask),
+            "dot_product_factor": dot_product_factor(before, after, mask),
+            "cosine_factor": cosine_factor(before, after, mask),
+            "entropy": spread(entropies[0]),
+            "scaled_entropy": spread(entropies[1]),
+        }
         layers.append(
             LayerDiagnosis(
                 layer=number,
-                activation_factor=distances.mean,
-                activation_factor_std=distances.std,
-                dot_product_factor=products.mean,
-                dot_product_factor_std=products.std,
-                cosine_factor=cosines.mean,
-                cosine_factor_std=cosines.std,
+                **{name: mean for name, (mean, _) in spreads.items()},
+                **{f"{name}_std": std for name, (_, std) in spreads.items()},
                 distance_preservation=distance_preservation(x, after, mask),
                 movement=movement(before, after, mask),
-                entropy=entropy.mean,
-                entropy_std=entropy.std,
-                scaled_entropy=scaled.mean,
-                scaled_entropy_std=scaled.std,
                 stats={**_mean_stats(call.stats), **_head_entropies(layer, heads, mask)},
                 distributions={"scaled_entropy": [entropies[1]], **call.distributions},
             )
@@ -200,11 +197,6 @@ def _as_states(output: Any, length: int) -> Tensor:
     if isinstance(first, PackedSequence):
         return pad_packed_sequence(first, batch_first=True, total_length=length)[0]
     return first
-
-
-def _first_states(given: Tensor | None, x: Tensor) -> Tensor:
-    """The first layer's input: with positions added, it is not the embedding itself."""
-    return x if given is None or given.shape != x.shape else given
 
 
 def _gradient_norms(model: Backbone, ids: Tensor, mask: Tensor, targets: Tensor | None) -> list[float]:

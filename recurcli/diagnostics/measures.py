@@ -34,11 +34,6 @@ def texts(states: Tensor, mask: Tensor) -> Iterator[Tensor]:
         yield row[real].double()
 
 
-def pair_distances(states: Tensor, mask: Tensor) -> Tensor:
-    """Euclidean distances (N,) of all pairs of real tokens within a sample; states (B, T, D)."""
-    return torch.cat([torch.pdist(text) for text in texts(states, mask)])
-
-
 def activation_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
     """Return the mean and deviation over texts of the mean over token pairs of |h'_i - h'_j| / |h_i - h_j|.
 
@@ -72,11 +67,8 @@ def dot_product_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
 
 def cosine_factor(before: Tensor, after: Tensor, mask: Tensor) -> Spread:
     """Return the same as `dot_product_factor` for the cosines of token pairs, which lengths do not change (ours)."""
-    return dot_product_factor(_unit(before), _unit(after), mask)
-
-
-def _unit(states: Tensor) -> Tensor:
-    return torch.nn.functional.normalize(states.double(), dim=-1)
+    before, after = (torch.nn.functional.normalize(states.double(), dim=-1) for states in (before, after))
+    return dot_product_factor(before, after, mask)
 
 
 def _dot_products(text: Tensor) -> float:
@@ -88,7 +80,7 @@ def distance_preservation(before: Tensor, after: Tensor, mask: Tensor) -> float:
 
     NaN of fewer than two pairs.
     """
-    pairs = torch.stack([pair_distances(before, mask), pair_distances(after, mask)])
+    pairs = torch.stack([torch.cat([*map(torch.pdist, texts(states, mask))]) for states in (before, after)])
     if pairs.shape[1] < 2:
         return math.nan
     return torch.corrcoef(pairs)[0, 1].item()

@@ -48,11 +48,11 @@ class NgramEmbedding(nn.Module):
     The table (H, D) is zero at first, and its gradient is sparse.
     """
 
-    def __init__(self, hidden_size: int, lengths: Sequence[int], buckets: int, dropout: float) -> None:
+    def __init__(self, hidden_size: int, config: NgramEmbeddingConfig) -> None:
         super().__init__()
-        self.lengths = tuple(lengths)
-        self.table = nn.Parameter(torch.zeros(buckets, hidden_size))
-        self.dropout = Dropout(dropout)
+        self.lengths = config.lengths
+        self.table = nn.Parameter(torch.zeros(config.buckets, hidden_size))
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the sums: ids (B, T) -> (B, T, D)."""
@@ -78,56 +78,41 @@ def in_both_texts(ids: Tensor, second: Tensor, vocab_size: int) -> Tensor:
 
 
 class TokenEmbedding(nn.Module):
-    """Looks up one row of `table()` (V, W) per token and applies dropout.
+    """Looks up one row of `table()` (V, W) per token and applies dropout, with the keys `embedding_…` of the config.
 
-    - W is D. With `concatenate_positions` W is D/2, and sinusoidal positions are the other half (TransJect, section 3).
+    - W is D. Where the encoder `concatenates_positions`, W is D/2, and sinusoidal positions are the other half (TransJect,
+      section 3).
     - `weight` (V, W) is initialised as N(0, 1/W) [ours]. A row then has a norm near 1, and a head that predicts tokens with the
       rows as output weights has small initial logits.
-    - With `scaled` or `concatenate_positions`, rows are scaled by sqrt(W/2), the norm of a position vector. Otherwise the
-      positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.) Encoders without positions
-      learn faster from it too [ours].
-    - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens from the first `separator_id` on (with
-      `second_after_separator`: after it), and to
-      those of a pair that stand in both texts (not to `unknown_id`, which stands for different words).
+    - With `scaled`, or where the encoder has positions, rows are scaled by sqrt(W/2), the norm of a position vector. Otherwise
+      the positions would dominate. (Vaswani et al., section 3.4, scale by sqrt(W) for the same reason.) Encoders without
+      positions learn faster from it too [ours].
+    - `segments` and `matches` add a learned vector (D,), at first zero, to the tokens from the first `separator_id` on (after
+      it for an encoder with `second_after_separator`), and to those of a pair that stand in both texts (not to `unknown_id`,
+      which stands for different words).
     - `ngrams` adds the embeddings of the n-grams that end at each token.
     - With `orthonormal`, the table has orthonormal columns, computed from `weight` and scaled by sqrt(V/2) (TransJect), so
       that a row also has the norm sqrt(W/2). If V < W, the rows are orthonormal instead, scaled to that norm [ours].
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        hidden_size: int,
-        *,
-        dropout: float = 0.0,
-        concatenate_positions: bool = False,
-        scaled: bool = False,
-        orthonormal: bool = False,
-        separator_id: int = -1,
-        unknown_id: int = -1,
-        segments: bool = False,
-        matches: bool = False,
-        ngrams: NgramEmbeddingConfig | None = None,
-        second_after_separator: bool = False,
-    ) -> None:
+    def __init__(self, config: ModelConfig, encoder: Encoder) -> None:
         super().__init__()
-        self.hidden_size = hidden_size
-        self.second_after_separator = second_after_separator
-        self.concatenate_positions = concatenate_positions
-        width = hidden_size // 2 if concatenate_positions else hidden_size
-        self.weight = nn.Parameter(normal_(torch.empty(vocab_size, width), std=width**-0.5))
-        self.scale = math.sqrt(width / 2) if concatenate_positions or scaled else 1.0
+        hidden_size = self.hidden_size = encoder.embedding_size or config.hidden_size
+        self.second_after_separator = encoder.second_after_separator
+        self.concatenate_positions = encoder.concatenates_positions
+        width = hidden_size // 2 if self.concatenate_positions else hidden_size
+        self.weight = nn.Parameter(normal_(torch.empty(config.vocab_size, width), std=width**-0.5))
+        has_positions = self.concatenate_positions or encoder.adds_positions
+        self.scale = math.sqrt(width / 2) if has_positions or config.embedding_scaled else 1.0
         self.frozen = False
         """Whether some rows of `weight` are never trained. Weight decay must leave `weight` alone then."""
-        self.orthonormal_table = CachedMap(_orthonormal_table) if orthonormal else None
-        self.separator_id = separator_id
-        self.unknown_id = unknown_id
-        self.second_text = nn.Parameter(torch.zeros(hidden_size)) if segments else None
-        self.match = nn.Parameter(torch.zeros(hidden_size)) if matches else None
-        self.ngrams = (
-            None if ngrams is None else NgramEmbedding(hidden_size, ngrams.lengths, ngrams.buckets, ngrams.dropout)
-        )
-        self.dropout = Dropout(dropout)
+        self.orthonormal_table = CachedMap(_orthonormal_table) if config.embedding_orthonormal else None
+        self.separator_id = config.separator_id
+        self.unknown_id = config.unknown_id
+        self.second_text = nn.Parameter(torch.zeros(hidden_size)) if config.embedding_segments else None
+        self.match = nn.Parameter(torch.zeros(hidden_size)) if config.embedding_matches else None
+        self.ngrams = NgramEmbedding(hidden_size, config.embedding_ngrams) if config.embedding_ngrams else None
+        self.dropout = Dropout(config.embedding_dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the embeddings: ids (B, T) -> (B, T, D)."""
@@ -292,20 +277,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.config = config
         self.encoder: Encoder = build_encoder(config.encoder)
-        self.embedding = TokenEmbedding(
-            config.vocab_size,
-            self.encoder.embedding_size or config.hidden_size,
-            dropout=config.embedding_dropout,
-            orthonormal=config.embedding_orthonormal,
-            concatenate_positions=self.encoder.concatenates_positions,
-            scaled=config.embedding_scaled or self.encoder.adds_positions,
-            separator_id=config.separator_id,
-            unknown_id=config.unknown_id,
-            segments=config.embedding_segments,
-            matches=config.embedding_matches,
-            ngrams=config.embedding_ngrams,
-            second_after_separator=self.encoder.second_after_separator,
-        )
+        self.embedding = TokenEmbedding(config, self.encoder)
 
     def encode(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings and the encoder's hidden states, both (B, T, D): ids, mask (B, T)."""

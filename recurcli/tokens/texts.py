@@ -349,25 +349,21 @@ def encode_stream(texts: Sequence[tuple[str, str | None]], tokenizer: Tokenizer)
     return np.insert(tokens.ids, tokens.offsets[1:], tokenizer.separator_id)
 
 
-def cut_windows(stream: NDArray[np.int32], eos_id: int, length: int) -> Windows:
-    """Return the stream (N,) in windows of `length` tokens; the last one may be shorter."""
-    offsets = np.append(np.arange(0, len(stream), length, dtype=np.int64), len(stream))
-    before = np.concatenate([np.array([eos_id], np.int32), stream])
-    return Windows(Tokens(before[:-1], offsets), Tokens(before[1:], offsets))
+def cut_windows(stream: NDArray[np.int32], eos_id: int, length: int, count: int = 1) -> Windows:
+    """Cut the stream (N,) into `count` contiguous streams of equal length, and return their windows of `length` tokens.
 
-
-def cut_streams(stream: NDArray[np.int32], eos_id: int, length: int, count: int) -> Windows:
-    """Return `count` contiguous streams of equal length, in windows of `length` tokens; the last window may be shorter.
-
-    Row w * count + s is window w of stream s. Fewer than `count` tokens at the end of `stream` (N,) are left out.
+    Row w * count + s is window w of stream s. The last window of a stream may be shorter. Fewer than `count` tokens at the end
+    of `stream` are left out.
     """
     size = len(stream) // count
-    before = np.concatenate([np.array([eos_id], np.int32), stream])
-    pieces = range(0, size, length)
-    lengths = [min(length, size - start) for start in pieces for _ in range(count)]
-    offsets = np.append(0, np.cumsum(lengths, dtype=np.int64))
-    rows = (part[: size * count].reshape(count, size) for part in (before, stream))
-    return Windows(*(Tokens(np.concatenate([r[:, s : s + length].ravel() for s in pieces]), offsets) for r in rows))
+    whole, rest = size // length, size % length
+    offsets = offsets_of(np.repeat([length, rest], [whole * count, count if rest else 0]))
+    tokens = []
+    for ids in (np.append(np.int32(eos_id), stream), stream):
+        streams = ids[: size * count].reshape(count, size)
+        windows = streams[:, : whole * length].reshape(count, whole, length).swapaxes(0, 1)
+        tokens.append(Tokens(np.concatenate([windows.ravel(), streams[:, whole * length :].ravel()]), offsets))
+    return Windows(*tokens)
 
 
 def windows_of_splits(
@@ -382,16 +378,15 @@ def windows_of_splits(
     windows, data = {}, {}
     for name, split in splits.items():
         stream = encode_stream(split.texts, tokenizer)
-        if streams is None or name != "train":
-            windows[name] = cut_windows(stream, tokenizer.separator_id, length)
-        else:
-            if streams > len(stream):
-                size = pluralize(len(stream), "token")
-                raise UsageError(
-                    f"{split.path}: has {size}, and pretraining.carry makes {streams:,} streams of it; "
-                    "a smaller pretraining.batch_size makes fewer"
-                )
-            windows[name] = cut_streams(stream, tokenizer.separator_id, length, streams)
+        count = streams if streams is not None and name == "train" else 1
+        if count > max(1, len(stream)):
+            size = pluralize(len(stream), "token")
+            raise UsageError(
+                f"{split.path}: has {size}, and pretraining.carry makes {count:,} streams of it; "
+                "a smaller pretraining.batch_size makes fewer"
+            )
+        windows[name] = cut_windows(stream, tokenizer.separator_id, length, count)
+        if streams is not None and name == "train":
             left = len(stream) % streams
             rest = f"; the last {pluralize(left, 'token')} are left out" if left else ""
             each = len(stream) // streams

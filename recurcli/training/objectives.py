@@ -323,7 +323,7 @@ class NextTokenObjective:
 
 
 class StreamObjective(NextTokenObjective):
-    """Cross-entropy of every token of B streams (see `cut_streams`), given those before it as far as the encoder reaches.
+    """Cross-entropy of every token of B streams (see `cut_windows`), given those before it as far as the encoder reaches.
 
     The encoder goes on from the window before. Gradients end at the beginning of a window. The first token of a stream is
     predicted from the token before it in the text.

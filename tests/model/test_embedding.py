@@ -11,6 +11,7 @@ import torch
 from tiny_task import tiny
 from torch import Tensor
 
+from recurcli.encoders import Encoder
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Backbone, LanguageModel, TokenEmbedding
 from recurcli.runs.model_files import build_trained_classifier, read_model
@@ -20,9 +21,19 @@ from recurcli.training.fit import build_optimizer
 Recur = Callable[..., tuple[int, str, str]]
 
 
-def build(vocabulary: int = 50, size: int = 16, **keys: Any) -> TokenEmbedding:
+class Concatenating(Encoder):
+    """An encoder to whose embeddings positions are concatenated."""
+
+    concatenates_positions = True
+
+
+def build(
+    vocabulary: int = 50, size: int = 16, *, concatenate: bool = False, separator: int = -1, **keys: Any
+) -> TokenEmbedding:
     torch.manual_seed(0)
-    return TokenEmbedding(vocabulary, size, **keys).double().eval()
+    keys = {f"embedding_{key}": value for key, value in keys.items()} | {"separator_id": separator}
+    config = ModelConfig(encoder={"hidden_size": size}, vocab_size=vocabulary, pad_id=0, max_length=9, **keys)
+    return TokenEmbedding(config, Concatenating() if concatenate else Encoder()).double().eval()
 
 
 IDS = torch.tensor([[3, 7, 7, 0], [49, 3, 1, 2]])
@@ -38,11 +49,9 @@ def test_a_token_is_a_row_of_the_table(orthonormal: bool) -> None:
 def test_tokens_of_the_second_text_and_tokens_of_both_texts_are_marked(concatenate: bool) -> None:
     separator = 5
     ids = torch.tensor([[3, 7, 7, 5, 7, 9, 3], [3, 7, 3, 0, 0, 0, 0], [3, 5, 7, 0, 0, 0, 0]])
-    plain = build(concatenate_positions=concatenate)
-    marked = TokenEmbedding(
-        50, 16, concatenate_positions=concatenate, separator_id=separator, segments=True, matches=True
-    )
-    marked.double().eval().load_state_dict(plain.state_dict(), strict=False)
+    plain = build(concatenate=concatenate)
+    marked = build(concatenate=concatenate, separator=separator, segments=True, matches=True)
+    marked.load_state_dict(plain.state_dict(), strict=False)
     assert torch.equal(marked(ids), plain(ids)), "the vectors are zero at first"
     assert marked.second_text is not None
     assert marked.match is not None
@@ -65,7 +74,7 @@ def test_tokens_of_the_second_text_and_tokens_of_both_texts_are_marked(concatena
 @pytest.mark.parametrize("orthonormal", [False, True])
 @pytest.mark.parametrize("size", [16, 9])
 def test_positions_are_the_other_half_in_vaswanis_sines_and_cosines(size: int, orthonormal: bool) -> None:
-    embedding = build(size=size, concatenate_positions=True, orthonormal=orthonormal)
+    embedding = build(size=size, concatenate=True, orthonormal=orthonormal)
     half = size // 2
     x = embedding(IDS)
     assert x.shape == (2, 4, size)
@@ -96,7 +105,7 @@ def test_an_encoder_that_adds_positions_has_scaled_rows_anyway(name: str, adds: 
 
 
 def test_orthonormal_columns_are_scaled_to_the_norm_of_a_position() -> None:
-    embedding = build(vocabulary=50, size=16, concatenate_positions=True, orthonormal=True)
+    embedding = build(vocabulary=50, size=16, concatenate=True, orthonormal=True)
     table = embedding.table()
     torch.testing.assert_close(table.T @ table, 50 / 2 * torch.eye(8, dtype=torch.float64), rtol=0, atol=1e-9)
     positions = embedding(IDS)[..., 8:].square().sum(dim=-1)
@@ -106,7 +115,7 @@ def test_orthonormal_columns_are_scaled_to_the_norm_of_a_position() -> None:
 
 
 def test_a_small_vocabulary_has_orthonormal_rows_of_the_same_norm() -> None:
-    table = build(vocabulary=5, size=16, concatenate_positions=True, orthonormal=True).table()
+    table = build(vocabulary=5, size=16, concatenate=True, orthonormal=True).table()
     torch.testing.assert_close(table @ table.T, 4 * torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
@@ -145,7 +154,7 @@ def vectors(vocabulary: int, width: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("concatenate", [False, True])
 def test_vectors_are_taken_over_where_they_are_known(concatenate: bool) -> None:
-    embedding = build(concatenate_positions=concatenate)
+    embedding = build(concatenate=concatenate)
     before = embedding.weight.detach().clone()
     given, known = vectors(50, embedding.weight.shape[1])
     embedding.use_vectors(given, known)

@@ -42,7 +42,7 @@ def test_ngrams_spread_over_the_buckets(buckets: int) -> None:
 
 def test_the_vector_of_a_token_is_the_sum_over_the_ngrams_that_end_there() -> None:
     torch.manual_seed(0)
-    module = NgramEmbedding(4, (2, 3), 11, dropout=0.5).double().eval()
+    module = NgramEmbedding(4, NgramEmbeddingConfig(buckets=11)).double().eval()
     torch.nn.init.normal_(module.table)
     again = module.table.detach().clone().requires_grad_()
     rows = []

@@ -8,7 +8,7 @@ from recurcli.data.config import TokenizerConfig
 from recurcli.distributed.group import SINGLE_PROCESS, Ranks
 from recurcli.model.config import ModelConfig
 from recurcli.model.models import Classifier, LanguageModel
-from recurcli.tokens.texts import cut_streams, encode_stream
+from recurcli.tokens.texts import cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.config import FinetuningConfig, OptimizationConfig, PretrainingConfig
 from recurcli.training.fit import TrainingLoop, seed_weights
@@ -75,7 +75,7 @@ def training_loop(
         pretraining = PretrainingConfig(**{**(streams if kind == "streams" else masked), **settings})
         if kind == "streams":
             text = encode_stream([(text, None) for text in TEXTS], words)
-            windows = cut_streams(text, words.separator_id, WINDOW, STREAMS)
+            windows = cut_windows(text, words.separator_id, WINDOW, STREAMS)
             of_streams: NextTokenObjective = StreamObjective(windows, words, STREAMS)
             objective = of_streams
         else:

@@ -13,7 +13,7 @@ from torch import Tensor
 from recurcli.evaluation.inference import InferenceConfig, score_text
 from recurcli.log import Progress
 from recurcli.model.models import LanguageModel
-from recurcli.tokens.texts import Windows, cut_streams, cut_windows, encode_stream
+from recurcli.tokens.texts import Windows, cut_windows, encode_stream
 from recurcli.tokens.tokenizer import Tokenizer
 from recurcli.training.fit import TrainingLoop, TrainingState, fit, take_step
 
@@ -63,7 +63,7 @@ def losses_of(loop: TrainingLoop, **options: Any) -> list[float]:
 
 def test_streams_are_contiguous_parts_of_the_text() -> None:
     text = np.arange(1, 24, dtype=np.int32)  # 23 tokens: three streams of seven
-    windows = cut_streams(text, 99, 3, 3)
+    windows = cut_windows(text, 99, 3, 3)
     found = [
         (inputs.tolist(), targets.tolist()) for inputs, targets in zip(rows(windows, 0), rows(windows, 1), strict=True)
     ]
