@@ -26,8 +26,6 @@ PATIENCE = timedelta(days=30)
 """The timeout of collectives: a rank waits as long as the others live, which `heartbeat` checks."""
 STARTED = "recur/started"
 """The key that `mark_started` sets."""
-SHORT = 504
-"""Bytes of JSON that `all_gather` sends in one exchange; longer values need a second one."""
 
 
 class Ranks:
@@ -67,12 +65,9 @@ class Ranks:
         if self.world_size == 1:
             return [value]
         own = json.dumps(value).encode()
-        heads = self._gathered(len(own).to_bytes(8, "little") + own[:SHORT].ljust(SHORT))
-        lengths = [int.from_bytes(head[:8], "little") for head in heads]
-        bodies = [head[8:] for head in heads]
-        if (longest := max(lengths)) > SHORT:
-            bodies = self._gathered(own.ljust(longest))
-        return [json.loads(body[:length]) for body, length in zip(bodies, lengths, strict=True)]
+        lengths = self._gathered(len(own).to_bytes(8, "little"))
+        longest = max(int.from_bytes(length, "little") for length in lengths)
+        return [json.loads(value) for value in self._gathered(own.ljust(longest))]
 
     def broadcast(self, value: Any) -> Any:
         """Send the `value` of rank 0, as JSON, to all ranks, and return it on each of them."""
@@ -104,8 +99,8 @@ class Ranks:
             with _torch_distributed() as distributed:
                 distributed.broadcast(tensor, 0)
 
-    def combine(self, values: "np.ndarray") -> "np.ndarray":
-        """Combine the float64 arrays of all ranks, in place and exactly. At each index only one rank may have a value but 0."""
+    def sum_disjoint(self, values: "np.ndarray") -> "np.ndarray":
+        """Sum the float64 arrays of all ranks, in place and exactly. At each index only one rank may have a value but 0."""
         if self.world_size > 1:
             import torch
 

@@ -51,10 +51,13 @@ class Encoder(nn.Module):
     """Learning rate from fresh weights where the preset says null; ours."""
     pretrained_learning_rate: ClassVar[float] = 1e-4
     """Learning rate after pre-training where the preset says null (Xu, Hu & Tang, 2021, section 4: StarSaber)."""
-    full_below: int | None = None
-    """The number of tokens below which a text does not reach what distinguishes the encoder; None: there is no such number."""
-    when_full: ClassVar[tuple[str, str]] = ("its attention is full", "the Transformer with its encoder.norm computes")
-    """Words for a note on texts below `full_below`: the reason, and what the encoder computes for them."""
+    min_effective_length: int | None = None
+    """The least number of tokens of a text that reaches what distinguishes the encoder; None: every text does."""
+    effect_on_short_texts: ClassVar[tuple[str, str]] = (
+        "its attention is full",
+        "the Transformer with its encoder.norm computes",
+    )
+    """Words for a note on texts with fewer tokens: the reason, and what the encoder computes for them."""
     second_after_separator: ClassVar[bool] = False
     """Whether the second text of a pair begins after the first separator, as in BERT, and not with it."""
     embedding_size: int | None = None
@@ -173,7 +176,7 @@ class BlockEncoder(Encoder):
         pre_norm = isinstance(config, NormConfig) and config.norm == "pre"
         self.final_norm = nn.LayerNorm(config.hidden_size) if pre_norm else nn.Identity()
         self.max_length: int | None = getattr(config, "max_length", None)
-        self.full_below = getattr(self.layers[0].attention, "full_below", None)
+        self.min_effective_length = getattr(self.layers[0].attention, "min_effective_length", None)
 
     def build_layer(self, config: Any) -> nn.Module:
         """Return one layer with initial weights. `config` is the encoder's."""

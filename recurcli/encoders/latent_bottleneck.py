@@ -116,14 +116,17 @@ class TemporalLatentBottleneck(Encoder):
     scalar_names = ("eta", "nu", "theta")
     scratch_learning_rate = 3e-4
     """Ours: the Transformer's."""
-    when_full = ("its slow stream is never updated", "attention to all tokens and to learned vectors computes")
+    effect_on_short_texts = (
+        "its slow stream is never updated",
+        "attention to all tokens and to learned vectors computes",
+    )
     export_obstacle = "it runs a loop over the chunks, and a graph has one length"
     carry_obstacle = ""
 
     def __init__(self, config: LatentBottleneckConfig) -> None:
         super().__init__()
         self.chunk_size = config.chunk_size
-        self.full_below = config.chunk_size + 1
+        self.min_effective_length = config.chunk_size + 1
         self.carried_piece = config.chunk_size
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(FastLayer(config) for _ in range(config.num_layers))

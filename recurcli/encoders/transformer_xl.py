@@ -233,13 +233,13 @@ class TransformerXL(BlockEncoder):
     scalar_names = ("eta", "nu", "theta")
     scratch_learning_rate = 3e-4
     """Ours: the Transformer's."""
-    when_full = ("its memory is not used", "encoder.memory 0 computes")
+    effect_on_short_texts = ("its memory is not used", "encoder.memory 0 computes")
     carry_obstacle = ""
 
     def __init__(self, config: TransformerXLConfig | BlockRecurrentConfig) -> None:
         super().__init__(config)
         self.segment = config.segment
-        self.full_below = config.segment + 1 if config.memory else None
+        self.min_effective_length = config.segment + 1 if config.memory else None
         self.carried_piece = config.segment
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -83,7 +83,7 @@ def compute_logits(
         for count, (rows, batch) in enumerate(batches, 1):
             logits[rows] = batch
             after_batch(min(count * config.batch_size * config.ranks.world_size, len(tokens)))
-    return config.ranks.combine(logits)
+    return config.ranks.sum_disjoint(logits)
 
 
 def probabilities(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:

@@ -4,27 +4,22 @@ A line of a text file is `token number number …`. word2vec and fastText (.vec)
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.rows import rows_of_file
 from recurcli.errors import DataError, ModelError, escaped
-from recurcli.files import naming_damage, read_header
+from recurcli.files import OpenedFile, stored_arrays
 from recurcli.tokens.tokenizer import token_ids
 
 _DIGITS = re.compile(rb"[0-9]{1,12}")
 _NUMBER = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_BINARY = re.compile(rb"[\0-\x08\x0e-\x1f]")
-"""Bytes that no line of text has."""
 
 MODEL, TOKENIZER = "model.safetensors", "tokenizer.json"
-_FLOATS = ("F16", "F32", "F64")
-_KINDS = {"embeddings": (*_FLOATS, "I8"), "mapping": ("I32", "I64"), "weights": _FLOATS}
-"""The types of the tensors of a Model2Vec folder."""
 
 
 class Vectors(NamedTuple):
@@ -78,12 +73,8 @@ def _parts(content: bytes, size: int, *, where: str) -> tuple[bytes, list[bytes]
     token, *numbers = content.rsplit(b" ", size)
     beyond = token.rpartition(b" ")[2] if b" " in token else b""
     if size == 0 or len(numbers) != size or _NUMBER.fullmatch(beyond):
-        hint = ""
-        if _BINARY.search(content):
-            hint = "; the file is binary, and recur reads text files, or a folder of Model2Vec by the folder's name"
-        elif b"\t" in content:
-            hint = "; its fields are separated by TABs, and recur reads spaces"
-        raise DataError(f"{where}: does not have {max(size, 1)} numbers after its token{hint}")
+        expected = "expected text, of a token and its numbers with spaces between them"
+        raise DataError(f"{where}: does not have {max(size, 1)} numbers after its token; {expected}")
     return token, numbers
 
 
@@ -100,26 +91,23 @@ def _read_folder(folder: Path, tokens: Sequence[str]) -> Vectors:
     """Read the vectors of `tokens` from a folder of Model2Vec, whose tokens are those of its tokenizer.json.
 
     The vector of the token with id i is weights[i] * embeddings[mapping[i]], as in its library. Without `mapping` the row is
-    i, without `weights` the factor is 1. Raises ModelError if a file is missing or damaged; if a tensor has another type or
-    shape, before it is read; if the mapping points outside, or a vector is not finite.
+    i, without `weights` the factor is 1. Raises ModelError if a file is missing or damaged, if a tensor has another type or
+    shape, if the mapping points outside, or a vector is not finite.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
     path = folder / MODEL
     for name in (MODEL, TOKENIZER):
         if not (folder / name).is_file():
             raise ModelError(f"{folder}: has no {name}; a folder of vectors is one of Model2Vec")
-    header = read_header(path)
-    ids = token_ids(folder / TOKENIZER)
+    tensors, ids = stored_arrays(OpenedFile(path)), token_ids(folder / TOKENIZER)
     count = max(ids.values(), default=-1) + 1
-    _check_shapes(header, count, path)
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise ModelError(f"{path}: is damaged: {escaped(error)}") from None
-    table = tensors["embeddings"]
-    rows, factors = tensors.get("mapping", np.arange(count)), tensors.get("weights", np.ones(count))
+    table = np.atleast_1d(tensors.get("embeddings", np.zeros(0)))
+    rows = tensors.get("mapping", np.arange(len(table)))
+    factors = tensors.get("weights", np.ones(rows.shape))
+    is_table = table.ndim == 2 and table.size > 0 and table.dtype.kind in "fi"
+    are_of_tokens = rows.shape == factors.shape == (count,) and rows.dtype.kind == "i" and factors.dtype.kind == "f"
+    if not (is_table and are_of_tokens):
+        given = ", ".join(f"{name} {tensor.dtype} {list(tensor.shape)}" for name, tensor in tensors.items())
+        raise ModelError(f"{path}: {escaped(given)} are not the tensors of Model2Vec for {count:,} ids of {TOKENIZER}")
     if outside := np.flatnonzero((rows < 0) | (rows >= len(table))).tolist():
         what = f"mapping points token {outside[0]} to row {rows[outside[0]]} of the {len(table):,} rows of embeddings"
         raise ModelError(f"{path}: {what}")
@@ -132,21 +120,3 @@ def _read_folder(folder: Path, tokens: Sequence[str]) -> Vectors:
     matrix = np.zeros((len(tokens), table.shape[1]), np.float32)
     matrix[known] = vectors
     return Vectors(matrix, known)
-
-
-def _check_shapes(header: Mapping[str, Any], count: int, path: Path) -> None:
-    """Raise ModelError if a tensor in the `header` is none of a Model2Vec folder with `count` ids of tokens."""
-    if "embeddings" not in header:
-        raise ModelError(f"{path}: has no tensor embeddings; a folder of vectors is one of Model2Vec")
-    for name, kinds in _KINDS.items():
-        if name not in header:
-            continue
-        with naming_damage(path):
-            kind, shape = header[name]["dtype"], [*header[name]["shape"]]
-        if kind not in kinds:
-            raise ModelError(f"{path}: {name} is {escaped(kind)}, not {' or '.join(kinds)}")
-        is_table = name == "embeddings"
-        rows = None if is_table and "mapping" in header else count
-        if len(shape) != 1 + is_table or 0 in shape or rows not in (None, shape[0]):
-            wanted = f"[{rows or 'rows'}, size]" if is_table else f"[{rows}]"
-            raise ModelError(f"{path}: {name} has the shape {shape}, not {wanted} for the {count:,} ids of {TOKENIZER}")

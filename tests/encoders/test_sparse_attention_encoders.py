@@ -128,7 +128,7 @@ def test_the_reformer_has_a_matrix_less_a_layer_than_the_transformer() -> None:
 @pytest.mark.parametrize("factor", [1, 2, 3, 5, 17])
 def test_the_informer_asks_all_queries_of_a_text_only_if_it_does_so_of_every_shorter_one(factor: int) -> None:
     config = InformerConfig(hidden_size=8, num_layers=1, num_heads=1, sampling_factor=factor)
-    below = ProbSparseAttention(config).full_below
+    below = ProbSparseAttention(config).min_effective_length
     assert all(query_count(length, factor) == length for length in range(below))
     assert query_count(below, factor) < below
 

@@ -67,7 +67,7 @@ def notes_on_full_attention(setup: "TrainingSetup", log: Log) -> None:
     With `pretraining.carry` a memory is that of the windows before; a note says if its pieces do not fit the windows.
     """
     model = setup.loop.model
-    below, most = model.encoder.full_below, model.config.max_length
+    below, most = model.encoder.min_effective_length, model.config.max_length
     if setup.loop.objective.carry is not None:
         piece = model.encoder.carried_piece
         if piece is not None and most > piece and most % piece:
@@ -76,7 +76,7 @@ def notes_on_full_attention(setup: "TrainingSetup", log: Log) -> None:
             )
         return
     if below is not None and most < below:
-        name, (holds, same) = escaped(model.config.encoder["name"]), model.encoder.when_full
+        name, (holds, same) = escaped(model.config.encoder["name"]), model.encoder.effect_on_short_texts
         log.note(f"{name}: {holds} below {below:,} tokens, and data.max_length is {most:,}, so it computes what {same}")
 
 

@@ -32,7 +32,7 @@ class BlockSparseAttention(SelfAttention):
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
         self.block_size = config.block_size
         self.num_random_blocks = config.num_random_blocks
-        self.full_below = (5 + 2 * config.num_random_blocks) * config.block_size
+        self.min_effective_length = (5 + 2 * config.num_random_blocks) * config.block_size
         self.register_buffer("seeds", draw_seeds(config.num_heads))
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
@@ -41,13 +41,13 @@ class BlockSparseAttention(SelfAttention):
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         length, traced = query.shape[2], torch.compiler.is_compiling()
-        if not torch.compiler.is_exporting() and length < self.full_below:
+        if not torch.compiler.is_exporting() and length < self.min_effective_length:
             return softmax_attention(query, key, value, mask)
         if mask is None and not traced:
             return self.sparse(query, key, value, mask)
         if mask is None:
             mask = torch.ones(len(query), length, dtype=torch.bool, device=query.device)
-        is_short = mask.sum(dim=-1) < self.full_below
+        is_short = mask.sum(dim=-1) < self.min_effective_length
         if traced:  # both forms for all rows, because a graph has one shape
             both = self.full(query, key, value, mask), self.sparse(query, key, value, mask)
             return torch.where(is_short[:, None, None, None], *both)
@@ -60,12 +60,15 @@ class BlockSparseAttention(SelfAttention):
         return torch.cat(mixed)[torch.cat([short, long]).argsort()]
 
     def full(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """Full attention of rows whose real tokens are all among the first `full_below` positions; zeros behind those."""
+        """Full attention of rows with all real tokens among the first `min_effective_length` positions; zeros behind those."""
         length = query.shape[2]
         if torch.compiler.is_exporting():
             return softmax_attention(query, key, value, mask)
-        q, k, v = (x[:, :, : self.full_below] for x in (query, key, value))
-        return F.pad(softmax_attention(q, k, v, mask[:, : self.full_below]), (0, 0, 0, length - self.full_below))
+        q, k, v = (x[:, :, : self.min_effective_length] for x in (query, key, value))
+        return F.pad(
+            softmax_attention(q, k, v, mask[:, : self.min_effective_length]),
+            (0, 0, 0, length - self.min_effective_length),
+        )
 
     def sparse(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Block-sparse attention of all rows."""

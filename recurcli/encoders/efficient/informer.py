@@ -34,7 +34,7 @@ class ProbSparseAttention(SelfAttention):
     def __init__(self, config: InformerConfig) -> None:
         super().__init__(config.hidden_size, config.num_heads, config.size_of_head)
         self.factor = config.sampling_factor
-        self.full_below = next(length for length in count(1) if query_count(length, self.factor) < length)
+        self.min_effective_length = next(length for length in count(1) if query_count(length, self.factor) < length)
         self.register_buffer("seeds", draw_seeds(config.num_heads))
 
     def stats(self, x: Tensor, mask: Tensor | None) -> LayerStats:
@@ -42,7 +42,7 @@ class ProbSparseAttention(SelfAttention):
         return {"attention": mixing_weights(self, x, mask)}
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        if not torch.compiler.is_exporting() and query.shape[2] < self.full_below:  # every query attends
+        if not torch.compiler.is_exporting() and query.shape[2] < self.min_effective_length:  # every query attends
             return softmax_attention(query, key, value, mask)
         return prob_sparse_attention(query, key, value, mask, self.seeds, self.factor)
 
