@@ -23,6 +23,8 @@ class PretrainedTokenizer(Tokenizer):
     `mask_id` is -1 if it has no token for masks. Raises ModelError if it has no token for padding or none between two texts.
     """
 
+    is_trained_here = False
+
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._use(backend)
         vocab = backend.get_vocab()
@@ -43,32 +45,23 @@ class PretrainedTokenizer(Tokenizer):
         self.special_ids = tuple(sorted(kept))
 
     @classmethod
-    def foreign_part(cls, document: Any) -> str | None:
-        """Return None: every part is one that others wrote."""
-        return None
-
-    @classmethod
     def of_folder(cls, folder: Path) -> "PretrainedTokenizer":
         """Return the tokenizer of a model's folder. Raises ModelError if it has none, a damaged one, or one without words."""
-        tokenizer = cls._read(folder)
+        if (folder / "tokenizer.json").is_file():
+            tokenizer = cls.load(OpenedFile(folder / "tokenizer.json"))
+        else:
+            words = folder / "vocab.txt"
+            vocab = read_vocabulary(words, special=()) if words.is_file() else {}
+            if not {CLASS, SEPARATOR, PADS[0], UNKNOWNS[0]} <= vocab.keys():
+                raise no_tokenizer(folder)
+            path, settings = folder / "tokenizer_config.json", {}
+            if path.is_file():
+                with naming_damage(path):
+                    settings = dict(json.loads(read_limited(path, MAX_FILE)))
+            tokenizer = cls(_word_pieces(vocab, settings))
         if not tokenizer.word_ids.size:
             raise ModelError(f"{folder}: its tokenizer has no token beside the special ones")
         return tokenizer
-
-    @classmethod
-    def _read(cls, folder: Path) -> "PretrainedTokenizer":
-        if (folder / "tokenizer.json").is_file():
-            return cls.load(OpenedFile(folder / "tokenizer.json"))
-        if not (folder / "vocab.txt").is_file():
-            raise no_tokenizer(folder)
-        vocab = read_vocabulary(folder / "vocab.txt", special=())
-        if not {CLASS, SEPARATOR, PADS[0], UNKNOWNS[0]} <= vocab.keys():
-            raise no_tokenizer(folder)
-        path, settings = folder / "tokenizer_config.json", {}
-        if path.is_file():
-            with naming_damage(path):
-                settings = dict(json.loads(read_limited(path, MAX_FILE)))
-        return cls(_word_pieces(vocab, settings))
 
 
 def _word_pieces(vocab: dict[str, int], settings: dict[str, Any]) -> tokenizers.Tokenizer:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 import numpy as np
 import tokenizers
@@ -338,6 +338,9 @@ class Tokenizer:
     or [UNK], never the special token.
     """
 
+    is_trained_here: ClassVar[bool] = True
+    """Whether `load` refuses a file with a part that recur never writes."""
+
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._use(backend)
         vocab = backend.get_vocab()
@@ -369,11 +372,6 @@ class Tokenizer:
         return cls(trained((encodable(text) for text in texts), config))
 
     @classmethod
-    def foreign_part(cls, document: Any) -> str | None:
-        """Return the part of a tokenizer.json that recur never writes, as the function of this name does."""
-        return foreign_part(document)
-
-    @classmethod
     def load(cls, file: OpenedFile) -> Self:
         """Load the tokenizer that `to_json` wrote to `file`. Raises ModelError for another file."""
         path = file.path
@@ -383,7 +381,7 @@ class Tokenizer:
             raise ModelError(f"{path}: is damaged (it is not UTF-8)") from None
         try:
             document = json.loads(content)
-            if part := cls.foreign_part(document):
+            if cls.is_trained_here and (part := foreign_part(document)):
                 raise ModelError(f"its {part} is none that recur writes; it is not a tokenizer of recur")
             tokenizer = cls(tokenizers.Tokenizer.from_str(json.dumps(document)))
             tokenizer.encode([("\U0002a6a5", "a")], max_length=3)  # an unknown character reveals a broken model

@@ -95,21 +95,11 @@ def test_a_byte_is_its_value_plus_one() -> None:
         ("wordpiece", "今天 Parkings", ["今", "天", "parking", "##s"]),
         ("whitespace", "hello  Hello\tWORLD", ["hello", "Hello", "[UNK]"]),
         ("whitespace", "公园 park", ["公园", "park"]),
+        ("bpe", "hello world", ["▁hello", "▁world"]),
     ],
 )
 def test_a_text_is_split_as_its_kind_says(kind: TokenizerKind, text: str, expected: list[str]) -> None:
     assert words_of(trained(kind), text) == expected
-
-
-def test_case_is_kept_where_it_is_asked_for() -> None:
-    assert "H" in trained("char", lowercase=False).tokens
-    assert "H" not in trained("char").tokens
-    assert "Hello" in trained("whitespace").tokens
-
-
-def test_frequent_words_become_one_piece() -> None:
-    assert words_of(trained("bpe"), "hello world") == ["▁hello", "▁world"]
-    assert words_of(trained("bpe"), "今天天气") != list("今天天气")
 
 
 def test_a_kind_that_is_none_is_refused_with_the_kinds_there_are() -> None:
@@ -120,9 +110,9 @@ def test_a_kind_that_is_none_is_refused_with_the_kinds_there_are() -> None:
 
 
 def test_rare_tokens_are_unknown() -> None:
-    tokenizer = trained("char", ["aab"], min_frequency=2)
-    assert tokenizer.tokens == [*SPECIAL_TOKENS, "a"]
-    assert words_of(tokenizer, "ab") == ["a", "[UNK]"]
+    tokenizer = trained("char", ["Aab", "A"], min_frequency=2, lowercase=False)
+    assert tokenizer.tokens == [*SPECIAL_TOKENS, "A"]
+    assert words_of(tokenizer, "Ab") == ["A", "[UNK]"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "byte"])
@@ -283,28 +273,18 @@ def changed(**parts: object) -> bytes:
     ("content", "reason"),
     [
         (b"", "is damaged or no tokenizer"),
-        (b"{}", "is damaged or no tokenizer"),
         (b"\xff\xfe", "is damaged"),
         (b"[" * 100_000, "is damaged or no tokenizer"),
-        (b'{"version": "1.0", "model": 3}', "is damaged or no tokenizer"),
         (foreign().encode(), "is damaged or no tokenizer"),
         (CHARACTERS.to_json()[:-200].encode(), "is damaged or no tokenizer"),
         (CHARACTERS.to_json().replace('"今": ', '"今": 9').encode(), "its ids do not run from 0 without a gap"),
-        (
-            CHARACTERS.to_json().replace('"unk_token": "[UNK]"', '"unk_token": "[UNX]"').encode(),
-            "its model is none that recur writes",
-        ),
-        (
-            changed(normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10_000}),
-            "its normalizer",
-        ),
+        (CHARACTERS.to_json().replace('"unk_token": "[UNK]"', '"unk_token": "[UNX]"').encode(), "its model"),
         (changed(normalizer={"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}), "its normalizer"),
-        (changed(normalizer=None), "its normalizer is none that recur writes"),
+        (changed(normalizer=None), "its normalizer"),
         (changed(pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"}), "its pre_"),
         (changed(decoder={"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}), "its decoder"),
         (changed(added_tokens=[]), "its added_tokens"),
         (changed(post_processor=None), "is damaged or no tokenizer"),
-        (changed(truncation={"max_length": 1}), "its truncation"),
         (changed(more=1), "its more"),
         (CHARACTERS.to_json().replace("{", '{"normalizer": {"type": "Lowercase"},', 1).encode(), None),
     ],
@@ -317,11 +297,6 @@ def test_what_is_no_tokenizer_of_ours_is_refused(tmp_path: Path, content: bytes,
         return
     with pytest.raises(ModelError, match=f"{path}: {reason}"):
         Tokenizer.load(OpenedFile(path))
-
-
-def test_a_tokenizer_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is missing"):
-        Tokenizer.load(OpenedFile(tmp_path / "tokenizer.json"))
 
 
 def with_vocabulary(tmp_path: Path, *lines: str, kind: TokenizerKind = "char") -> Tokenizer:
@@ -379,10 +354,3 @@ def test_word_pieces_are_those_of_bert(real_data: Path) -> None:
     for text in [*CORPUS[:5], "Crème brûlée，３８％", "unaffable\u2003x\u200b"]:
         expected = theirs.encode(text, add_special_tokens=False).ids
         assert row_of(ours.encode([(text, None)], 100), 0).tolist() == expected
-
-
-def test_tokens_know_their_rows() -> None:
-    tokens = Tokens(np.arange(5, dtype=np.int32), np.array([0, 2, 2, 5]))
-    assert len(tokens) == 3
-    assert tokens.lengths.tolist() == [2, 0, 3]
-    assert [row_of(tokens, index).tolist() for index in range(3)] == [[0, 1], [], [2, 3, 4]]

@@ -4,6 +4,7 @@ import math
 import re
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,7 @@ from recurcli.linear import fitting, ngrams
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_linear_model, fit_model, refit_linear_model, search_hyperparameters
 from recurcli.linear.model import Hyperparameters, LinearModel
-from recurcli.linear.ngrams import (
-    IDF_POWER,
-    MAX_TEXT,
-    NgramConfig,
-    Ngrams,
-    ngram_sets,
-)
+from recurcli.linear.ngrams import IDF_POWER, MAX_TEXT, NgramConfig, Ngrams, ngram_sets
 
 TEXTS = [
     *[("股市今日大涨", None), ("股市大跌", None), ("", None), ("a bad film, a bad day", None)],
@@ -114,22 +109,15 @@ def test_no_character_of_one_text_is_taken_for_another_of_the_other() -> None:
     assert not np.intersect1d(sides[0], sides[1]).size
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        NgramConfig(characters=(2, 4), words=(1, 2)),
-        NgramConfig(characters=(2, 5), words=(1, 2), across_words=False),
-    ],
-)
+@pytest.mark.parametrize("across_words", [False, True])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_the_script_of_an_export_scores_as_the_model_does(config: NgramConfig, *, pairs: bool) -> None:
+def test_the_script_of_an_export_scores_as_the_model_does(*, across_words: bool, pairs: bool) -> None:
+    config = NgramConfig(characters=(2, 4), words=(1, 2), across_words=across_words)
     rows = [(text, pair or "" if pairs else None) for text, pair in TEXTS if "\ud800" not in text]
     fitted = fit_model(rows, [n % 3 for n in range(len(rows))], 3, Hyperparameters(config, 0.5))
     script = object.__new__(Linear)
-    script.keys, script.idf, script.weights, script.bias = (
-        *(fitted.ngrams.keys, fitted.ngrams.weights),
-        *(fitted.weights, fitted.bias),
-    )
+    script.keys, script.idf = fitted.ngrams.keys, fitted.ngrams.weights
+    script.weights, script.bias = fitted.weights, fitted.bias
     script.config = ngrams_to_dict(config)
     script.longest_text = MAX_TEXT
     texts = [tuple(text for text in row if text is not None) for row in rows]
@@ -215,19 +203,12 @@ def test_c_is_the_smallest_that_may_be_as_good_as_the_best(wrong: tuple[int, ...
     assert fitting._choose_c(lambda c: rows >= wrong[fitting.C_GRID.index(c)]) == expected
 
 
-@pytest.mark.parametrize(
-    ("config", "across_words"),
-    [(LinearConfig(characters=(1, 1), words=None), True), (LinearConfig(characters=None, words=(9, 9)), None)],
-)
-def test_a_set_without_an_ngram_is_not_tried(config: LinearConfig, across_words: bool | None) -> None:
+def test_a_set_without_an_ngram_is_not_tried() -> None:
     texts, targets = made_rows(60)
-    model, note = fit_linear_model(texts, targets, 2, config)
-    if across_words is None:
-        assert model is None
-        assert note.text.endswith("a linear model needs n-grams, and no training text has one")
-    else:
-        assert model is not None
-        assert model.ngrams.config.across_words == across_words
+    model, _ = fit_linear_model(texts, targets, 2, LinearConfig(characters=(1, 1), words=None))
+    assert model is not None and model.ngrams.config.across_words
+    model, note = fit_linear_model(texts, targets, 2, LinearConfig(characters=None, words=(9, 9)))
+    assert model is None and "n-grams" in note.text
 
 
 def test_rows_of_one_text_are_in_one_fold() -> None:
@@ -280,14 +261,10 @@ def test_sgd_fits_as_linear_svc_does_and_goes_on_with_more_rows(monkeypatch: pyt
 
 def test_it_learns_and_comes_back_from_its_file(tmp_path: Path) -> None:
     texts = [(f"{'good' if n % 3 else 'bad'} film number {n}", None) for n in range(90)]
-    fitted = fit_model(
-        texts,
-        [0 if n % 3 else 2 for n in range(90)],
-        3,
-        Hyperparameters(NgramConfig(characters=(2, 4), words=(1, 2)), 0.5),
-    )
+    targets = [0 if n % 3 else 2 for n in range(90)]
+    fitted = fit_model(texts, targets, 3, Hyperparameters(NgramConfig(characters=(2, 4), words=(1, 2)), 0.5))
     logits = fitted.logits(texts)
-    assert (logits.argmax(axis=1) == [0 if n % 3 else 2 for n in range(90)]).all()
+    assert (logits.argmax(axis=1) == targets).all()
     assert (logits[:, 1] < logits[:, [0, 2]].min()).all()  # no row had class 1
     (tmp_path / "linear.safetensors").write_bytes(fitted.to_bytes())
     assert (LinearModel.load(OpenedFile(tmp_path / "linear.safetensors")).logits(texts) == logits).all()
@@ -299,18 +276,10 @@ def test_a_row_of_its_own_scores_as_it_does_among_others() -> None:
     assert (alone == fitted.logits(TEXTS)).all()
 
 
-@pytest.mark.parametrize(
-    ("texts", "targets", "reason"),
-    [
-        ([("a", None), ("b", None)], [1, 1], "two classes"),
-        ([("", None), ("", None)], [0, 1], "no training text has one"),
-    ],
-)
-def test_what_cannot_be_learnt_from_is_refused(
-    texts: list[tuple[str, str | None]], targets: list[int], reason: str
-) -> None:
+@pytest.mark.parametrize(("texts", "targets", "reason"), [("ab", [1, 1], "two classes"), (["", ""], [0, 1], "n-grams")])
+def test_what_cannot_be_learnt_from_is_refused(texts: Sequence[str], targets: list[int], reason: str) -> None:
     with pytest.raises(DataError, match=reason):
-        fit_model(texts, targets, 2, Hyperparameters(NgramConfig(words=(1, 2)), 0.5))
+        fit_model([(text, None) for text in texts], targets, 2, Hyperparameters(NgramConfig(words=(1, 2)), 0.5))
 
 
 def test_of_very_large_data_a_part_of_the_rows_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,17 +384,13 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     ("name", "tensor", "reason"),
     [
         ("ranges", np.array([[1, 10**9], [0, 0]]), "ranges has values that are not between 0 and 16"),
-        ("ranges", np.zeros(0, np.int64), "ranges is int64 (0,), not int64 (2, 2)"),
         ("rows", np.zeros(0, np.int64), "rows is int64 (0,), not int64 (1,)"),
         ("bias", np.array(1, np.float32), "weights is float32"),
-        ("bias", np.zeros(3, np.float32), "weights is float32"),
         ("keys", np.zeros((2, 2), np.uint64), "keys is uint64 (2, 2), not uint64 (4,)"),
         ("keys", None, "keys must ascend"),
         ("weights", np.float32(3e38), "weights has values that are not between -1e+06 and 1e+06"),
         ("weights", np.float32(np.nan), "weights has values that are not"),
-        ("weights", np.float64(1), "weights is float64"),
         ("idf", np.float32(0), "idf has values that are not between 0.001 and 1e+06"),
-        ("distinct_ngrams", np.zeros(2, np.int64), "distinct_ngrams is int64 (2,), not int64 (1,)"),
     ],
 )
 def test_tensors_that_no_fit_gives_are_refused(name: str, tensor: Any, reason: str, tmp_path: Path) -> None:

@@ -119,17 +119,6 @@ def test_a_small_vocabulary_has_orthonormal_rows_of_the_same_norm() -> None:
     torch.testing.assert_close(table @ table.T, 4 * torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("vocabulary", [5, 50])
-def test_distinct_tokens_keep_distinct_vectors(vocabulary: int) -> None:
-    embedding = build(vocabulary, orthonormal=True).float()
-    with torch.no_grad():
-        embedding.weight[1] = embedding.weight[0]
-        embedding.weight[1, 3] += 1e-3
-        table = embedding.table()
-    distances = torch.cdist(table, table) + torch.eye(vocabulary)
-    assert distances.min() > 1e-4
-
-
 def test_stays_orthonormal_in_float32_while_it_is_trained() -> None:
     embedding = build(orthonormal=True).float().train()
     before = embedding.table().detach().clone()
