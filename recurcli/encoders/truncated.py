@@ -62,16 +62,6 @@ def _plus(projected: Tensor, state: State | None, recurrent: Tensor) -> Tensor:
     return projected if state is None else torch.addmm(projected, state[0], recurrent.T)
 
 
-def build_layers(config: TruncatedConfig, cell: Callable[[int, int], nn.Module]) -> nn.ModuleList:
-    """Return L layers with one cell per direction. `cell(input_size, state_size)` builds a cell."""
-    directions = 2 if config.bidirectional else 1
-    size = config.hidden_size // directions
-    return nn.ModuleList(
-        nn.ModuleList(cell(size if depth else config.hidden_size, size) for _ in range(directions))
-        for depth in range(config.num_layers)
-    )
-
-
 def stacked(cells: Sequence[nn.Module]) -> Cell:
     """Combine the layers of one direction into one cell. Its input is U x + b of the first layer; its state lists the last
     layer's state first."""
@@ -88,27 +78,6 @@ def stacked(cells: Sequence[nn.Module]) -> Cell:
         return states
 
     return cell
-
-
-def export_obstacle(config: TruncatedConfig) -> str:
-    """Return `Encoder.export_obstacle`."""
-    return "" if config.window else "with window null it runs a loop over the positions, and a graph has one length"
-
-
-def stability(encoder: "TruncatedRNN | TruncatedLSTM", contraction: float) -> LayerStats:
-    """Return the largest 2-norm of the trained W, and if `stable` what Lemma 1 guarantees of one layer alone.
-
-    That is λ, and the truncation factor of the window. The W of an LSTM's gates are matrices of their own.
-    """
-    config, cells = encoder.config, [cell for cell in encoder.modules() if isinstance(cell, RNNCell | LSTMCell)]
-    matrices = [cell.recurrent.view(-1, *2 * [cell.recurrent.shape[1]]) for cell in cells]
-    norms = torch.linalg.matrix_norm(torch.cat(matrices).double(), ord=2)
-    found: LayerStats = {"recurrent_norm": norms.amax().item()}
-    if config.stable:
-        found["contraction"] = contraction
-    if config.stable and config.window:
-        found["truncation_factor"] = truncation_factor(contraction, config.window)
-    return found
 
 
 def whole(
@@ -177,51 +146,32 @@ def run_on(
     return states[:, before.shape[1] :], {"inputs": inputs}
 
 
-class TruncatedRNN(Encoder):
-    """The RNN. If `stable`, the singular values of every W are at most `spectral_bound`."""
+class Truncated(Encoder):
+    """What both models share: layers of one cell in each direction, and weights that are projected if the model is `stable`.
 
-    Config = TruncatedRNNConfig
-    pretrained_learning_rate = 1e-3  # ours
+    `cell(input_size, state_size)` builds a cell, `bounded` projects its W, and `contraction` is the λ that this guarantees.
+    """
+
     carry_obstacle = ""
 
-    def __init__(self, config: TruncatedRNNConfig) -> None:
+    def __init__(
+        self,
+        config: TruncatedConfig,
+        cell: Callable[[int, int], nn.Module],
+        bounded: Callable[[Tensor], Tensor],
+        contraction: float,
+    ) -> None:
         super().__init__()
         self.config = config
-        self.export_obstacle = export_obstacle(config)
-        self.layers = build_layers(config, RNNCell)
-        self.dropout = Dropout(config.dropout)
-        self.project_()
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.dropout(run(self.layers, self.dropout(x), mask, self.config.window))
-
-    def carry(self, x: Tensor, state: CarriedState | None = None) -> tuple[Tensor, CarriedState]:
-        states, after = run_on(self.layers, self.dropout(x), state, self.config.window)
-        return self.dropout(states), after
-
-    def stats(self) -> LayerStats:
-        return stability(self, self.config.spectral_bound)
-
-    @torch.no_grad()
-    def project_(self) -> None:
-        for cell in self.modules():
-            if self.config.stable and isinstance(cell, RNNCell):
-                cell.recurrent.copy_(clip_singular_values(cell.recurrent, self.config.spectral_bound))
-
-
-class TruncatedLSTM(Encoder):
-    """The LSTM. If `stable`, f̄ is `forget_bound` and the recurrent weights satisfy `ops.stable.lstm_bounds`."""
-
-    Config = TruncatedLSTMConfig
-    carry_obstacle = ""
-    scratch_learning_rate = pretrained_learning_rate = 3e-3  # ours: at 1e-3 the bounded gates learn slowly
-
-    def __init__(self, config: TruncatedLSTMConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.export_obstacle = export_obstacle(config)
-        self.layers = build_layers(
-            config, partial(LSTMCell, forget_bound=config.forget_bound if config.stable else 1.0)
+        self.bounded = bounded
+        self.contraction = contraction
+        if config.window is None:
+            self.export_obstacle = "with window null it runs a loop over the positions, and a graph has one length"
+        directions = 2 if config.bidirectional else 1
+        size = config.hidden_size // directions
+        self.layers = nn.ModuleList(
+            nn.ModuleList(cell(size if depth else config.hidden_size, size) for _ in range(directions))
+            for depth in range(config.num_layers)
         )
         self.dropout = Dropout(config.dropout)
         self.project_()
@@ -233,11 +183,48 @@ class TruncatedLSTM(Encoder):
         states, after = run_on(self.layers, self.dropout(x), state, self.config.window)
         return self.dropout(states), after
 
+    def cells(self) -> list[RNNCell | LSTMCell]:
+        """Return the cells of all layers and directions."""
+        return [cell for cell in self.modules() if isinstance(cell, RNNCell | LSTMCell)]
+
     def stats(self) -> LayerStats:
-        return stability(self, lstm_contraction(self.config.forget_bound))
+        """Return the largest 2-norm of the trained W, and if `stable` what Lemma 1 guarantees of one layer without the others.
+
+        That is λ, and the truncation factor of the window. The W of an LSTM's gates are matrices of their own.
+        """
+        matrices = [cell.recurrent.view(-1, *2 * [cell.recurrent.shape[1]]) for cell in self.cells()]
+        norms = torch.linalg.matrix_norm(torch.cat(matrices).double(), ord=2)
+        found: LayerStats = {"recurrent_norm": norms.amax().item()}
+        if self.config.stable:
+            found["contraction"] = self.contraction
+            if self.config.window:
+                found["truncation_factor"] = truncation_factor(self.contraction, self.config.window)
+        return found
 
     @torch.no_grad()
     def project_(self) -> None:
-        for cell in self.modules():
-            if self.config.stable and isinstance(cell, LSTMCell):
-                cell.recurrent.copy_(project_lstm(cell.recurrent, self.config.forget_bound))
+        for cell in self.cells() if self.config.stable else ():
+            cell.recurrent.copy_(self.bounded(cell.recurrent))
+
+
+class TruncatedRNN(Truncated):
+    """The RNN. If `stable`, the singular values of every W are at most `spectral_bound`."""
+
+    Config = TruncatedRNNConfig
+    pretrained_learning_rate = 1e-3  # ours
+
+    def __init__(self, config: TruncatedRNNConfig) -> None:
+        bound = config.spectral_bound
+        super().__init__(config, RNNCell, partial(clip_singular_values, bound=bound), bound)
+
+
+class TruncatedLSTM(Truncated):
+    """The LSTM. If `stable`, f̄ is `forget_bound` and the recurrent weights satisfy `ops.stable.lstm_bounds`."""
+
+    Config = TruncatedLSTMConfig
+    scratch_learning_rate = pretrained_learning_rate = 3e-3  # ours: at 1e-3 the bounded gates learn slowly
+
+    def __init__(self, config: TruncatedLSTMConfig) -> None:
+        bound = config.forget_bound
+        cell = partial(LSTMCell, forget_bound=bound if config.stable else 1.0)
+        super().__init__(config, cell, partial(project_lstm, forget_bound=bound), lstm_contraction(bound))
