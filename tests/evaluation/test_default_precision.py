@@ -89,16 +89,9 @@ def test_export(recur: Recur, in_bf16: Path, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.filterwarnings("ignore:every dev row is predicted as")
 def test_the_estimator(tmp_path: Path) -> None:
     made = rows(60, seed=5, labelled=True)
-    settings = {
-        "encoder.hidden_size": 16,
-        "encoder.num_layers": 1,
-        "tokenizer.kind": "char",
-        "ensemble": None,
-        "embedding.bag": None,
-    }
-    classifier = recurcli.TextClassifier(
-        settings={**settings, "data.max_length": 16, "finetuning.max_steps": 2}, seed=1
-    )
+    sizes = {"encoder.hidden_size": 16, "encoder.num_layers": 1, "data.max_length": 16, "finetuning.max_steps": 2}
+    parts = {"tokenizer.kind": "char", "ensemble": None, "embedding.bag": None}
+    classifier = recurcli.TextClassifier(settings={**sizes, **parts}, seed=1)
     classifier.fit([str(row["sentence"]) for row in made], [str(row["label"]) for row in made])
     classifier.save(tmp_path / "x")
     assert json.loads((tmp_path / "x" / "result.json").read_text())["machine"]["precision"] == "bf16"

@@ -71,9 +71,8 @@ def test_is_that_of_a_plain_loop_over_tokens(batch_size: int) -> None:
         rows = zip(model.embedding.weight, model.token_bias, strict=True)
         logits = [float((state @ row + bias).detach()) for row, bias in rows]
         nats += math.log(sum(math.exp(logit) for logit in logits)) - logits[target]
-    score = score_text(
-        model.train(), cut_windows(stream, tokenizer.separator_id, length), InferenceConfig(CPU, "fp32", batch_size)
-    )
+    windows = cut_windows(stream, tokenizer.separator_id, length)
+    score = score_text(model.train(), windows, InferenceConfig(CPU, "fp32", batch_size))
     assert (score.tokens, model.training) == (len(stream), True)
     assert score.nats == pytest.approx(nats, rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(nats / len(stream)), rel=1e-12)

@@ -80,19 +80,6 @@ def build(**keys: object) -> Classifier:
     return model.double()
 
 
-def test_a_row_scores_alone_as_it_does_among_others() -> None:
-    model = build().eval()
-    torch.nn.init.normal_(model.embedding.ngrams.table)  # type: ignore[union-attr]
-    rows = [[3, 7, 7, 19], [5], [6, 6, 6, 6, 6, 6]]
-    ids = torch.tensor([row + [0] * (8 - len(row)) for row in rows])
-    mask = torch.tensor([[place < len(row) for place in range(8)] for row in rows])
-    with torch.no_grad():
-        together = model(ids, mask)[0]
-        for row, logits in zip(rows, together, strict=True):
-            alone = model(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.bool))[0][0]
-            torch.testing.assert_close(alone, logits)
-
-
 def test_the_table_follows_row_wise_adagrad_and_the_other_weights_follow_adamw() -> None:
     config = FinetuningConfig(learning_rate=1e-2, ngram_learning_rate=0.05, weight_decay=0.1, scalar_lr_factor=1.0)
     model = build()

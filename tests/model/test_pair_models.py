@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recurcli.model.config import ModelConfig, PairPooling
+from recurcli.model.config import ModelConfig, NgramEmbeddingConfig, PairPooling
 from recurcli.model.models import Classifier
 
 SEPARATOR = 3
@@ -19,6 +19,7 @@ def build(pair_pooling: PairPooling, encoder: str = "starsaber") -> Classifier:
         max_length=9,
         embedding_segments=True,
         embedding_matches=True,
+        embedding_ngrams=NgramEmbeddingConfig(buckets=13),
         separator_id=SEPARATOR,
         pooling="max",
         pair_pooling=pair_pooling,
