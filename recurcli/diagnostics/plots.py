@@ -37,14 +37,15 @@ def draw_diagnosis(diagnosis: Mapping[str, Any], path: Path, title: str) -> None
 
 def _attention_entropy(axis: Any, layers: list[dict[str, Any]]) -> None:
     """Attention entropy where there is attention, else the weights of the experts, else nothing."""
-    entropies = [layer["stats"].get("attention_entropy") for layer in layers]
-    experts = [layer["stats"].get("expert_weights") for layer in layers]
     numbers = [layer["layer"] for layer in layers]
-    if numbers and None not in entropies:
-        axis.plot(numbers, entropies, marker="o")
-        axis.set(title="attention entropy (nats)", xlabel="layer", xticks=numbers)
-    elif numbers and None not in experts:
-        axis.plot(numbers, experts, marker="o")
-        axis.set(title="expert weights", xlabel="layer", xticks=numbers, ylim=(0, 1))
-    else:
-        axis.set_axis_off()
+    kinds: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("attention_entropy", "attention entropy (nats)", {}),
+        ("expert_weights", "expert weights", {"ylim": (0, 1)}),
+    )
+    for key, title, limits in kinds:
+        values = [layer["stats"].get(key) for layer in layers]
+        if numbers and None not in values:
+            axis.plot(numbers, values, marker="o")
+            axis.set(title=title, xlabel="layer", xticks=numbers, **limits)
+            return
+    axis.set_axis_off()

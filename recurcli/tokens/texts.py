@@ -401,18 +401,10 @@ def windows_of_splits(
         log.add(*split.notes)
         note_on_bad_rows(name, split.bad, split.first_bad, log)
         if split.unread and name == "train":
-            names = ", ".join(escaped(file.name) for file in split.unread[:3]) + (
-                ", …" if len(split.unread) > 3 else ""
-            )
-            log.note(
-                f"{pluralize(len(split.unread), 'text file', 'are')} not read, because train has its own file: {names}"
-            )
-        of = (
-            f"{unknown / len(stream):.1%} of them not in the vocabulary, so [UNK]"
-            if unknown
-            else "all in the vocabulary"
-        )
+            files = pluralize(len(split.unread), "text file", "are")
+            log.note(f"{files} not read, because train has its own file; the first: {escaped(split.unread[0].name)}")
         ends = int(np.count_nonzero(stream == tokenizer.separator_id))
         size = f"{pluralize(len(stream), 'token')} with an <eos> after each of {pluralize(ends, 'text')}"
+        of = f"{unknown / max(1, len(stream)):.1%} of them not in the vocabulary, so [UNK]"
         log.add(Note(f"{name}: {size}; {of}", "warning" if unknown > MANY_UNKNOWN * len(stream) else "info"))
     return windows, data

@@ -35,7 +35,7 @@ def weighted(trained: Path, target: Path, encoder: float, linear: float) -> Path
     return run
 
 
-def test_the_result_has_the_scores_of_both_parts_and_of_the_sum(recur: Recur, trained: Path) -> None:
+def test_the_result_has_the_scores_of_both_parts_and_of_the_ensemble(recur: Recur, trained: Path) -> None:
     result = json.loads((trained / "result.json").read_text())
     assert result["ensemble"] == json.loads((trained / "ensemble.json").read_text())
     assert result["parts"].keys() == {"encoder", "linear"}
@@ -85,7 +85,7 @@ def test_logits_are_the_weighted_sum_whatever_the_batch(trained: Path, tmp_path:
     np.testing.assert_allclose(np.concatenate([one.logits([row]) for row in ROWS]), whole, atol=1e-5)
 
 
-def test_fast_takes_the_linear_part_of_a_sum_alone(
+def test_fast_takes_the_linear_model_of_an_ensemble(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ensemble = read_ensemble(CommittedFolder(trained), 15)
@@ -179,7 +179,7 @@ def test_an_ensemble_of_other_content_is_refused(content: str, recur: Recur, tra
 
 
 REFIT = ["finetune", "--preset", "starsaber-custom", *tiny("finetuning.epochs=1", "tokenizer.kind=char")]
-"""A run whose dev rows have so simple labels that the linear model alone is kept."""
+"""A run whose dev rows have so simple labels that the kept model is the linear model."""
 
 
 @pytest.fixture(scope="module")

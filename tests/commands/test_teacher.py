@@ -1,4 +1,4 @@
-"""`recur finetune --teacher`: the opinions of another model on rows, with and without a label of their own."""
+"""`recur finetune --teacher`: the soft labels of another model on rows, with and without a label of their own."""
 
 import json
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ def write_tsv(path: Path, header: str, rows: Sequence[Sequence[object]]) -> Path
     return path
 
 
-OPINIONS = [
+SOFT_LABELS = [
     ("good film 1", "y", 0.1, 0.9),  # a training row
-    ("good film 1", "y", 0.1004, 0.8996),  # the same text, and the same opinion but for rounding
+    ("good film 1", "y", 0.1004, 0.8996),  # the same text, and the same soft label but for rounding
     ("Good  FILM 1", "n", 0.6, 0.4),  # a nearly equal text, which is a row of its own
     ("unscored test film", "y", 0.1, 0.9),  # a test row
     ("Bad dev film", "n", 0.8, 0.2),  # a dev row
@@ -50,13 +50,15 @@ OPINIONS = [
 ]
 
 
-def test_opinions_are_on_training_rows_or_add_rows(recur: Recur, data: tuple[str | Path, ...], tmp_path: Path) -> None:
-    soft = write_tsv(tmp_path / "soft.tsv", "text prediction probability_n probability_y", OPINIONS)
-    hard = write_tsv(tmp_path / "hard.tsv", "text prediction", [row[:2] for row in OPINIONS])
-    labels = write_tsv(tmp_path / "labels.tsv", "text label", [row[:2] for row in OPINIONS])
+def test_soft_labels_are_on_training_rows_or_add_rows(
+    recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    soft = write_tsv(tmp_path / "soft.tsv", "text prediction probability_n probability_y", SOFT_LABELS)
+    hard = write_tsv(tmp_path / "hard.tsv", "text prediction", [row[:2] for row in SOFT_LABELS])
+    labels = write_tsv(tmp_path / "labels.tsv", "text label", [row[:2] for row in SOFT_LABELS])
     lines = [
         {"text": text, "label": 7, "prediction": label or None, "probabilities": {"n": n, "y": y}}
-        for text, label, n, y in OPINIONS
+        for text, label, n, y in SOFT_LABELS
     ]
     (tmp_path / "soft.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "test.csv").write_text("text,label\nunscored test film,y\n")
@@ -179,7 +181,7 @@ def test_rows_that_the_teacher_was_trained_on_are_counted_where_its_run_is_named
     assert f"{found}; train the teacher with the same" in err
 
 
-def test_opinions_that_a_linear_model_does_not_read_are_told(
+def test_soft_labels_that_a_linear_model_does_not_read_are_told(
     recur: Recur, data: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
     file = write_tsv(tmp_path / "f.tsv", "text prediction", [(GOLD[0][0], "y")])
@@ -237,7 +239,7 @@ def test_weights_stay_with_their_rows() -> None:
         ([("e\u0301", 0.2, 0.8), ("\xe9 ", 0.22, 0.78)], ":3: has another opinion on the text of line 2"),
     ],
 )
-def test_rounded_probabilities_are_an_opinion_and_others_are_not(
+def test_rounded_probabilities_are_soft_labels_and_others_are_not(
     rows: list[tuple[object, ...]], said: str | None, tmp_path: Path
 ) -> None:
     path = write_tsv(tmp_path / "t.tsv", "text probability_n probability_y", rows)
@@ -252,7 +254,7 @@ def test_rounded_probabilities_are_an_opinion_and_others_are_not(
     assert said in str(error.value)
 
 
-def test_an_opinion_is_on_the_row_of_the_same_text_and_every_other_is_a_row_of_its_own(tmp_path: Path) -> None:
+def test_a_soft_label_is_on_the_row_of_the_same_text_and_every_other_is_a_row_of_its_own(tmp_path: Path) -> None:
     others = ["ハス", "कुल", "not able", "A FILM", "a  film", "ｆilm", "a film\u200c"]
     path = write_tsv(
         tmp_path / "t.tsv",
@@ -263,8 +265,8 @@ def test_an_opinion_is_on_the_row_of_the_same_text_and_every_other_is_a_row_of_i
     train = split_in_memory([(text, None, "y") for text in texts])
     task = replace(task_named("custom"), labels=("n", "y"))
     teacher, rows, _ = read_teacher(path, train, [], task, DataConfig())
-    opinions = [[0.2, 0.8], *[[0, 0]] * 5, [0.2, 0.8], *[[0.9, 0.1]] * len(others)]
-    assert teacher.probabilities.tolist() == pytest.approx(np.array(opinions), abs=1e-6)
+    expected = [[0.2, 0.8], *[[0, 0]] * 5, [0.2, 0.8], *[[0.9, 0.1]] * len(others)]
+    assert teacher.probabilities.tolist() == pytest.approx(np.array(expected), abs=1e-6)
     assert [example.text for example in rows.examples] == [*texts, *others]
     assert [example.label for example in rows.examples] == ["y"] * 7 + ["n"] * len(others)
     assert rows.hashes.tolist() == hashes_of(rows.texts).tolist()

@@ -86,7 +86,7 @@ def test_a_smaller_share_of_the_encoder_is_chosen_where_it_is_better() -> None:
     assert accuracy(targets, ensemble.join(parts[0], parts[1]))[0] > 0.79
 
 
-def test_a_sum_of_clearly_lower_loss_is_taken_although_it_predicts_the_same() -> None:
+def test_an_ensemble_of_clearly_lower_loss_is_kept_although_it_predicts_the_same() -> None:
     """Both parts predict the same class; where it is wrong, one or the other is unsure."""
     rows, targets = np.arange(300), np.arange(300) % 3
     right = rows % 10 < 7
@@ -97,12 +97,12 @@ def test_a_sum_of_clearly_lower_loss_is_taken_although_it_predicts_the_same() ->
     assert accuracy(targets, ensemble.join(encoder, linear)) == accuracy(targets, linear)
 
 
-def test_a_sum_of_lower_loss_counts_if_its_accuracy_is_higher_by_a_standard_error(
+def test_an_ensemble_of_lower_loss_counts_if_its_accuracy_is_higher_by_a_standard_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 400 rows the sum turns 8 to right and k to wrong: its gain is 8 - k rows, the standard error sqrt(8 + k).
+    """Of 400 rows the ensemble turns 8 to right and k to wrong: its gain is 8 - k rows, the standard error sqrt(8 + k).
 
-    Where the sum is very sure of a wrong row, its loss is higher.
+    Where the ensemble is very sure of a wrong row, its loss is higher.
     """
     monkeypatch.setattr("recurcli.linear.ensemble.STANDARD_ERRORS", np.inf)
     monkeypatch.setattr("recurcli.linear.ensemble.fit_weights", lambda parts, *_: np.ones(len(parts)))
@@ -117,7 +117,7 @@ def test_a_sum_of_lower_loss_counts_if_its_accuracy_is_higher_by_a_standard_erro
         assert (ensemble.encoder_weight, ensemble.linear_weight) == (float(wins), 1.0), (wrong, sure)
 
 
-def test_few_rows_take_no_sum() -> None:
+def test_few_rows_keep_no_ensemble() -> None:
     for rows in (FEWEST_ROWS - 1, FEWEST_ROWS):
         parts, targets = drawn((1.5, 1.5), rows=rows)
         ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, partial(accuracy, targets))
@@ -143,7 +143,7 @@ def test_each_row_is_scored_with_the_weights_of_the_other_half() -> None:
         assert losses[row] == pytest.approx(np.log(np.exp(logits).sum()) - logits[targets[row]])
 
 
-def test_the_linear_part_alone_has_a_weight_of_its_own() -> None:
+def test_the_linear_model_without_the_encoder_has_a_weight_of_its_own() -> None:
     parts, targets = drawn((1.5, 1.5))
     ensemble = Ensemble.fit(LINEAR, (parts[0], parts[1]), targets, partial(accuracy, targets))
     alone = ensemble.without_encoder()
@@ -154,7 +154,7 @@ def test_the_linear_part_alone_has_a_weight_of_its_own() -> None:
 
 
 def test_a_part_that_the_cross_entropy_rejects_is_still_a_candidate() -> None:
-    """Right by a little on many rows, wrong by a lot on some: both weights of the sum are then 0."""
+    """Right by a little on many rows, wrong by a lot on some: both weights of the ensemble are then 0."""
     targets = np.arange(90) % 3
     linear = np.eye(3)[targets] * 0.01
     wrong = np.arange(90) % 10 < 4
