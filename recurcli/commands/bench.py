@@ -14,11 +14,11 @@ from recurcli.commands.benchmark.candidates import (
     peer_candidates,
     shapes,
 )
-from recurcli.commands.benchmark.measure import INCLUDED, measure, one_thread
-from recurcli.commands.benchmark.request import BenchRequest, Setting
+from recurcli.commands.benchmark.measure import INCLUDED, Setting, measure, one_thread
 from recurcli.errors import pluralize
 from recurcli.log import Log, Measured
 from recurcli.model.device import Precision, choose_device, choose_precision
+from recurcli.requests.bench import BenchRequest
 from recurcli.requirements import unmet
 
 
@@ -43,8 +43,8 @@ def bench(request: BenchRequest, log: Log) -> dict[str, Any]:
         "rounds": request.rounds,
         "dropout": next(iter(found)).dropout,
         "attention_dropout": request.attention_dropout,
-        "match_parameters": request.match,
-        "included": {mode: INCLUDED[mode] for mode in request.modes},
+        "match_parameters": request.match_parameters,
+        "included": {mode: INCLUDED[mode] for mode in request.words("mode")},
     }
     with one_thread():
         for number, (shape, setting) in enumerate(settings, 1):
@@ -68,9 +68,9 @@ def in_words(setting: Mapping[str, Any]) -> str:
 def _settings(
     request: BenchRequest, found: Mapping[Shape, list[Candidate]], device: torch.device
 ) -> Iterator[tuple[Shape, Setting]]:
-    precisions = dict.fromkeys(choose_precision(cast(Precision, name), device) for name in request.precisions)
+    precisions = dict.fromkeys(choose_precision(cast(Precision, name), device) for name in request.words("precision"))
     for mode, precision, shape, rows, length in itertools.product(
-        request.modes, precisions, found, request.batch_sizes, request.lengths
+        request.words("mode"), precisions, found, request.numbers("batch_size"), request.numbers("length")
     ):
         kind = cast(Literal["training", "inference"], mode)
         iterated = all(candidate.num_layers is None for candidate in found[shape])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recurcli.commands.comparison.collect import Collected, ComparedRun, check_comparable, collect
 from recurcli.commands.comparison.groups import (
-    MAJORITY,
     Baseline,
     Group,
     baselines,
@@ -17,7 +16,7 @@ from recurcli.commands.comparison.groups import (
     lines_over,
 )
 from recurcli.errors import UsageError, did_you_mean, escaped, pluralize
-from recurcli.evaluation.metrics import BOUNDS, METRICS, PERPLEXITY, CountMetric
+from recurcli.evaluation.metrics import BOUNDS, METRICS
 from recurcli.evaluation.significance import (
     Runs,
     bootstrap_difference,
@@ -94,58 +93,42 @@ def _result(
     over: str | None,
 ) -> dict[str, Any]:
     fixed = baselines(groups, name) if groups else []
-    drawn = None
-    if groups and name == PERPLEXITY:
-        drawn = _resample_texts(groups)
-    elif groups:
-        drawn = _resample(groups, fixed, METRICS[name].of_counts, name)
-    tests = [] if drawn is None else _tests(groups, fixed, drawn, name)
-    intervals: list[Any] = [None] * (len(groups) + len(fixed))
-    if drawn is not None:
-        intervals = [None if each is None else _interval(each, drawn, name) for each in drawn.members]
+    resampled = _resample(groups, fixed, name)
+    tests = _tests(groups, fixed, resampled, name)
     smallest = [test["smallest_difference"] for test in tests if test["smallest_difference"] is not None]
+    rows = {
+        row["name"]: {**row, "interval": _interval(row["name"], resampled, name)}
+        for row in (*(group.to_json(name) for group in groups), *(baseline.to_json() for baseline in fixed))
+    }
     first = found.runs[0] if found.runs else None
-    shown = [*(group.to_json(name) for group in groups), *(baseline.to_json() for baseline in fixed)]
-    rows_of_table = [{**row, "interval": interval} for row, interval in zip(shown, intervals, strict=True)]
+    damaged = ({"path": str(path), "reason": f"cannot be read: {error}"} for path, error in found.damaged)
     return {
-        "task": None if first is None else first.result["task"],
+        "task": first and first.result["task"],
         "metric": name,
         "part": part,
-        "rows": 0 if first is None else _units(first),
-        "dev_sha256": None if first is None else first.result["data"]["dev"]["sha256"],
+        "rows": _units(first) if first else 0,
+        "dev_sha256": first and first.result["data"]["dev"]["sha256"],
         "test_sha256": _test_rows(found.runs),
         "differences": keys[0],
         "other_differences": keys[1],
-        "groups": rows_of_table[: len(groups)],
-        "baselines": rows_of_table[len(groups) :],
-        "over": None
-        if over is None
-        else _over(over, groups, dict(zip((group.name for group in groups), rows_of_table, strict=False))),
+        "groups": [rows[group.name] for group in groups],
+        "baselines": [rows[baseline.name] for baseline in fixed],
+        "over": over and {"key": over, "lines": _lines(over, groups, rows)},
         "tests": tests,
         "smallest_difference": median(smallest) if smallest else None,
         "unfinished": found.unfinished,
-        "left_out": [
-            *found.left_out,
-            *({"path": str(path), "reason": f"cannot be read: {error}"} for path, error in found.damaged),
-        ],
+        "left_out": [*found.left_out, *damaged],
     }
 
 
-def _over(key: str, groups: Sequence[Group], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _lines(key: str, groups: Sequence[Group], rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the scores of the groups over the preset's `key`; `rows` are those of the table by the name of the group."""
     shown = ("name", "mean", "std", "n", "interval", "scores")
-    return {
-        "key": key,
-        "lines": [
-            {
-                "name": line.name,
-                "points": [
-                    {"value": value, **{part: rows[group.name][part] for part in shown}} for value, group in line.points
-                ],
-            }
-            for line in lines_over(groups, key)
-        ],
-    }
+    lines = []
+    for line in lines_over(groups, key):
+        points = [{"value": value, **{part: rows[group.name][part] for part in shown}} for value, group in line.points]
+        lines.append({"name": line.name, "points": points})
+    return lines
 
 
 def _units(run: ComparedRun) -> int:
@@ -153,97 +136,87 @@ def _units(run: ComparedRun) -> int:
     return len(run.rows.ids) if run.text is None else int(run.result["data"]["dev"]["tokens"])
 
 
-class _Member(NamedTuple):
-    """A group or a baseline on resampled rows."""
+class _Resampled(NamedTuple):
+    """A group or a baseline on resampled rows; R runs, N rows."""
 
     runs: Runs
     predictions: "np.ndarray"
-    """(R, N) the predicted classes; the losses of language models on the blocks of a text."""
+    """(R, N) the predicted classes; the losses of language models on the N blocks of a text."""
     is_right: "np.ndarray | None" = None
     """Whether each row (N,) is predicted rightly, of a single run that is compared by its accuracy; None: it is another."""
 
-    def predicts_as(self, other: "_Member") -> bool:
+    def predicts_as(self, other: "_Resampled") -> bool:
         """Return whether the runs of both predict the same: all of them, or each as one of the other's."""
         own, others = (sorted(run.tobytes() for run in each.predictions) for each in (self, other))
         return own == others or len({*own, *others}) == 1
 
 
-class _Resampled(NamedTuple):
-    rows: int
-    """The number of rows, or of the blocks of a text."""
-    members: list[_Member | None]
-    """The groups, then the baselines; None: its predictions are not known."""
-
-    def others(self, *but: _Member) -> list[Runs]:
-        """Return the runs of all members but those of `but`."""
-        return [each.runs for each in self.members if each is not None and all(each is not one for one in but)]
-
-
-def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], of_counts: CountMetric, name: str) -> _Resampled:
+def _resample(groups: Sequence[Group], fixed: Sequence[Baseline], name: str) -> dict[str, _Resampled]:
+    """Return what the tests need of the groups and baselines by name; those are missing whose predictions are not known."""
     import numpy as np
 
-    rows = groups[0].runs[0].rows
-    index = {label: number for number, label in enumerate(rows.names)}
-    labels = np.array([index[label] for label in rows.labels])
-    told = [[run.rows.predictions for run in group.runs] for group in groups]
-    told += [[] if baseline.predictions is None else [list(baseline.predictions)] for baseline in fixed]
-    predictions = np.array([[index[prediction] for prediction in run] for runs in told for run in runs])
-    resampled = resampled_scores(of_counts, labels, predictions)
-    scores = [*(group.scores(name) for group in groups), *([baseline.score] for baseline in fixed)]
-    members: list[_Member | None] = []
-    start = 0
-    for number, (runs, own) in enumerate(zip(told, scores, strict=True)):
-        place = slice(start, start + len(runs))
-        start += len(runs)
-        drawn = Runs(np.array(own), resampled[place], seeded=number < len(groups))
-        is_right = predictions[place][0] == labels if len(runs) == 1 and name == "accuracy" else None
-        members.append(_Member(drawn, predictions[place], is_right) if runs else None)
-    return _Resampled(len(labels), members)
+    if not groups:
+        return {}
+    first = groups[0].runs[0]
+    if first.text is not None:
+        members = {}
+        for group in groups:
+            nats = np.array([run.text.nats for run in group.runs if run.text is not None])
+            drawn = resampled_perplexities(nats, np.array(first.text.tokens))
+            members[group.name] = _Resampled(Runs(np.array(group.scores(name)), drawn), nats)
+        return members
+    known = [(group.name, group.scores(name), [run.rows.predictions for run in group.runs], True) for group in groups]
+    known += [(one.name, [one.score], [list(one.predictions)], False) for one in fixed if one.predictions is not None]
+    index = {label: number for number, label in enumerate(first.rows.names)}
+    labels = np.array([index[label] for label in first.rows.labels])
+    predictions = np.array([[index[label] for label in run] for _, _, runs, _ in known for run in runs])
+    ends = np.cumsum([len(runs) for _, _, runs, _ in known])[:-1]
+    resamples = np.split(resampled_scores(METRICS[name].of_counts, labels, predictions), ends)
+    members = {}
+    for (member, scores, _, seeded), own, drawn in zip(known, np.split(predictions, ends), resamples, strict=True):
+        is_right = own[0] == labels if len(own) == 1 and name == "accuracy" else None
+        members[member] = _Resampled(Runs(np.array(scores), drawn, seeded), own, is_right)
+    return members
 
 
-def _resample_texts(groups: Sequence[Group]) -> _Resampled:
-    import numpy as np
-
-    tokens = np.array(next(run.text.tokens for group in groups for run in group.runs if run.text is not None))
-    members: list[_Member | None] = []
-    for group in groups:
-        nats = np.array([run.text.nats for run in group.runs if run.text is not None])
-        drawn = Runs(np.array(group.scores(PERPLEXITY)), resampled_perplexities(nats, tokens))
-        members.append(_Member(drawn, nats))
-    return _Resampled(len(tokens), members)
-
-
-def _interval(member: _Member, drawn: _Resampled, name: str) -> list[float] | None:
+def _interval(member: str, resampled: Mapping[str, _Resampled], name: str) -> list[float] | None:
     """Return the 95 % interval of a mean score. Of the accuracy of one run it is the one of `recur eval`."""
-    if member.is_right is not None:
-        return list(share_interval(int(member.is_right.sum()), drawn.rows))
-    found = score_interval(member.runs, drawn.rows, BOUNDS[name], drawn.others(member))
-    return None if found is None else list(found)
+    if member not in resampled:
+        return None
+    own = resampled[member]
+    rows = own.predictions.shape[1]
+    if own.is_right is not None:
+        return list(share_interval(int(own.is_right.sum()), rows))
+    others = [each.runs for other, each in resampled.items() if other != member]
+    found = score_interval(own.runs, rows, BOUNDS[name], others)
+    return found and list(found)
 
 
-def _tests(groups: Sequence[Group], fixed: Sequence[Baseline], drawn: _Resampled, name: str) -> list[dict[str, Any]]:
+def _tests(
+    groups: Sequence[Group], fixed: Sequence[Baseline], resampled: Mapping[str, _Resampled], name: str
+) -> list[dict[str, Any]]:
     """Test each pair of groups, and each group against the linear model of its training rows.
 
     The accuracies of two single runs get Tango's score test, all others a bootstrap. Where the predictions are identical there
     is no interval: nothing of a difference was seen, and the seeds of other groups say nothing of it.
     """
-    made = dict(zip([*(group.name for group in groups), *(each.name for each in fixed)], drawn.members, strict=True))
     pairs = [(a.name, b.name) for a, b in itertools.combinations(groups, 2)]
-    pairs += [(group.name, each.name) for each in fixed if each.name != MAJORITY for group in each.groups]
+    pairs += [(group.name, baseline.name) for baseline in fixed for group in baseline.groups]
     low, high = BOUNDS[name]
     tests: list[dict[str, Any]] = []
     for first, second in pairs:
-        a, b = made[first], made[second]
-        if a is None or b is None:
+        if first not in resampled or second not in resampled:
             continue
+        a, b = resampled[first], resampled[second]
+        rows = a.predictions.shape[1]
         kind: dict[str, Any] = {"test": "bootstrap"}
         if a.is_right is not None and b.is_right is not None:
-            only = int((a.is_right & ~b.is_right).sum()), int((b.is_right & ~a.is_right).sum())
-            kind = {"test": "tango", "only_a_right": only[0], "only_b_right": only[1]}
-            found = tango(*only, drawn.rows)
+            only_a, only_b = int((a.is_right & ~b.is_right).sum()), int((b.is_right & ~a.is_right).sum())
+            kind = {"test": "tango", "only_a_right": only_a, "only_b_right": only_b}
+            found = tango(only_a, only_b, rows)
         else:
-            others = drawn.others(a, b)
-            found = bootstrap_difference(a.runs, b.runs, drawn.rows, half_range=high - low, others=others)
+            others = [each.runs for other, each in resampled.items() if other not in (first, second)]
+            found = bootstrap_difference(a.runs, b.runs, rows, half_range=high - low, others=others)
         identical = a.predicts_as(b)
         tests.append(
             {

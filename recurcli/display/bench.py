@@ -1,7 +1,6 @@
 """The result of `recur bench`: on the screen a table for each setting, and in a file plots over the length."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from recurcli.display.tables import (
     styled,
     write,
 )
-from recurcli.errors import pluralize
-from recurcli.files import write_atomically
 from recurcli.log import Measured, State
 
 PLOTTED = (("tokens_per_second", 1.0, "tokens/s"), ("peak_memory_bytes", 1e6, "peak memory (MB)"))
@@ -64,25 +61,19 @@ def print_setting(setting: Mapping[str, Any]) -> None:
 
 
 def _candidates(setting: Mapping[str, Any]) -> Table:
-    """Return the table of a setting. With one family only, its ratio is the ratio to the best peer."""
+    """Return the table of a setting."""
     results, best_peer = setting["candidates"], setting["best_peer"]
-    families = list(results[0]["ratios"])
     columns = {
         "width": [f"{each['hidden_size']:,}" for each in results],
         "parameters": [f"{each['parameters']:,}" for each in results],
         "tokens/s": [f"{each['tokens_per_second']:,.0f}" for each in results],
         "spread": [f"{each['interquartile_range'] / each['seconds_per_step']:.1%}" for each in results],
+        "peak memory": [f"{each['peak_memory_bytes'] / 1e6:,.1f} MB" for each in results],
     }
-    if len(set(columns["width"])) == 1:
-        del columns["width"]
     if best_peer is not None:
         columns["× best"] = [f"{each['ratio']:.2f}" for each in results]
-    for family in families if len(families) > 1 else ():
-        columns[f"× {family}"] = [f"{each['ratios'][family]:.2f}" for each in results]
-    columns["peak memory"] = [f"{each['peak_memory_bytes'] / 1e6:,.1f} MB" for each in results]
     made = by_columns({"encoder": [each["name"] for each in results]}, columns)
-    rows = [styled(row, "bold" if row[0] == best_peer else "") for row in made.texts]
-    return Table(made.columns, rows)
+    return Table(made.columns, [styled(row, "bold" if row[0] == best_peer else "") for row in made.texts])
 
 
 def _closing(result: Mapping[str, Any]) -> str:
@@ -102,41 +93,34 @@ def draw_benchmark(result: Mapping[str, Any], path: Path) -> None:
     """Plot tokens/s and peak memory over length to `path`, a column for each kind of setting. The lines of peers are dashed."""
     from matplotlib.figure import Figure
 
-    kinds: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    from recurcli.display.report.charts import write_figure
+
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
     for setting in result["settings"]:
-        kind = tuple(setting[name] for name in ("mode", "precision", "hidden_size", "num_layers", "batch_size"))
-        kinds.setdefault(kind, []).append(setting)
-    names = list(dict.fromkeys(each["name"] for setting in result["settings"] for each in setting["candidates"]))
+        kinds.setdefault(in_words(setting).rpartition(", T ")[0], []).append(setting)
+    candidates = [candidate for setting in result["settings"] for candidate in setting["candidates"]]
+    is_peer = {candidate["name"]: candidate["is_peer"] for candidate in candidates}
     figure = Figure(figsize=(1 + 4.2 * len(kinds), 7.5), layout="constrained")
     axes = figure.subplots(len(PLOTTED), len(kinds), squeeze=False)
-    for column, ((mode, precision, width, depth, batch), settings) in enumerate(kinds.items()):
-        for row, (key, unit, label) in enumerate(PLOTTED):
-            axis = axes[row, column]
-            _lines(axis, settings, names, key, unit)
+    for column, (kind, settings) in enumerate(kinds.items()):
+        axes[0, column].set_title(kind.replace(", ", "\n"), fontsize="medium")
+        for axis, (key, unit, label) in zip(axes[:, column], PLOTTED, strict=True):
+            for number, (name, dashed) in enumerate(is_peer.items()):
+                points = [
+                    (setting["length"], own[key] / unit)
+                    for setting in settings
+                    for own in setting["candidates"]
+                    if own["name"] == name
+                ]
+                marker = "os^Dv"[number // 10 % 5]  # there are ten colours
+                lengths, values = ([point[place] for point in points] for place in (0, 1))
+                axis.plot(lengths, values, marker, linestyle="--" if dashed else "-", label=name)
+            lengths = sorted({setting["length"] for setting in settings})
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
             axis.set(xlabel="length", ylabel=label, yscale="log")
-        layers = "an iterated layer" if depth is None else pluralize(depth, "layer")
-        size = "" if width is None else f" of {width}"
-        axes[0, column].set_title(f"{mode}, {precision}\n{layers}{size}, batch {batch}", fontsize="medium")
+            axis.minorticks_off()
+            axis.spines[["top", "right"]].set_visible(False)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, max(1, len(names))), fontsize="small")
-    write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
-
-
-def _lines(axis: Any, settings: list[Mapping[str, Any]], names: list[str], key: str, unit: float) -> None:
-    """Draw the line of each candidate over the lengths at which it was measured."""
-    lengths = sorted({setting["length"] for setting in settings})
-    for number, name in enumerate(names):
-        points = [
-            (setting["length"], each[key] / unit, each["family"])
-            for setting in settings
-            for each in setting["candidates"]
-            if each["name"] == name
-        ]
-        peer = bool(points) and points[0][2] is not None
-        marker = "os^Dv"[number // 10 % 5]  # there are ten colours
-        style = {"linestyle": "--" if peer else "-", "marker": marker, "markersize": 4, "color": f"C{number % 10}"}
-        axis.plot([point[0] for point in points], [point[1] for point in points], label=name, **style)
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
-    axis.minorticks_off()
-    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, max(1, len(labels))), fontsize="small")
+    write_figure(path, figure)

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,8 @@ from recurcli.display.tables import (
     by_columns,
     heading,
     number_columns,
+    percent,
+    percent_interval,
     show,
     styled,
     text_columns,
@@ -29,11 +29,11 @@ from recurcli.files import OutputKind, to_json, write_atomically
 
 MAX_TESTS = 30
 """Tests that the screen lists; of more, those with the smallest p-values."""
-TESTS = {"tango": "Tango's score test", "bootstrap": "paired bootstrap"}
+TESTS = {"tango": "Tango", "bootstrap": "bootstrap"}
 
 
 def group_table(result: Mapping[str, Any]) -> Table:
-    """Return the groups, told by the values of all preset keys that differ, and the baselines, with scores and costs."""
+    """Return the groups with the values of all preset keys that differ, and the baselines, with scores and costs."""
     keys = [*result["differences"], *result["other_differences"]]
     texts = {
         key: [text_of(group["values"][key]) if key in group["values"] else "–" for group in result["groups"]]
@@ -54,76 +54,80 @@ def _scores(result: Mapping[str, Any]) -> dict[str, list[str]]:
     columns = {
         "n": [str(group["n"]) for group in groups],
         words_of(result["metric"]): [_mean_and_spread(row, result) for row in (*groups, *baselines)],
-        "best": [_shown_score(group["best"], result) for group in groups],
+        "best": [_score(group["best"], result) for group in groups],
     }
     if result["part"] == "model" and any(group["encoder"] for group in groups):
         columns["encoder alone"] = [_mean_and_spread(group["encoder"], result) for group in groups]
     if result["test_sha256"] is not None and result["split"] == "dev":
-        alone = ("–" if row["test"] is None else _shown_score(row["test"], result) for row in baselines)
+        alone = ("–" if row["test"] is None else _score(row["test"], result) for row in baselines)
         columns["test"] = [*(_mean_and_spread(group["test"], result) for group in groups), *alone]
     return columns
 
 
-def _shown_score(score: float, result: Mapping[str, Any], sign: str = "") -> str:
-    """Return a score, or a difference of scores, with two decimals for perplexities and four for shares."""
-    return f"{score:{sign}.{2 if result['metric'] == PERPLEXITY else 4}f}"
+def _score(score: float, result: Mapping[str, Any], sign: str = "") -> str:
+    """Return a score, or a difference of scores: a perplexity with two decimals, others in per cent."""
+    return f"{score:{sign}.2f}" if result["metric"] == PERPLEXITY else percent(score, sign)
 
 
 def _mean_and_spread(summary: Mapping[str, Any] | None, result: Mapping[str, Any]) -> str:
     """Return the mean of a summary of scores, with the standard deviation if there are several; – if there is none."""
     if summary is None:
         return "–"
-    spread = "" if summary.get("std") is None else f" ± {_shown_score(summary['std'], result)}"
-    return _shown_score(summary["mean"], result) + spread
+    spread = "" if summary.get("std") is None else f" ± {_score(summary['std'], result)}"
+    return _score(summary["mean"], result) + spread
 
 
 def _costs(result: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the sizes and times of the groups as text, by their headers. What is unknown is a dash."""
 
-    def shown(key: str, form: str, of_steps: bool = False) -> list[str]:
-        known = [group[key] is not None and not (of_steps and not group["tokens_per_second"]) for group in groups]
-        return [f"{group[key]:{form}}" if there else "–" for group, there in zip(groups, known, strict=True)]
+    def shown(key: str, form: str) -> list[str]:
+        return [f"{group[key]:{form}}" if group[key] else "–" for group in result["groups"]]
 
-    groups = result["groups"]
     return {
         "parameters": shown("parameters", ","),
         "no embeddings": shown("parameters_without_embeddings", ","),
         "FLOPs/token": shown("forward_flops_per_token", ","),
-        "wall s": shown("seconds", ",.1f", of_steps=True),
-        "CPU s": shown("cpu_seconds", ",.1f", of_steps=True),
-        "tokens/s": shown("tokens_per_second", ",.0f", of_steps=True),
+        "wall s": shown("seconds", ",.1f"),
+        "CPU s": shown("cpu_seconds", ",.1f"),
+        "tokens/s": shown("tokens_per_second", ",.0f"),
     }
 
 
-def test_table(result: Mapping[str, Any], *, kinds: bool = True) -> Table:
-    """Return the tests with sentences on what they can find. A significant one is bold. `kinds` names the kind of each."""
+def test_table(result: Mapping[str, Any], most: int | None = None) -> Table:
+    """Return the tests, or the `most` with the smallest p-values, with sentences on what they can find.
+
+    A significant one is bold.
+    """
+    tests = result["tests"] if most is None else sorted(result["tests"], key=lambda test: test["p_holm"])[:most]
     rows = []
-    for test in result["tests"]:
-        limits = [_shown_score(limit, result, "+") for limit in test["interval"] or ()]
-        interval = "identical predictions" if test["identical_predictions"] else " to ".join(limits) or "too few seeds"
-        kind = [TESTS[test["test"]]] if kinds else []
+    for test in tests:
+        interval = "too few seeds"
+        if test["identical_predictions"]:
+            interval = "identical predictions"
+        elif test["interval"] and result["metric"] == PERPLEXITY:
+            interval = " – ".join(_score(limit, result, "+") for limit in test["interval"])
+        elif test["interval"]:
+            interval = percent_interval(test["interval"], "+")
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
-        row = [test["a"], test["b"], _shown_score(test["difference"], result), interval, *kind, *p_values]
+        row = [test["a"], test["b"], _score(test["difference"], result, "+"), interval, *p_values, TESTS[test["test"]]]
         rows.append(styled(row, "bold" if test["p_holm"] < 0.05 else ""))
-    columns = [*text_columns("A", "B"), *number_columns("A - B", "95 % interval")]
-    columns += [*text_columns(*(["test"] if kinds else [])), *number_columns("p", "p (Holm)")]
-    return Table(columns, rows, _sentences_on_tests(result))
+    numbers = number_columns("A - B", "95 % interval", "p", "p (Holm)")
+    return Table([*text_columns("A", "B"), *numbers, *text_columns("test")], rows, _sentences_on_tests(result))
 
 
 def _sentences_on_tests(result: Mapping[str, Any]) -> list[str]:
-    """Return a note on the difference that can be detected and on tests without an interval, or [] if there are none."""
+    """Return sentences on the difference that can be detected and on tests without an interval."""
     sentences, tests = [], result["tests"]
-    known = sum(test["smallest_difference"] is not None for test in tests)
-    if known:
-        median, rows = "" if known == 1 else f", median of {known} tests", _rows(result)
+    if result["smallest_difference"] is not None:
+        smallest = _score(result["smallest_difference"], result)
         sentences.append(
-            f"Minimum detectable difference on {rows}: {_shown_score(result['smallest_difference'], result)} "
-            f"(80 % power, 5 % level, before Holm's correction{median})."
+            f"Minimum detectable difference on {_rows(result)}: {smallest} "
+            "(80 % power, 5 % level, before Holm's correction; the median of the tests)."
         )
     if too_few := sum(test["interval"] is None and not test["identical_predictions"] for test in tests):
         of = pluralize(too_few, "test", "have", of=len(tests))
         sentences.append(f"{of} too few seeds to tell any difference of {words_of(result['metric'])}.")
-    return [" ".join(sentences)] if sentences else []
+    return sentences
 
 
 def _rows(result: Mapping[str, Any]) -> str:
@@ -134,42 +138,40 @@ def _rows(result: Mapping[str, Any]) -> str:
 
 def unfinished_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """Return the runs that are not finished, with their steps."""
-    rows = []
-    for run in runs:
-        steps = "–" if run["steps"] is None else f"{run['steps']:,}"
-        rows.append([run["run"], f"{run['step']:,}", steps, "running" if run["running"] else "stopped"])
-    return Table([*text_columns("run"), *number_columns("step", "of", "state")], rows)
+    steps = {
+        "step": [f"{run['step']:,}" for run in runs],
+        "of": ["–" if run["steps"] is None else f"{run['steps']:,}" for run in runs],
+        "state": ["running" if run["running"] else "stopped" for run in runs],
+    }
+    return by_columns({"run": [run["run"] for run in runs]}, steps)
 
 
 def print_comparison(result: Mapping[str, Any]) -> None:
     """Print the comparison in the width of the terminal."""
-    shown: list[RenderableType | Table] = []
+    show(*_parts(result))
+
+
+def _parts(result: Mapping[str, Any]) -> Iterator[RenderableType | Table]:
+    """Yield what the screen shows. The name of a group holds the values of the keys that differ."""
+    metric, over = words_of(result["metric"]), result["over"]
     if result["groups"]:
         whose = "encoders alone" if result["part"] == "encoder" else "models"
-        whose = "language models" if result["metric"] == PERPLEXITY else whose
-        rows = f"{result['task']}, {_rows(result)}"
-        shown.append(heading(rows, whose, "mean ± standard deviation over seeds"))
-        shown += _tables(result)
-        if result["over"] is not None:
-            shown += [heading(f"{words_of(result['metric'])} over {result['over']['key']}"), _over_table(result)]
+        yield heading(f"{result['task']}, {_rows(result)}", whose, "mean ± standard deviation over seeds")
+        hidden = ", ".join(result["other_differences"])
+        notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
+        yield by_columns({"group": _names(result)}, _scores(result), notes)
+        yield by_columns({"group": [group["name"] for group in result["groups"]]}, _costs(result))
+    if result["tests"]:
+        count = len(result["tests"])
+        yield heading("tests", *([f"the {MAX_TESTS} smallest p-values of {count:,}"] if count > MAX_TESTS else []))
+        yield test_table(result, MAX_TESTS)
+    if over is not None:
+        yield heading(f"{metric} over {over['key']}")
+        yield _over_table(result)
     if result["unfinished"]:
-        shown += [Text(""), heading("unfinished", "--resume continues them"), unfinished_table(result["unfinished"])]
-    show(*shown)
-
-
-def _tables(result: Mapping[str, Any]) -> Iterator[RenderableType | Table]:
-    """Yield the tables of scores, costs and tests. The name of a group holds the values of the keys that differ."""
-    hidden = ", ".join(result["other_differences"])
-    notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
-    yield by_columns({"group": _names(result)}, _scores(result), notes)
-    yield by_columns({"group": [group["name"] for group in result["groups"]]}, _costs(result))
-    if tests := result["tests"]:
-        kinds = sorted({TESTS[test["test"]] for test in tests})
-        more = [f"the {MAX_TESTS} smallest p-values of {len(tests):,}"] if len(tests) > MAX_TESTS else []
-        yield heading("tests", " and ".join(kinds), *more)
-        first = sorted(tests, key=lambda test: test["p_holm"])[:MAX_TESTS]
-        made = test_table({**result, "tests": first}, kinds=len(kinds) > 1)
-        yield replace(made, notes=_sentences_on_tests(result))
+        yield Text("")
+        yield heading("unfinished", "--resume continues them")
+        yield unfinished_table(result["unfinished"])
 
 
 def _over_table(result: Mapping[str, Any]) -> Table:
@@ -187,14 +189,11 @@ def draw_over(result: Mapping[str, Any], path: Path) -> None:
     """Draw the scores over the key of `--over` to `path`, in the format of its ending."""
     from matplotlib.figure import Figure
 
-    from recurcli.display.report.charts import draw_lines
+    from recurcli.display.report.charts import draw_lines, write_figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")
-    axis = figure.subplots()
-    draw_lines(axis, result["over"])
-    axis.set(xlabel=result["over"]["key"], ylabel=f"{result['split']} {words_of(result['metric'])}")
-    axis.spines[["top", "right"]].set_visible(False)
-    write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
+    draw_lines(figure.subplots(), result["over"], f"{result['split']} {words_of(result['metric'])}")
+    write_figure(path, figure)
 
 
 def write_table(result: Mapping[str, Any], output: Path) -> None:
@@ -212,28 +211,10 @@ def _tables_in(form: Callable[[Table], list[str]], *head: str) -> Callable[[Mapp
     return text
 
 
-def _csv(result: Mapping[str, Any]) -> str:
-    """One row a group or baseline, with all digits."""
-    keys = [*result["differences"], *result["other_differences"]]
-    numbers = ["n", "mean", "std", "best", "parameters", "parameters_without_embeddings", "forward_flops_per_token"]
-    numbers += ["seconds", "cpu_seconds", "tokens_per_second"]
-    nested = [(part, key) for part in ("encoder", "test") for key in ("mean", "std", "best")]
-    heads = ["name", "preset", *keys, "metric", *numbers, *(f"{part}_{key}" for part, key in nested), "seeds", "runs"]
-    single = ({**baseline, "test": baseline["test"] and {"mean": baseline["test"]}} for baseline in result["baselines"])
-    rows = []
-    for group in (*result["groups"], *single):
-        values = {key: text_of(value) for key, value in group.get("values", {}).items()}
-        row = [group["name"], group.get("preset"), *(values.get(key) for key in keys), result["metric"]]
-        row += [*(group.get(key) for key in numbers), *((group.get(part) or {}).get(key) for part, key in nested)]
-        row += [" ".join(map(str, group.get(key, ()))) for key in ("seeds", "runs")]
-        rows.append(["" if value is None else str(value) for value in row])
-    return "\n".join([*to_csv(Table(text_columns(*heads), rows)), ""])
-
-
 FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ".md": _tables_in(to_markdown),
     ".tex": _tables_in(to_latex, r"% needs \usepackage{booktabs}"),
-    ".csv": _csv,
+    ".csv": lambda result: "\n".join([*to_csv(group_table(result)), ""]),
     ".json": lambda result: to_json(dict(result)),
 }
 """The formats of a table by the suffix of its file."""

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from recurcli.display.tables import (
     Cell,
     Styled,
@@ -15,6 +13,8 @@ from recurcli.display.tables import (
     heading,
     listing,
     number_columns,
+    percent,
+    percent_interval,
     show,
     text_columns,
 )
@@ -22,8 +22,6 @@ from recurcli.display.training import baseline_rows, perplexity_rows
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS, cells_of
 
-MAX_HEAD = 12
-"""The number of characters of a label above which the columns of a confusion table are numbered."""
 MAX_CONFUSIONS = 12
 """Pairs that are listed where the whole table does not fit."""
 MAX_CLASSES = 20
@@ -31,16 +29,15 @@ MAX_CLASSES = 20
 
 
 def metric_table(result: Mapping[str, Any]) -> Table:
-    """Return the metrics with their intervals, the losses, the calibration error and the baselines."""
-    report, calibration = result["metrics"], result["calibration"]
-    rows: list[Sequence[Cell]] = []
-    for name, metric in METRICS.items():
-        limits = result["intervals"].get(name)
-        interval = f"{limits[0]:.4f} – {limits[1]:.4f}" if limits else ""
-        rows.append([metric.words, f"{report[name]:.4f}", interval])
+    """Return the metrics in per cent with their intervals, the losses, the calibration error and the baselines."""
+    report, calibration, intervals = result["metrics"], result["calibration"], result["intervals"]
+    rows: list[Sequence[Cell]] = [
+        [metric.words, percent(report[name]), percent_interval(intervals.get(name) or ())]
+        for name, metric in METRICS.items()
+    ]
     rows.append(["loss (cross-entropy)", f"{report['loss']:.4f}"])
     rows.append(["loss of the probabilities", f"{calibration['loss']:.4f}"])
-    rows.append(["calibration error (ECE)", f"{calibration['ece']:.4f}"])
+    rows.append(["calibration error (ECE)", percent(calibration["ece"])])
     rows += baseline_rows(result)
     return Table([*text_columns("metric"), *number_columns("value", "95 % interval")], rows)
 
@@ -51,7 +48,7 @@ def class_table(report: Mapping[str, Any]) -> Table:
     for (_, column), rows in cells_of(report).items():
         predicted[column] += rows
     own = report["per_class"].values()
-    columns = {name: [f"{scores[name.lower()]:.4f}" for scores in own] for name in ("precision", "recall", "F1")}
+    columns = {name: [percent(scores[name.lower()]) for scores in own] for name in ("precision", "recall", "F1")}
     columns["rows"] = [f"{scores['support']:,}" for scores in own]
     columns["predicted"] = [f"{predicted[place]:,}" for place in range(len(own))]
     return by_columns({"label": list(report["per_class"])}, columns)
@@ -61,44 +58,32 @@ def print_evaluation(result: Mapping[str, Any]) -> None:
     """Print the metrics, the classes and the confusion table, in the width of the terminal."""
     report = result["metrics"]
     title = heading(result["run"], result["split"], pluralize(result["rows"], "row"))
-    show(title, metric_table(result), class_table(report), *_confusions(report))
+    labels, cells = report["names"], cells_of(report)
+    words, confusions = "rows are true labels, columns are predictions", _matrix(labels, cells)
+    if len(labels) > MAX_CLASSES or not fits(confusions):
+        words, confusions = "the most frequent; --json has all", _largest(labels, cells)
+        if not confusions.rows:
+            words = "no row is predicted wrongly"
+    show(title, metric_table(result), class_table(report), heading("confusion", words), confusions)
 
 
 def print_perplexity(result: Mapping[str, Any]) -> None:
     """Print the perplexity of a language model on a text."""
     rows = perplexity_rows({**result["metrics"], "tokens": result["tokens"]}, carry=result["carry"])
     rows.append(["not in the vocabulary", pluralize(result["unknown"], "token")])
-    title = heading(
-        result["run"], result["split"], pluralize(result["rows"], "line"), pluralize(result["windows"], "window")
-    )
-    show(title, listing(rows))
+    counts = pluralize(result["rows"], "line"), pluralize(result["windows"], "window")
+    show(heading(result["run"], result["split"], *counts), listing(rows))
 
 
-def _confusions(report: Mapping[str, Any]) -> tuple[Text, Table]:
-    """Return the whole table of MAX_CLASSES classes at most if it fits, else its largest entries."""
-    labels = report["names"]
-    if len(labels) <= MAX_CLASSES and fits(made := _matrix(labels, report["confusion"])):
-        return heading("confusion", "rows are true labels, columns are predictions"), made
-    cells = cells_of(report)
-    if all(right == predicted for right, predicted in cells):
-        return heading("confusion", "no row is predicted wrongly"), listing([])
-    return heading("confusion", "the most frequent; --json has all"), _largest(labels, cells)
+def _matrix(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table:
+    def shown(row: int, column: int) -> Cell:
+        if (row, column) not in cells:
+            return Styled("·", "bold" if row == column else "dim")
+        return Styled(str(cells[row, column]), "bold" if row == column else "")
 
-
-def _matrix(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
-    headers = names
-    if max(map(len, names)) > MAX_HEAD:
-        headers = [str(number) for number in range(1, len(names) + 1)]
-        names = [f"{number} {label}" for number, label in zip(headers, names, strict=True)]
-    rows = [
-        [name, *(_count(count, right=place == column) for column, count in enumerate(row))]
-        for place, (name, row) in enumerate(zip(names, counts, strict=True))
-    ]
-    return Table([*text_columns(""), *number_columns(*headers)], rows)
-
-
-def _count(count: int, *, right: bool) -> Cell:
-    return Styled(str(count) if count else "·", "bold" if right else "" if count else "dim")
+    places = range(len(names))
+    rows = [[name, *(shown(row, column) for column in places)] for row, name in enumerate(names)]
+    return Table([*text_columns(""), *number_columns(*names)], rows)
 
 
 def _largest(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table:

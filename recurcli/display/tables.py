@@ -11,7 +11,6 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from rich import box
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -21,8 +20,6 @@ from recurcli.files import finite
 
 UNLIMITED = 100_000
 """Width in characters of output to a pipe, and of a file: no value is cut."""
-WRAPPED = 14
-"""Width in characters to which a terminal may wrap a column of text. It never breaks a number."""
 
 
 class Styled(NamedTuple):
@@ -82,6 +79,16 @@ def by_columns(
     return Table([*text_columns(*texts), *number_columns(*numbers)], rows, notes)
 
 
+def percent(share: float, sign: str = "") -> str:
+    """Return a share, such as an accuracy, in per cent with one decimal; `sign` is "+" for a difference."""
+    return f"{100 * share:{sign}.1f}"
+
+
+def percent_interval(limits: Sequence[float], sign: str = "") -> str:
+    """Return the two ends of an interval of shares in per cent: 90.0–96.2, or -1.2 – +3.4."""
+    return (" – " if sign else "–").join(percent(limit, sign) for limit in limits)
+
+
 def styled(row: Iterable[str], style: str) -> list[Cell]:
     """Return the row with all its cells in one style."""
     return [Styled(text, style) for text in row]
@@ -116,85 +123,40 @@ def console() -> Console:
 
 def show(*parts: RenderableType | Table) -> None:
     """Print `parts` without blanks at the ends of lines, and with one empty line between them at most."""
-    paper = io.StringIO()
     screen = console()
-    screen.file = paper
-    for part in parts:
-        if not isinstance(part, Table):
-            screen.print(part)
-            continue
-        screen.print("", _fitting(part), "", sep="\n")
-        for note in part.notes:
-            screen.print(cell(note, style="dim"))
-    lines = [line.rstrip() for line in paper.getvalue().removesuffix("\n").split("\n")]
+    with screen.capture() as printed:
+        for part in parts:
+            if isinstance(part, Table):
+                screen.print("", to_rich(part), "", *(cell(note, style="dim") for note in part.notes), sep="\n")
+            else:
+                screen.print(part)
+    lines = [line.rstrip() for line in printed.get().removesuffix("\n").split("\n")]
     write("\n".join(line for line, before in zip(lines, ["", *lines], strict=False) if line or before))
 
 
 def fits(table: Table) -> bool:
-    """Whether a form with columns is as wide as the terminal at most."""
-    return _fits(to_rich(table, dense=True))
+    """Whether no line of the table is broken on the terminal."""
+    screen = console()
+    needed = screen.measure(to_rich(table), options=screen.options.update_width(UNLIMITED))
+    return needed.maximum <= screen.width
 
 
-def _fits(made: RichTable) -> bool:
-    """Whether the minimal widths of the columns, with the space between them, fit the terminal."""
-    space = made.padding[1] + made.padding[3] + 1
-    width = sum((column.min_width or 0) + space for column in made.columns) + (1 if made.show_edge else -1)
-    return width <= console().width
-
-
-def _fitting(table: Table) -> RichTable:
-    """Return the first form that fits: wide, dense, one block per row."""
-    for dense in (False, True):
-        made = to_rich(table, dense=dense)
-        if not made.show_header or _fits(made):
-            return made
-    return to_rich(_as_blocks(table))
-
-
-def _as_blocks(wide: Table) -> Table:
-    """Turn each row of a table into a block: the first cell in one line, then a line for each other column."""
-    first, *others = (column.header for column in wide.columns)
-    names = [first, *(f"  {name}" for name in others)]
-    return listing(line for row in wide.rows for line in zip(names, row, strict=False))
-
-
-def to_rich(table: Table, *, dense: bool = False) -> RichTable:
+def to_rich(table: Table) -> RichTable:
     """Return the table for a terminal. Control characters and markup in its texts are escaped.
 
-    Under a header a column has a minimal width: that of its longest number, or WRAPPED. `dense`: with less space,
-    and with the words of a header on several lines if they are wider than the cells.
+    Where the terminal is too narrow, rich breaks the widest columns first, and loses nothing.
     """
-    headed = any(column.header for column in table.columns)
     made = RichTable(
         box=box.SIMPLE_HEAD,
-        show_header=headed,
-        show_edge=not dense,
+        show_header=any(column.header for column in table.columns),
         header_style="dim",
-        padding=(0, 0 if dense else 1),
+        collapse_padding=True,
     )
-    rows = [[cell(*each) if isinstance(each, Styled) else cell(each) for each in row] for row in table.rows]
-    for place, column in enumerate(table.columns):
-        width = max((row[place].cell_len for row in rows if place < len(row)), default=0)
-        header = escaped(column.header, limit=1000)
-        header = _broken(header, width) if dense else header
-        width = max(width, *map(cell_len, header.split("\n")))
-        made.add_column(
-            Text(header, overflow="fold"),
-            justify="right" if column.number else "left",
-            overflow="fold",
-            no_wrap=column.number,
-            min_width=(width if column.number else min(width, WRAPPED)) if headed else None,
-        )
-    for row in rows:
-        made.add_row(*row)
+    for column in table.columns:
+        made.add_column(cell(column.header), justify="right" if column.number else "left", overflow="fold")
+    for row in table.rows:
+        made.add_row(*(cell(*each) if isinstance(each, Styled) else cell(each) for each in row))
     return made
-
-
-def _broken(header: str, width: int) -> str:
-    """Break a header after blanks and the punctuation of keys into lines of `width`, or of its longest piece."""
-    gap = r" +|(?<=[._/])(?=[A-Za-z])"
-    width = max(width, *map(len, re.split(gap, header)))
-    return re.sub(rf"(.{{1,{width}}})(?:{gap}|$)", r"\1\n", header).strip() if width else header
 
 
 def cell(text: object, style: str = "") -> Text:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from recurcli.display.tables import Cell, Table, heading, listing, number_columns, show, styled, text_columns
+from recurcli.display.tables import Cell, Table, heading, listing, number_columns, percent, show, styled, text_columns
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS, MINIMIZED, PERPLEXITY, words_of
 from recurcli.facts import parameters_in_words
@@ -20,9 +20,9 @@ def baseline_rows(result: Mapping[str, Any], of: str = "") -> Iterator[list[Cell
         if name in ("accuracy", result.get("metric")):
             for part, scores in result.get("parts", {}).items():
                 if (part, name) != ("linear", "accuracy"):  # a baseline
-                    yield styled([f"{of}{part} alone: {METRICS[name].words}", f"{scores[name]:.4f}"], "dim")
+                    yield styled([f"{of}{part} alone: {METRICS[name].words}", percent(scores[name])], "dim")
     for name, value in result.get("baselines", {}).items():
-        yield styled([f"{of}{name.replace('_', ' ')} baseline: accuracy", f"{value:.4f}"], "dim")
+        yield styled([f"{of}{name.replace('_', ' ')} baseline: accuracy", percent(value)], "dim")
 
 
 def perplexity_rows(score: Mapping[str, Any], of: str = "", *, carry: bool = False) -> list[list[str]]:
@@ -114,7 +114,7 @@ def _score_rows(result: Mapping[str, Any]) -> Iterator[Sequence[Cell]]:
 
 
 def _metric_rows(scores: Mapping[str, float], split: str) -> list[tuple[str, str]]:
-    return [(f"{split} {metric.words}", f"{scores[name]:.4f}") for name, metric in METRICS.items()]
+    return [(f"{split} {metric.words}", percent(scores[name])) for name, metric in METRICS.items()]
 
 
 def _cost_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -121,27 +121,19 @@ def test_runs_are_grouped_by_preset_over_seeds(recur: Recur, runs: Path) -> None
     assert good["cpu_seconds"] == pytest.approx(result["cpu_seconds"]) and result["cpu_seconds"] > 0
 
 
-def test_linear_models_of_the_same_rows_and_settings_are_one_row_with_their_mean_where_they_differ(
-    recur: Recur, runs: Path
-) -> None:
-    """As those of two versions of recur may."""
-    path = runs / "good-11" / "result.json"
-    result = json.loads(path.read_text())
-    result["parts"]["linear"]["accuracy"] -= 0.5
-    path.write_text(to_json(result))
-    found = compared(recur, runs)
-    linear, _ = found["baselines"]
-    assert (linear["name"], linear["interval"], len(found["tests"])) == ("linear model", None, 1)
-    assert linear["mean"] == pytest.approx(result["parts"]["linear"]["accuracy"] + 0.5 - 0.5 / 5)
+def test_other_linear_models_are_rows_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    def swapped(line: Line) -> None:
+        shares = line["linear_probabilities"]
+        line["linear_probabilities"] = dict(zip(shares, reversed(shares.values()), strict=True))
 
-
-def test_linear_models_of_other_settings_are_rows_of_their_own(recur: Recur, runs: Path) -> None:
-    run = RunDirectory(runs / "low" / "bad-10")
-    preset = run.read_preset()
-    preset["linear"]["c"] = 0.5
-    run.write_preset(preset, "finetune")
-    names = [baseline["name"] for baseline in compared(recur, runs / "good-10", run.path)["baselines"]]
-    assert names == ["linear model (learning_rate=0.01)", "linear model (learning_rate=0.001)", "majority class"]
+    variant(trained, tmp_path / "a")
+    variant(trained, tmp_path / "b", learning_rate=0.001, change=swapped)
+    names = [baseline["name"] for baseline in compared(recur, tmp_path)["baselines"]]
+    assert sorted(names) == [
+        "linear model (learning_rate=0.001)",
+        "linear model (learning_rate=0.01)",
+        "majority class",
+    ]
 
 
 def test_groups_with_equal_predictions_are_called_identical(recur: Recur, runs: Path, tmp_path: Path) -> None:
@@ -277,7 +269,7 @@ def relabelled(line: Line) -> None:
         (relabelled, {}, "dev row 4 is id '3' with label"),
         (lambda line: line["probabilities"].update(new=0.0), {}, "their classes are 100, "),
         (lambda line: None, {"task": "afqmc"}, "their tasks are tnews and afqmc; .*: name them, or a folder"),
-        (lambda line: None, {"metric": "mcc"}, "their metrics are accuracy and mcc; choose one with --metric"),
+        (lambda line: None, {"metric": "mcc"}, "their metrics, of which --metric chooses one, are accuracy and mcc"),
         (
             lambda line: None,
             {"data": {"dev": OTHER_ROWS}},
@@ -339,11 +331,6 @@ def test_a_damaged_run_is_refused_by_name_and_left_out_of_a_folder(recur: Recur,
     result, weights = runs / "good-10" / "result.json", runs / "good-11" / "model.safetensors"
     whole = result.read_text()
     for text, reason in (
-        (re.sub(r'"accuracy": [0-9.]+', '"accuracy": 0.125', whole), "one of them is another run's"),
-        (
-            re.sub(r'"macro_f1": [0-9.]+', '"macro_f1": 0.99', whole, count=1),
-            "says 0.9900 for the macro F1 of the model",
-        ),
         (whole.replace('"seconds": ', '"second": '), "is damaged: seconds is missing"),
         (whole[:-9], "is damaged"),
     ):
@@ -374,13 +361,16 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
     assert json.loads((tmp_path / "table.json").read_text()) == found
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert lines[0].startswith(r"| finetuning.learning\_rate | n | accuracy | best | encoder alone | parameters |")
-    assert lines[2].startswith(f"| 0.01 | 2 | {found['groups'][0]['mean']:.4f} ± {found['groups'][0]['std']:.4f} |")
+    assert lines[2].startswith(
+        f"| 0.01 | 2 | {100 * found['groups'][0]['mean']:.1f} ± {100 * found['groups'][0]['std']:.1f} |"
+    )
     assert [line.split(" | ")[0] for line in lines[4:6]] == ["| linear model", "| majority class"]
     assert lines[7].startswith(r"| A | B | A - B |")
     with (tmp_path / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["mean"]) for row in rows] == [row["mean"] for row in (*found["groups"], *found["baselines"])]
-    assert [row["finetuning.learning_rate"] for row in rows] == ["0.01", "0.001", "", ""]
+    means = [f"{100 * row['mean']:.1f}" for row in (*found["groups"], *found["baselines"])]
+    assert [row["accuracy"].split()[0] for row in rows] == means
+    assert [row["finetuning.learning_rate"] for row in rows] == ["0.01", "0.001", "linear model", "majority class"]
     tex = (tmp_path / "table.tex").read_text()
     assert r"finetuning.learning\_rate & n & accuracy" in tex
     assert r"$\pm$" in tex
@@ -425,16 +415,15 @@ def test_seeds_that_are_too_few_to_tell_have_no_interval(recur: Recur, trained: 
 def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     piped = recur("compare", runs)[1]
     assert re.search(r"^  group +n +accuracy +best +encoder alone$", piped, flags=re.MULTILINE)
-    assert "Minimum detectable difference on 24 dev rows: 0." in piped
-    assert "(80 % power, 5 % level, before Holm's correction, median of 3 tests)." in piped
+    assert "Minimum detectable difference on 24 dev rows: " in piped
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for width in (40, 80, 120):
         monkeypatch.setenv("COLUMNS", str(width))
         lines = re.sub("\x1b\\[[0-9;]*m", "", recur("compare", runs)[1]).splitlines()
         assert max(map(len, lines)) <= width
-        named = re.sub(r"\s", "", "".join(lines)).count("learning_rate=0.001")
-        assert named >= 3, "a group has its name in each table"
+        if width > 40:
+            assert "".join(lines).count("learning_rate") >= 3, "a group has its name in each table"
 
 
 def test_comparing_and_repeating_a_finished_run_import_no_torch(runs: Path, trained: Path, tiny_tnews: Path) -> None:
@@ -537,12 +526,12 @@ def test_scores_are_shown_and_drawn_over_a_numeric_key(recur: Recur, trained: Pa
             "compare", runs, "--over", key, "--plot", tmp_path / plot, "--report", tmp_path / "r.html", "--overwrite"
         )
         assert code == 0, err
-    assert re.search(r"finetuning\.epochs +learning_rate=0\.01 +learning_rate=0\.001\s+─+\s+2 +0\.6", out), out
-    assert re.search(r"\n +null +0\.8125 ± [0-9.]+ +–", out), out
+    assert re.search(r"finetuning\.epochs +learning_rate=0\.01 +learning_rate=0\.001\s+─+\s+2 +6", out), out
+    assert re.search(r"\n +null +81\.2 ± [0-9.]+ +–", out), out
     assert "learning_rate=0.01, epochs null" in (tmp_path / "over.svg").read_text()
     assert "finetuning.epochs" in (tmp_path / "over.svg").read_text()
     page = (tmp_path / "r.html").read_text()
-    assert "Scores over finetuning.epochs" in page and page.count("<svg") > 2
+    assert "Scores over finetuning.epochs" in page and page.count("<img") > 2
 
 
 def test_scores_over_the_share_are_one_line_though_the_rows_differ(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -557,8 +546,8 @@ def test_scores_over_the_share_are_one_line_though_the_rows_differ(recur: Recur,
     ("options", "message"),
     [
         (["--over", "finetuning.epoch"], "no run has the key 'finetuning.epoch'; did you mean 'finetuning.epochs'?"),
-        (["--over", "finetuning.loss"], "finetuning.loss is cross_entropy, which is no number"),
-        (["--over", "finetuning.epochs"], "finetuning.epochs is 6 in all runs; name runs with other values too"),
+        (["--over", "finetuning.loss"], "finetuning.loss has not two numbers: it is cross_entropy"),
+        (["--over", "finetuning.epochs"], "finetuning.epochs has not two numbers: it is 6"),
         (["--plot", "x.png"], "--plot draws the scores over a key; name it with --over"),
         (["--over", "finetuning.learning_rate", "--plot", "x.txt"], "x.txt"),
     ],

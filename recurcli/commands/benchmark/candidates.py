@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from recurcli.commands.benchmark.request import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
 from recurcli.encoders import LINEAR, PRETRAINED, build_encoder, encoder_config
 from recurcli.encoders.encoder import Encoder
 from recurcli.errors import UsageError, did_you_mean, escaped
@@ -23,6 +22,7 @@ from recurcli.layers import sinusoidal_positions
 from recurcli.model.saved import build_shapes
 from recurcli.preset import compose, preset_names
 from recurcli.preset.matching import match_parameters, parameters_of
+from recurcli.requests.bench import DROPOUT, HIDDEN_SIZE, LAYERS, BenchRequest
 from recurcli.requirements import unmet
 
 HEADS = 8
@@ -42,8 +42,8 @@ class Candidate(NamedTuple):
     """Returns the encoder with random initial weights for texts of at most the given number of tokens."""
     attention_dropout: bool
     """Whether the encoder can have dropout on attention weights."""
-    family: str | None = None
-    """The model of which a peer is one form, such as BERT with SDPA attention. None for an encoder that is no peer."""
+    is_peer: bool = False
+    """Whether it is an implementation of others, to which the encoders are compared."""
 
 
 class Shape(NamedTuple):
@@ -61,9 +61,9 @@ def shapes(request: BenchRequest) -> Iterator[Shape]:
     own: dict[str, Any] = {"hidden_size": HIDDEN_SIZE, "num_layers": LAYERS, "dropout": DROPOUT}
     own |= {key: encoder[key] for key in own if encoder.get(key) is not None}
     dropout = own["dropout"] if request.dropout is None else request.dropout
-    widths = (None,) if request.match is not None else request.hidden_sizes or (own["hidden_size"],)
+    widths = [None] if request.match_parameters is not None else request.numbers("hidden_size") or [own["hidden_size"]]
     for width in widths:
-        for depth in request.layers or (own["num_layers"],):
+        for depth in request.numbers("layers") or [own["num_layers"]]:
             yield Shape(width, depth, dropout)
 
 
@@ -74,7 +74,7 @@ def encoder_candidates(request: BenchRequest, shape: Shape) -> list[Candidate]:
     encoder cannot have the shape.
     """
     known = [name for name in preset_names()["encoders"] if name not in (LINEAR, PRETRAINED)]
-    names = request.encoders or ([] if request.preset is not None else known)
+    names = list(dict.fromkeys(request.encoders or ([] if request.preset is not None else known)))
     for name in names:
         if name not in known:
             raise UsageError(f"no encoder '{escaped(name)}'" + did_you_mean(name, known))
@@ -102,22 +102,22 @@ def _candidate(
     keys = {field.name for field in dataclasses.fields(encoder_config(encoder))}
     given = {f"encoder.{key}": of for key, of in asked.items() if key in keys and of[1] is not None}
     resolved = compose(preset, overrides=given)
-    if request.match is not None:
-        resolved, _ = match_parameters(resolved, request.match)
+    if request.match_parameters is not None:
+        resolved, _ = match_parameters(resolved, request.match_parameters)
     config = resolved.preset.encoder
+
+    def build(length: int) -> Encoder:
+        limits = {"max_length": max(config["max_length"], length)} if "max_length" in config else {}
+        return build_encoder({**config, **limits})
+
     return Candidate(
         name,
         config["hidden_size"],
         config.get("num_layers"),
         parameters_of(resolved),
-        lambda length: build_encoder(_with_length(config, length)),
+        build,
         "attention_dropout" in keys,
     )
-
-
-def _with_length(config: dict[str, Any], length: int) -> dict[str, Any]:
-    """Return `config` for texts of `length` tokens: an encoder with a `max_length` has at least this one."""
-    return {**config, "max_length": max(config["max_length"], length)} if "max_length" in config else config
 
 
 class TorchTransformer(Encoder):
@@ -146,7 +146,7 @@ class Bert(Encoder):
     """Hugging Face's `BertModel` without token table and pooler. Learned positions and LayerNorm come before the layers."""
 
     def __init__(
-        self, hidden_size: int, num_layers: int, dropout: float, attention_dropout: float, length: int, attention: str
+        self, hidden_size: int, num_layers: int, dropout: float, attention_dropout: float, attention: str, length: int
     ) -> None:
         super().__init__()
         from transformers import BertConfig, BertModel
@@ -176,25 +176,17 @@ def peer_candidates(request: BenchRequest, shape: Shape) -> Iterator[Candidate]:
     With `--match-parameters` they are as wide as the encoder `transformer` of that many parameters.
     """
     width, depth = shape.hidden_size, shape.num_layers
-    if request.match is not None:
+    if request.match_parameters is not None:
         settings = {"encoder.num_layers": ("--layers", depth)}
-        matched, _ = match_parameters(compose("transformer-custom", overrides=settings), request.match)
+        matched, _ = match_parameters(compose("transformer-custom", overrides=settings), request.match_parameters)
         width = matched.preset.encoder["hidden_size"]
     assert width is not None
     sizes = (width, depth, shape.dropout, request.attention_dropout)
 
-    def build_torch(length: int) -> Encoder:
-        return TorchTransformer(*sizes)
-
-    def build_bert(attention: str, length: int) -> Encoder:
-        return Bert(*sizes, length, attention)
-
-    layer = build_shapes(
-        partial(nn.TransformerEncoderLayer, width, math.gcd(width, HEADS), 4 * width)
-    )  # BERT's is as large
-    parameters = depth * sum(parameter.numel() for parameter in layer.parameters())
-    yield Candidate("torch Transformer", width, depth, parameters, build_torch, True, "torch")
+    layer = build_shapes(partial(nn.TransformerEncoderLayer, width, math.gcd(width, HEADS), 4 * width))
+    parameters = depth * sum(parameter.numel() for parameter in layer.parameters())  # BERT's layer is as large
+    builds: dict[str, Callable[[int], Encoder]] = {"torch Transformer": lambda length: TorchTransformer(*sizes)}
     if not unmet("hf"):
-        for attention in ("eager", "sdpa"):
-            name, build = f"BERT {attention}", partial(build_bert, attention)
-            yield Candidate(name, width, depth, parameters, build, True, "BERT")
+        builds |= {f"BERT {attention}": partial(Bert, *sizes, attention) for attention in ("eager", "sdpa")}
+    for name, build in builds.items():
+        yield Candidate(name, width, depth, parameters, build, attention_dropout=True, is_peer=True)

@@ -1,4 +1,4 @@
-"""Times the candidates of one setting in interleaved rounds, measures their peak memory, and compares them with the peers.
+"""Times the candidates of one setting in interleaved rounds, and measures their peak memory.
 
 What is timed is a training step, or a forward pass, on random embeddings. Every row has T tokens, so there is no padding.
 Shapes: B rows, T positions, D hidden size.
@@ -14,8 +14,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,7 +25,6 @@ from torch import Tensor, nn
 from torch.autograd.profiler import profile
 
 from recurcli.commands.benchmark.candidates import Candidate
-from recurcli.commands.benchmark.request import Setting
 from recurcli.errors import is_lack_of_memory
 from recurcli.layers import computed_once
 from recurcli.model.device import autocast
@@ -42,11 +42,29 @@ INCLUDED = {
 MIN_SECONDS, MAX_STEPS = 0.1, 50
 """The least time of a candidate's turn, and the largest number of steps in it. A single short step would be lost in the
 noise of the clock."""
-FIRST_LENGTH = 64
-"""The number of tokens of the row with which an estimate starts. Such a row needs little memory in every encoder."""
 SHARE = 0.8
 """The share of the available memory that a candidate may take. The rest covers an estimate that is about a tenth too low."""
+FIRST_LENGTH = 64
+"""The number of tokens of the row with which an estimate starts. Such a row needs little memory in every encoder."""
 MEMINFO = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The mode, the precision and the sizes that all candidates of one comparison share."""
+
+    mode: Literal["training", "inference"]
+    precision: Literal["fp32", "bf16"]
+    hidden_size: int | None
+    """The width of all candidates. None if each one has its own (`--match-parameters`)."""
+    num_layers: int | None
+    """The depth of all candidates. None if each one iterates a layer."""
+    batch_size: int
+    length: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the setting for `--json`, with the number of tokens of a step."""
+        return {**vars(self), "tokens": self.batch_size * self.length}
 
 
 class Workload:
@@ -61,7 +79,7 @@ class Workload:
         self.training = setting.mode == "training"
         self.device = device
         self.model = candidate.build(setting.length).to(device).train(self.training)
-        half = setting.precision == "bf16" and not self.training and candidate.family is not None
+        half = setting.precision == "bf16" and not self.training and candidate.is_peer
         self.dtype = torch.bfloat16 if half else torch.float32
         self.precision = "fp32" if half else setting.precision
         self.model = self.model.to(self.dtype)
@@ -150,65 +168,85 @@ def available_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def estimated_peak(work: Workload, meter: MemoryMeter, setting: Setting, limit: int) -> int:
-    """Return an estimate of the peak memory in bytes of a step of the setting, from steps of one and two rows.
+def estimated_peak(work: Workload, meter: MemoryMeter, setting: Setting, limit: float) -> float:
+    """Return an estimate of the peak memory in bytes of a step of the setting, from steps of one row.
 
     Memory is assumed to grow linearly with the number of rows, and at most quadratically with the length. The length is
     doubled in each measurement. An estimate above `limit` is returned at once.
     """
 
-    def peak_of(rows: int, length: int) -> int:
-        return meter.peak(lambda: work.step_at(rows, length))
+    def peak_of(length: int) -> int:
+        return meter.peak(lambda: work.step_at(1, length))
 
     length = min(FIRST_LENGTH, setting.length)
-    least = peak_of(1, 1)
-    one = peak_of(1, length)
+    least, one = peak_of(1), peak_of(length)
     while length < setting.length:
         longer = min(2 * length, setting.length)
-        needed = one + round((one - least) * ((longer / length) ** 2 - 1))
+        needed = one + (one - least) * ((longer / length) ** 2 - 1)
         if needed > limit:
             return needed
-        length, one = longer, peak_of(1, longer)
-    if setting.batch_size == 1:
-        return one
-    needed = 2 * one - least
-    return needed if needed > limit else one + (peak_of(2, length) - one) * (setting.batch_size - 1)
+        length, one = longer, peak_of(longer)
+    return one + (one - least) * (setting.batch_size - 1)
 
 
 def measure(setting: Setting, candidates: Sequence[Candidate], rounds: int, device: torch.device) -> dict[str, Any]:
     """Return the setting with the results of its candidates, as `recur bench --json` prints it.
 
     Times are in seconds per step, memory in bytes. `rounds` is the number of turns of each candidate. `left_out` lists the
-    name and the reason of each candidate that does not fit in memory.
+    name and the reason of each candidate that does not fit in memory. `ratio` is that of the tokens/s to those of the best
+    peer; without peers it is None.
     """
-    works: dict[str, Workload] = {}
-    peaks: dict[str, int] = {}
+    works: dict[Candidate, Workload] = {}
+    peaks: dict[Candidate, int] = {}
     left_out = []
     for candidate in candidates:
-        work, peak, reason = _prepare(candidate, setting, device)
-        if work is None:
+        try:
+            works[candidate], peaks[candidate] = _prepare(candidate, setting, device)
+        except (MemoryError, RuntimeError) as error:
+            if not is_lack_of_memory(error):
+                raise
+            reason = str(error) if isinstance(error, MemoryError) and str(error) else "the memory is full"
             left_out.append({"name": candidate.name, "reason": reason})
-        else:
-            works[candidate.name], peaks[candidate.name] = work, peak
-    steps = {name: _steps_a_turn(seconds_of(work.step, 1, device)) for name, work in works.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in works}
+    steps = {}
+    for candidate, work in works.items():
+        seconds = max(seconds_of(work.step, 1, device), 1e-9)
+        steps[candidate] = min(MAX_STEPS, max(1, math.ceil(MIN_SECONDS / seconds)))
+    rounds_of: dict[Candidate, list[float]] = {candidate: [] for candidate in works}
     for number in range(rounds):
-        for name in order(list(works), number):
-            seconds[name].append(seconds_of(works[name].step, steps[name], device) / steps[name])
+        for candidate in order(list(works), number):
+            taken = seconds_of(works[candidate].step, steps[candidate], device)
+            rounds_of[candidate].append(taken / steps[candidate])
     works.clear()
     release(device)
     results: list[dict[str, Any]] = []
-    for candidate in candidates:
-        if candidate.name in seconds:
-            results.append(_result(candidate, setting, seconds[candidate.name]))
-            results[-1] |= {"steps_per_round": steps[candidate.name], "peak_memory_bytes": peaks[candidate.name]}
-    return {**setting.to_json(), **compare(results), "left_out": left_out}
+    for candidate, seconds_per_step in rounds_of.items():
+        low, middle, high = (float(value) for value in np.quantile(seconds_per_step, (0.25, 0.5, 0.75)))
+        results.append(
+            {
+                "name": candidate.name,
+                "is_peer": candidate.is_peer,
+                "hidden_size": candidate.hidden_size,
+                "num_layers": candidate.num_layers,
+                "parameters": candidate.parameters,
+                "tokens_per_second": setting.batch_size * setting.length / middle,
+                "seconds_per_step": middle,
+                "interquartile_range": high - low,
+                "rounds": seconds_per_step,
+                "steps_per_round": steps[candidate],
+                "peak_memory_bytes": peaks[candidate],
+            }
+        )
+    peers = [result for result in results if result["is_peer"]]
+    best = max(peers, key=lambda peer: peer["tokens_per_second"], default=None)
+    for result in results:
+        result["ratio"] = result["tokens_per_second"] / best["tokens_per_second"] if best else None
+    return {**setting.to_json(), "best_peer": best and best["name"], "candidates": results, "left_out": left_out}
 
 
-def order(names: Sequence[str], number: int) -> list[str]:
-    """Return the order of the names in round `number`. Each round starts with the next name, so none is always first."""
-    first = number % len(names) if names else 0
-    return [*names[first:], *names[:first]]
+def order(candidates: Sequence[Candidate], number: int) -> list[Candidate]:
+    """Return the order of the candidates in round `number`. Each round starts with the next one, so none is always first."""
+    first = number % len(candidates) if candidates else 0
+    return [*candidates[first:], *candidates[:first]]
 
 
 def seconds_of(step: Callable[[], None], count: int, device: torch.device) -> float:
@@ -226,32 +264,6 @@ def seconds_of(step: Callable[[], None], count: int, device: torch.device) -> fl
     for _ in range(count):
         step()
     return time.process_time() - begun
-
-
-def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the results with their ratios of tokens/s to the best peer, and to the fastest form of each family.
-
-    Without peers, `best_peer` and each `ratio` are None, and `ratios` is empty.
-    """
-
-    def speed(result: dict[str, Any]) -> float:
-        return result["tokens_per_second"]
-
-    forms: dict[str, list[dict[str, Any]]] = {}
-    for result in results:
-        if result["family"] is not None:
-            forms.setdefault(result["family"], []).append(result)
-    best = {family: max(own, key=speed) for family, own in forms.items()}
-    peer = max(best.values(), key=speed, default=None)
-    compared = [
-        {
-            **result,
-            "ratio": None if peer is None else speed(result) / speed(peer),
-            "ratios": {family: speed(result) / speed(other) for family, other in best.items()},
-        }
-        for result in results
-    ]
-    return {"best_peer": None if peer is None else peer["name"], "candidates": compared}
 
 
 @contextmanager
@@ -272,42 +284,17 @@ def release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tuple[Workload | None, int, str]:
-    """Return the candidate after one step of the setting, its peak memory in bytes, and the reason why it is left out.
+def _prepare(candidate: Candidate, setting: Setting, device: torch.device) -> tuple[Workload, int]:
+    """Return the candidate after one step of the setting, and its peak memory in bytes.
 
-    If it is left out, the first is None and the second 0; else the reason is empty.
+    Raises MemoryError before that step if it would take more than its share of the available memory.
     """
-    limit = round(SHARE * available_memory(device))
+    limit = SHARE * available_memory(device)
     meter = MemoryMeter(device)
     made: list[Workload] = []
-    try:
-        meter.peak(lambda: made.append(Workload(candidate, setting, device)))
-        (work,) = made
-        needed = estimated_peak(work, meter, setting, limit)
-        if needed > limit:
-            return None, 0, f"it needs about {needed / 1e9:,.1f} GB, and {limit / 1e9:,.1f} GB may be taken"
-        peak = meter.peak(lambda: work.step_at(setting.batch_size, setting.length))
-    except (MemoryError, RuntimeError) as error:
-        if not is_lack_of_memory(error):
-            raise
-        return None, 0, "the memory is full"
-    return work, peak, ""
-
-
-def _steps_a_turn(seconds: float) -> int:
-    return min(MAX_STEPS, max(1, math.ceil(MIN_SECONDS / max(seconds, 1e-9))))
-
-
-def _result(candidate: Candidate, setting: Setting, seconds: Sequence[float]) -> dict[str, Any]:
-    low, middle, high = (float(value) for value in np.quantile(seconds, (0.25, 0.5, 0.75)))
-    return {
-        "name": candidate.name,
-        "family": candidate.family,
-        "hidden_size": candidate.hidden_size,
-        "num_layers": candidate.num_layers,
-        "parameters": candidate.parameters,
-        "tokens_per_second": setting.batch_size * setting.length / middle,
-        "seconds_per_step": middle,
-        "interquartile_range": high - low,
-        "rounds": list(seconds),
-    }
+    meter.peak(lambda: made.append(Workload(candidate, setting, device)))
+    (work,) = made
+    needed = estimated_peak(work, meter, setting, limit)
+    if needed > limit:
+        raise MemoryError(f"it needs about {needed / 1e9:,.1f} GB, and {limit / 1e9:,.1f} GB may be taken")
+    return work, meter.peak(lambda: work.step_at(setting.batch_size, setting.length))

@@ -1,5 +1,6 @@
 """Finds the runs that `recur compare` was given, and reads what each has stored; without torch."""
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +11,11 @@ from typing import Any, NamedTuple
 from recurcli.commands.training.request import Section, preset_facts
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.metrics import PERPLEXITY, classification_report, words_of
+from recurcli.evaluation.metrics import PERPLEXITY, classification_report
 from recurcli.facts import as_stored
-from recurcli.files import CommittedFolder, is_locked, read_limited
+from recurcli.files import is_locked, naming_damage, read_limited
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import (
-    FILES,
     Part,
     Predictions,
     ScoredSplit,
@@ -27,9 +27,7 @@ from recurcli.runs.run_directory import (
     LOCK,
     MAX_METRICS,
     PRESET,
-    SCORES,
     TEST_PREDICTIONS,
-    TEXT_LOSSES,
     RunDirectory,
     current_folder,
     open_run,
@@ -38,13 +36,10 @@ from recurcli.runs.run_directory import (
 
 DEPTH = 3
 """Levels of folders in which runs are looked for."""
-TRAIN_ROWS = "train rows"
-"""The fact of a run that tells its training rows."""
-ROUNDING = 1e-9
-"""The largest difference between a stored metric and the one that its predictions give."""
+NO_ROWS = Predictions([], [], [], [], "model")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparedRun:
     """A finished run: a classifier with its predictions of the compared rows, or a language model with its losses."""
 
@@ -53,25 +48,37 @@ class ComparedRun:
     """The sha256 of its manifest, which tells whether it was replaced."""
     facts: Mapping[str, Any]
     """The preset and the origin of the run by dotted keys; equal in runs that differ in their seed alone."""
-    seed: int
     result: Mapping[str, Any]
+    part: Part
     split: ScoredSplit
     """The rows that are compared."""
-    rows: Predictions
-    """The predictions; a language model has none."""
     scores: Mapping[str, float]
     """The metrics of the compared part, each of METRICS, computed from its predictions; of a language model the perplexity."""
-    encoder_scores: Mapping[str, float] | None
-    """The metrics of the encoder alone, if the run has an ensemble."""
-    test_scores: Mapping[str, float] | None
-    """The test metrics of the compared part beside those of the dev rows; None: no test rows were scored."""
+    rows: Predictions = NO_ROWS
+    """The predictions; a language model has none."""
     text: TextLosses | None = None
     """The losses of a language model on its dev text; None: the run is a classifier."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the training."""
+        return int(self.result["seed"])
 
     @property
     def stored(self) -> Mapping[str, Any]:
         """What result.json says of the compared rows: their baselines, parts and calibration."""
         return self.result if self.split == "dev" else self.result["test"]
+
+    @property
+    def encoder_scores(self) -> Mapping[str, float] | None:
+        """The metrics of the encoder alone, if the run has an ensemble."""
+        return self.stored["parts"]["encoder"] if "parts" in self.stored else None
+
+    @property
+    def test_scores(self) -> Mapping[str, float] | None:
+        """The test metrics of the compared part beside those of the dev rows; None: no test rows were scored."""
+        test = self.result.get("test") if self.split == "dev" else None
+        return test["parts"]["encoder"] if test and self.part == "encoder" and "parts" in test else test
 
     @property
     def group_key(self) -> str:
@@ -97,66 +104,46 @@ def collect(paths: Sequence[Path], part: Part, split: ScoredSplit = "dev") -> Co
     Raises ModelError if one of the `paths` is a run that is damaged or was written by another version of recur. Such a run
     in a folder is left out.
     """
-    runs: list[ComparedRun] = []
-    unfinished, left_out = [], []
-    damaged: list[tuple[Path, ModelError]] = []
-    known: set[Path] = set()
+    found = Collected([], [], [], [])
+    seen: set[Path] = set()
     seeds: dict[tuple[str, int], Path] = {}
-    for path, is_run in _find(paths):
-        if path.resolve() in known:
+    for path in _find(paths):
+        if path.resolve() in seen:
             continue
-        known.add(path.resolve())
-        if not is_run:
-            left_out.append({"path": str(path), "reason": "is no run and holds none"})
-            continue
+        seen.add(path.resolve())
         try:
-            # asked twice, because a new training may take its place meanwhile
-            is_finished = any(RunDirectory(current_folder(path)).is_finished for _ in range(2))
-            files = open_run(path) if is_finished else None
-            run = RunDirectory(path if files is None else files)
-            pretrained = run.read_command() == "pretrain"
-            if pretrained and run.read_preset()["pretraining"].get("objective") != "causal":
-                left_out.append({"path": str(path), "reason": "is pretrained on masked tokens, without a dev text"})
-            elif files is None:
-                unfinished.append({"run": str(path), **_progress(run)})
-            else:
-                if split == "test" and TEST_PREDICTIONS not in files:
-                    reason = "has no predictions of test rows, which `recur finetune --test FILE` names"
-                    if pretrained:
-                        reason = "is a language model, which is compared on its dev text; leave out --split test"
-                    left_out.append({"path": str(path), "reason": reason})
-                    continue
-                read = _read_language_model(files) if pretrained else _read_run(files, part, split)
-                if part == "encoder" and read.result["encoder"] == LINEAR:
-                    left_out.append({"path": str(path), "reason": "is a linear model without an encoder"})
-                    continue
-                first = seeds.setdefault((read.group_key, read.seed), path)
-                if first == path:
-                    runs.append(read)
-                else:
-                    left_out.append({"path": str(path), "reason": f"has the preset and the seed of {first}"})
+            run = _read(path, part, split)
         except ModelError as error:
             if path in paths:
                 raise
-            damaged.append((path, error))
-    classifiers = [run for run in runs if run.text is None]
-    for model in runs if classifiers else ():
-        if model.text is not None:
-            left_out.append({"path": str(model.path), "reason": "is a language model, and others are classifiers"})
-    return Collected(classifiers or runs, unfinished, left_out, damaged)
+            found.damaged.append((path, error))
+            continue
+        if isinstance(run, ComparedRun):
+            first = seeds.setdefault((run.group_key, run.seed), path)
+            if first == path:
+                found.runs.append(run)
+                continue
+            run = f"has the preset and the seed of {first}"
+        if isinstance(run, str):
+            found.left_out.append({"path": str(path), "reason": run})
+        else:
+            found.unfinished.append(run)
+    models = [run for run in found.runs if run.text is not None]
+    if len(models) < len(found.runs):
+        reason = "is a language model, and others are classifiers"
+        found.left_out.extend({"path": str(model.path), "reason": reason} for model in models)
+        found.runs[:] = [run for run in found.runs if run.text is None]
+    return found
 
 
-def _find(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
-    """Yield the runs at or below `paths`, and with False the folders that hold none."""
+def _find(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the runs at or below `paths`, and the folders that hold none."""
     for path in paths:
         if not path.is_dir():
             raise ModelError(f"{path}: is not a run directory" + ("" if path.exists() else " (it does not exist)"))
         children = [path] if (path / PRESET).is_file() else _folders(path)
         for child in children or [path]:
-            below = _runs_below(child, DEPTH)
-            yield from ((run, True) for run in below)
-            if not below:
-                yield child, False
+            yield from _runs_below(child, DEPTH) or [child]
 
 
 def _runs_below(folder: Path, depth: int) -> list[Path]:
@@ -169,55 +156,36 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _read_run(files: CommittedFolder, part: Part, split: ScoredSplit) -> ComparedRun:
-    run = RunDirectory(files)
-    result, rows = run.read_result(), read_predictions(files, part, split)
-    try:
-        tested = result.get("test")
-        scored = result if split == "dev" else result["test"]
-        encoder = scored["parts"]["encoder"] if "parts" in scored else None
-        stored = encoder if encoder is not None and part == "encoder" else result[split]
-        if tested is not None and part == "encoder" and "parts" in tested:
-            tested = tested["parts"]["encoder"]
-        scores = classification_report(rows.labels, rows.predictions, rows.names).metrics
-        for name in scores:
-            if name in SCORES and abs(stored[name] - scores[name]) > ROUNDING:
-                raise ModelError(
-                    f"{run.result}: says {stored[name]:.4f} for the {words_of(name)} of the {part}, but {FILES[split]} gives "
-                    f"{scores[name]:.4f}; one of them is another run's"
-                )
-        parameters = result["parameters"]
-        numbers = result["seconds"], result["tokens_per_second"], parameters["total"], parameters["embedding"]
-        facts = result["data"][split]["sha256"], result["machine"]["precision"]
-        texts = result["task"], result["preset"], result["metric"], *facts
-        if not all(isinstance(number, int | float) for number in numbers) or not all(isinstance(t, str) for t in texts):
-            raise TypeError("a number or a text is of another type")
-        beside = tested if split == "dev" else None
-        own = _facts(run, result, "finetuning"), int(result["seed"]), result
-        return ComparedRun(run_of(run.path), files.sha256, *own, split, rows, scores, encoder, beside)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
-
-
-def _read_language_model(files: CommittedFolder) -> ComparedRun:
-    run = RunDirectory(files)
-    result, text = run.read_result(), read_text_losses(files)
-    try:
+def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str, Any] | str:
+    """Return the run at `path`; if it is not finished, its progress; or in words why it is not compared."""
+    if not (path / PRESET).is_file():
+        return "is no run and holds none"
+    # asked twice, because a new training may take its place meanwhile
+    is_finished = any(RunDirectory(current_folder(path)).is_finished for _ in range(2))
+    files = open_run(path) if is_finished else None
+    run = RunDirectory(path if files is None else files)
+    pretrained = run.read_command() == "pretrain"
+    if pretrained and run.read_preset()["pretraining"].get("objective") != "causal":
+        return "is pretrained on masked tokens, without a dev text"
+    if files is None:
+        return {"run": str(path), **_progress(run)}
+    if split == "test" and pretrained:
+        return "is a language model, which is compared on its dev text; leave out --split test"
+    if split == "test" and TEST_PREDICTIONS not in files:
+        return "has no predictions of test rows, which `recur finetune --test FILE` names"
+    result = run.read_result()
+    if part == "encoder" and result["encoder"] == LINEAR:
+        return "is a linear model without an encoder"
+    with naming_damage(run.result):
+        facts = _facts(run, result, "pretraining" if pretrained else "finetuning")
+        of_run = {"path": run_of(run.path), "manifest": files.sha256, "facts": facts, "result": result, "part": part}
+        if not pretrained:
+            rows = read_predictions(files, part, split)
+            scores = classification_report(rows.labels, rows.predictions, rows.names).metrics
+            return ComparedRun(**of_run, split=split, scores=scores, rows=rows)
+        text = read_text_losses(files)
         perplexity = math.exp(math.fsum(text.nats) / math.fsum(text.tokens))
-        if not math.isclose(result["dev"]["perplexity"], perplexity, rel_tol=ROUNDING):
-            stored = result["dev"]["perplexity"]
-            raise ModelError(
-                f"{run.result}: says {stored:.4f} for the perplexity, but {TEXT_LOSSES} gives {perplexity:.4f}; one of them is "
-                "another run's"
-            )
-        if not all(isinstance(result["data"]["dev"][key], int) for key in ("tokens", "unknown")):
-            raise TypeError("a number is of another type")
-        facts, no_rows = _facts(run, result, "pretraining"), Predictions([], [], [], [], "model")
-        scores = {PERPLEXITY: perplexity}
-        own = facts, int(result["seed"]), result
-        return ComparedRun(run_of(run.path), files.sha256, *own, "dev", no_rows, scores, None, None, text)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ModelError(f"{run.result}: is damaged: {escaped(repr(error))}") from None
+        return ComparedRun(**of_run, split=split, scores={PERPLEXITY: perplexity}, text=text)
 
 
 def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> dict[str, Any]:
@@ -227,7 +195,7 @@ def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> di
     differ. A pretrained run that can no longer be read is identified by its path.
     """
     train = result["data"]["train"]
-    facts = {**preset_facts(run.read_preset(), section), TRAIN_ROWS: f"{train['rows']} ({train['sha256'][:8]})"}
+    facts = {**preset_facts(run.read_preset(), section), "train rows": f"{train['rows']} ({train['sha256'][:8]})"}
     if result["encoder"] == LINEAR:
         facts = {key: value for key, value in facts.items() if not is_for_encoder(tuple(key.split(".")))}
     if result.get("teacher"):
@@ -241,7 +209,7 @@ def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> di
             origin = preset_facts(pretrained.read_preset(), "pretraining")
             facts |= {"init": "pretrained", **{f"init.{key}": value for key, value in origin.items()}}
             facts |= {f"init {split}": data[split]["sha256"][:8] for split in data}
-        except (ModelError, OSError, KeyError, TypeError):
+        except (ModelError, OSError):
             facts["init"] = result["init"]
     differing = ("runtime.seed", "init.runtime.seed", "finetuning.keep_texts")
     return as_stored({key: value for key, value in facts.items() if value is not None and key not in differing})
@@ -249,7 +217,7 @@ def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> di
 
 def _progress(run: RunDirectory) -> dict[str, Any]:
     """Return the last logged step of an unfinished run, its number of steps if a checkpoint knows it, and if it runs."""
-    step, steps = 0, None
+    step, steps, running = 0, None, False
     try:
         lines = read_limited(run.metrics, MAX_METRICS).split(b"\n")[:-1]
         step = int(json.loads(lines[-1])["step"])
@@ -257,48 +225,39 @@ def _progress(run: RunDirectory) -> dict[str, Any]:
         pass  # no step is logged yet
     if (stored := next(run.read_states(), None)) is not None:
         step, steps = max(step, stored["state"]["step"]), stored["resume_key"]["steps"]
-    try:
+    with contextlib.suppress(OSError):
         running = is_locked(run.path / LOCK)
-    except OSError:
-        running = False
     return {"step": step, "steps": steps, "running": running}
-
-
-_WAY_OUT = "; compare runs of the same rows and labels: name them, or a folder that holds them alone"
 
 
 def check_comparable(runs: Sequence[ComparedRun], metric: str | None) -> None:
     """Raise UsageError for the first run whose task, labels, rows or, without `metric`, dev metric are not the first's."""
     for run in runs[1:]:
         if difference := _difference(runs[0], run, metric):
-            raise UsageError(f"{runs[0].path} and {run.path} cannot be compared: {difference}")
+            way_out = "compare runs of the same rows and labels: name them, or a folder that holds them alone"
+            raise UsageError(f"{runs[0].path} and {run.path} cannot be compared: {difference}; {way_out}")
 
 
 def _difference(first: ComparedRun, other: ComparedRun, metric: str | None) -> str | None:
     """Return in words what keeps two runs from being compared; None: nothing."""
-    split = first.split
-    data = [run.result["data"][split] for run in (first, other)]
-    files = [each["sha256"][:12] + (f" ({each['path']})" if each.get("path") else "") for each in data]
-    if data[0]["sha256"] == data[1]["sha256"]:
-        files[1] = files[0]
-    pairs = [
-        ("their tasks are", first.result["task"], other.result["task"]),
-        (f"the sha256 of their {split} rows is", *files),
-        (f"the numbers of their {split} rows are", f"{len(first.rows.ids):,}", f"{len(other.rows.ids):,}"),
-        ("their classes are", *(", ".join(sorted(run.rows.names)) for run in (first, other))),
-    ]
-    if first.text is not None and other.text is not None:
-        for word, key in (("tokens", "tokens"), ("unknown tokens", "unknown")):
-            counts = (f"{run.result['data']['dev'][key]:,}" for run in (first, other))
-            pairs.append((f"the numbers of {word} of their dev texts are", *counts))
-    for what, one, two in pairs:
-        if one != two:
-            return f"{what} {escaped(one)} and {escaped(two)}{_WAY_OUT}"
-    rows = (list(zip(run.rows.ids, run.rows.labels, strict=True)) for run in (first, other))
-    for row, (one, two) in enumerate(zip(*rows, strict=True), 1):
-        if one != two:
-            shown = (f"id '{escaped(row_id, 40)}' with label '{escaped(label, 40)}'" for row_id, label in (one, two))
-            return f"{split} row {row:,} is {' and '.join(shown)}{_WAY_OUT}"
-    if metric is None and first.result["metric"] != other.result["metric"]:
-        return f"their metrics are {first.result['metric']} and {other.result['metric']}; choose one with --metric"
+    both, split = (first, other), first.split
+    data = [run.result["data"][split] for run in both]
+    if data[0]["sha256"] != data[1]["sha256"]:
+        files = (f"{each['sha256'][:12]} ({escaped(each.get('path'))})" for each in data)
+        return f"the sha256 of their {split} rows is {' and '.join(files)}"
+    for what, values in {
+        "tasks": [run.result["task"] for run in both],
+        "classes": [", ".join(sorted(run.rows.names)) for run in both],
+        f"numbers of {split} rows": [len(run.rows.ids) for run in both],
+        "numbers of tokens of their dev texts": [each.get("tokens") for each in data],
+        "numbers of unknown tokens of their dev texts": [each.get("unknown") for each in data],
+        "metrics, of which --metric chooses one,": [metric or run.result["metric"] for run in both],
+    }.items():
+        if values[0] != values[1]:
+            return f"their {what} are {escaped(values[0])} and {escaped(values[1])}"
+    rows = (list(zip(run.rows.ids, run.rows.labels, strict=True)) for run in both)
+    for number, pair in enumerate(zip(*rows, strict=True), 1):
+        if pair[0] != pair[1]:
+            shown = (f"id '{escaped(row_id, 40)}' with label '{escaped(label, 40)}'" for row_id, label in pair)
+            return f"{split} row {number:,} is {' and '.join(shown)}"
     return None

@@ -3,17 +3,19 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from recurcli.commands.comparison.collect import ROUNDING, TRAIN_ROWS, ComparedRun
+from recurcli.commands.comparison.collect import ComparedRun
 from recurcli.errors import UsageError, did_you_mean, escaped
-from recurcli.evaluation.metrics import METRICS, MINIMIZED
+from recurcli.evaluation.metrics import METRICS, MINIMIZED, classification_report
 from recurcli.preset.compose import is_for_encoder
 from recurcli.runs.predictions import read_predictions
 from recurcli.runs.run_directory import reopen_run
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Group:
         scores = self.scores(metric)
         encoder = [run.encoder_scores[metric] for run in self.runs if run.encoder_scores is not None]
         test = [run.test_scores[metric] for run in self.runs if run.test_scores is not None]
+        costs = ("seconds", "cpu_seconds", "tokens_per_second")
         return {
             "name": self.name,
             "preset": results[0]["preset"],
@@ -49,9 +52,7 @@ class Group:
             "parameters": parameters["total"],
             "parameters_without_embeddings": parameters["total"] - parameters["embedding"],
             "forward_flops_per_token": results[0].get("forward_flops_per_token"),
-            "seconds": fmean(result["seconds"] for result in results),
-            "cpu_seconds": fmean(result["cpu_seconds"] for result in results),
-            "tokens_per_second": fmean(result["tokens_per_second"] for result in results),
+            **{cost: fmean(result[cost] for result in results) for cost in costs},
             "runs": [str(run.path) for run in self.runs],
             "manifests": [run.manifest for run in self.runs],
         }
@@ -73,13 +74,12 @@ class Baseline:
 
     name: str
     score: float
-    """The metric; the mean over the runs if their linear models differ, as those of two versions of recur may."""
     test: float | None
     """The test metric beside that of the dev rows. None if it is not known."""
     predictions: Sequence[str] | None
-    """The predictions; None: the linear models of the runs differ, or all runs store their accuracy alone."""
-    groups: Sequence[Group]
-    """The groups with its training rows and settings."""
+    """The predictions; None: the runs store their accuracy alone."""
+    groups: list[Group]
+    """The groups whose linear model it is."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the row of the baseline in the table, as values for the JSON."""
@@ -87,48 +87,38 @@ class Baseline:
 
 
 def baselines(groups: Sequence[Group], metric: str) -> list[Baseline]:
-    """Return the linear model, one for each set of training rows and settings, and the majority class of the compared rows.
+    """Return the linear models of the groups, one for all groups with equal predictions, and the majority class.
 
-    The linear model is the one that was fitted on the rows that the encoders were trained on, in all runs: a run whose model
-    has another, fitted again on the dev rows too, stores the scores of the first. A language model has none.
+    The linear model is the one that was fitted on the rows that the encoders were trained on. It does not depend on the seed,
+    so that of a group is that of its first run. A language model has none.
     """
     if metric not in METRICS:
         return []
-    alike: dict[str, list[Group]] = {}
+    made: list[Baseline] = []
     for group in groups:
-        if _linear_score(group.runs[0].stored, metric) is not None:
-            settings = {key: value for key, value in group.runs[0].facts.items() if _is_for_linear_model(key)}
-            alike.setdefault(json.dumps(settings, sort_keys=True), []).append(group)
-    made = [_linear_model(some, metric) for some in alike.values()]
+        run = group.runs[0]
+        score = _linear_score(run.stored, metric)
+        if score is None:
+            continue
+        predictions = None
+        if "parts" in run.stored:
+            linear = read_predictions(reopen_run(run.path, run.manifest), "linear", run.split)
+            predictions = linear.predictions if linear.part == "linear" else None
+        same = next((one for one in made if (one.score, one.predictions) == (score, predictions)), None)
+        if same is not None:
+            same.groups.append(group)
+        else:
+            test = _linear_score(run.result.get("test") or {}, metric) if run.split == "dev" else None
+            made.append(Baseline("linear model", score, test, predictions, [group]))
     if len(made) > 1:
         made = [replace(each, name=f"{each.name} ({each.groups[0].name})") for each in made]
     first = groups[0].runs[0]
-    majority = Counter(first.rows.labels).most_common(1)[0][0]
+    [(majority, _)] = Counter(first.rows.labels).most_common(1)
     constant = [majority] * len(first.rows.labels)
-    beside = (first.result.get("test") or {}) if first.split == "dev" else {}
-    test = beside.get("baselines", {}).get("majority") if metric == "accuracy" else None
-    return [*made, Baseline(MAJORITY, _score(metric, first.rows.labels, constant), test, constant, groups)]
-
-
-def _is_for_linear_model(key: str) -> bool:
-    """Return whether a fact of a run decides what its linear model is."""
-    of_data = key.startswith("data.") and not is_for_encoder(tuple(key.split(".")))
-    return of_data or key.startswith("linear.") or key in (TRAIN_ROWS, "teacher", "finetuning.teacher_weight")
-
-
-def _linear_model(groups: Sequence[Group], metric: str) -> Baseline:
-    """Return the linear model of the runs: with predictions of an ensemble, else with its accuracy if that is the `metric`."""
-    runs = [run for group in groups for run in group.runs]
-    stored = [_linear_score(run.stored, metric) for run in runs]
-    beside = [_linear_score(run.result.get("test") or {}, metric) for run in runs if run.split == "dev"]
-    scores, tests = ([score for score in found if score is not None] for found in (stored, beside))
-    score, predictions = fmean(scores), None
-    whole = next((run for run in runs if "parts" in run.stored), None)
-    if whole is not None and max(scores) - min(scores) < ROUNDING:
-        linear = read_predictions(reopen_run(whole.path, whole.manifest), "linear", whole.split)
-        if linear.part == "linear":
-            score, predictions = _score(metric, linear.labels, linear.predictions), linear.predictions
-    return Baseline("linear model", score, fmean(tests) if tests else None, predictions, groups)
+    score = classification_report(first.rows.labels, constant, first.rows.names).metrics[metric]
+    beside = first.result.get("test") if first.split == "dev" and metric == "accuracy" else None
+    test = beside["baselines"].get("majority") if beside else None
+    return [*made, Baseline(MAJORITY, score, test, constant, [])]
 
 
 def _linear_score(scored: Mapping[str, Any], metric: str) -> float | None:
@@ -138,24 +128,14 @@ def _linear_score(scored: Mapping[str, Any], metric: str) -> float | None:
     return scored.get("baselines", {}).get("linear") if metric == "accuracy" else None
 
 
-def _score(metric: str, labels: Sequence[str], predictions: Sequence[str]) -> float:
-    index = {name: number for number, name in enumerate(sorted({*labels, *predictions}))}
-    return METRICS[metric].compute([index[label] for label in labels], [index[label] for label in predictions])
-
-
 def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], list[str], list[str]]:
     """Return the groups, those with the best mean `metric` first, and the two lists of `differing_keys`."""
-    members: dict[str, list[ComparedRun]] = {}
-    for run in runs:
-        members.setdefault(run.group_key, []).append(run)
-    facts = [group[0].facts for group in members.values()]
-    apart, others = differing_keys(facts)
-    short = len({key.rpartition(".")[2] for key in apart}) == len(apart)
+    named, apart, others = _apart(runs, lambda run: run.facts)
     groups = []
-    for group, own in zip(members.values(), facts, strict=True):
-        values = {key: own.get(key) for key in (*apart, *others) if key in own or not _goes_with_another(key)}
-        name = ", ".join(_named(key, values[key], short=short) for key in apart if key in values)
-        groups.append(Group(name or group[0].result["preset"], values, sorted(group, key=lambda run: run.seed)))
+    for name, members in named:
+        facts = members[0].facts
+        values = {key: facts.get(key) for key in (*apart, *others) if key in facts or not _goes_with_another(key)}
+        groups.append(Group(name or members[0].result["preset"], values, sorted(members, key=lambda run: run.seed)))
     return sorted(groups, key=lambda g: fmean(g.scores(metric)), reverse=metric not in MINIMIZED), apart, others
 
 
@@ -170,15 +150,13 @@ class Line(NamedTuple):
 
 def check_over(runs: Sequence[ComparedRun], key: str) -> None:
     """Raise UsageError if the `key` has not two numbers in the runs."""
-    known = {name for run in runs for name in run.facts}
     values = {run.facts[key] for run in runs if is_number(run.facts.get(key))}
-    if key not in known:
-        numeric = {name for run in runs for name, value in run.facts.items() if is_number(value)}
-        raise UsageError(f"--over: no run has the key '{escaped(key)}'{did_you_mean(key, numeric)}")
-    if not values:
-        raise UsageError(f"--over: {key} is {escaped(text_of(runs[0].facts.get(key)))}, which is no number")
-    if len(values) == 1:
-        raise UsageError(f"--over: {key} is {values.pop():g} in all runs; name runs with other values too")
+    if len(values) > 1:
+        return
+    if any(key in run.facts for run in runs):
+        raise UsageError(f"--over: {key} has not two numbers: it is {escaped(text_of(runs[0].facts.get(key)))}")
+    numeric = {name for run in runs for name, value in run.facts.items() if is_number(value)}
+    raise UsageError(f"--over: no run has the key '{escaped(key)}'{did_you_mean(key, numeric)}")
 
 
 def is_number(value: object) -> bool:
@@ -189,24 +167,42 @@ def is_number(value: object) -> bool:
 def lines_over(groups: Sequence[Group], key: str) -> list[Line]:
     """Return the groups as lines over `key`, those with the best group first.
 
-    The number of training rows follows `data.train_share`, so it does not tell the lines of that key apart.
+    The number of training rows follows `data.train_share`, so it does not distinguish the lines of that key.
     """
-    but = {key, *([TRAIN_ROWS] if key == "data.train_share" else [])}
-    members: dict[str, list[Group]] = {}
-    for group in groups:
-        others = {name: value for name, value in group.runs[0].facts.items() if name not in but}
-        members.setdefault(json.dumps(others, sort_keys=True), []).append(group)
-    known = [json.loads(own) for own in members]
-    apart, _ = differing_keys(known)
-    short = len({name.rpartition(".")[2] for name in apart}) == len(apart)
+    but = {key, *(["train rows"] if key == "data.train_share" else [])}
+
+    def others(group: Group) -> dict[str, Any]:
+        return {name: value for name, value in group.runs[0].facts.items() if name not in but}
+
     lines = []
-    for own, some in zip(known, members.values(), strict=True):
-        name = ", ".join(_named(each, own[each], short=short) for each in apart if each in own)
-        values = [group.runs[0].facts.get(key) for group in some]
-        points = [(value if is_number(value) else None, group) for value, group in zip(values, some, strict=True)]
+    for name, members in _apart(groups, others)[0]:
+        values = (group.runs[0].facts.get(key) for group in members)
+        points = [(value if is_number(value) else None, group) for value, group in zip(values, members, strict=True)]
         points.sort(key=lambda point: math.inf if point[0] is None else point[0])
-        lines.append(Line(name or str(some[0].runs[0].result["preset"]), points))
+        lines.append(Line(name or str(members[0].runs[0].result["preset"]), points))
     return lines
+
+
+def _apart(
+    items: Iterable[T], facts_of: Callable[[T], Mapping[str, Any]]
+) -> tuple[list[tuple[str, list[T]]], list[str], list[str]]:
+    """Return the items with equal facts together, named by the keys that distinguish them, and `differing_keys`."""
+    members: dict[str, list[T]] = {}
+    for item in items:
+        members.setdefault(json.dumps(facts_of(item), sort_keys=True), []).append(item)
+    facts = [facts_of(alike[0]) for alike in members.values()]
+    apart, others = differing_keys(facts)
+    short = len({key.rpartition(".")[2] for key in apart}) == len(apart)
+    names = []
+    for own in facts:
+        parts = []
+        for key in apart:
+            if key == "encoder.name":
+                parts.append(text_of(own[key]))
+            elif key in own or not _goes_with_another(key):
+                parts.append(f"{key.rpartition('.')[2] if short else key}={text_of(own.get(key))}")
+        names.append(", ".join(parts))
+    return list(zip(names, members.values(), strict=True)), apart, others
 
 
 def differing_keys(facts: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
@@ -243,9 +239,3 @@ def _goes_with_another(key: str) -> bool:
 def text_of(value: Any) -> str:
     """Return a value of a preset as text. None is written as null."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _named(key: str, value: Any, *, short: bool) -> str:
-    """Return a key and its value as a part of a group's name; `short`: only the last part of the key."""
-    text = text_of(value)
-    return text if key == "encoder.name" else f"{key.rpartition('.')[2] if short else key}={text}"

@@ -1,31 +1,34 @@
-"""Draws the plots of a report as SVG for an HTML page. Lines and text have the colour of the page's text."""
+"""Draws the charts of a report, and those of `--plot`."""
 
+import base64
 import io
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from recurcli.errors import escaped
+from recurcli.files import write_atomically
 
-INK = "#010203"
-"""The colour of lines and text while matplotlib draws. The page replaces it by its own colour."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 """Paul Tol's bright scheme, whose colours people with any kind of colour blindness can distinguish."""
 WIDTH = 5.6
-"""The width of a plot in inches. A narrow screen shrinks it."""
-_SETTINGS = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none"),
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
-}
+"""The width of a chart in inches. A narrow screen shrinks it."""
+SETTINGS = {"svg.fonttype": "none", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+
+
+class Chart:
+    """A chart of a page: the title, which screen readers read in its place, and its SVG as the address of an image."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.address = title, ""
 
 
 class Scores(NamedTuple):
@@ -50,46 +53,46 @@ class Curve(NamedTuple):
 
 
 @contextmanager
-def drawing(height: float, title: str) -> Iterator[tuple[Any, list[str]]]:
-    """Yield the axes of a matplotlib figure of `height` inches, and a list to which the end of the block appends its SVG.
-
-    Screen readers read `title` in place of the plot.
-    """
+def drawing(height: float, title: str) -> Iterator[tuple[Any, Chart]]:
+    """Yield the axes of a figure of `height` inches, and the chart that it is at the end of the block."""
     import matplotlib
-    from markupsafe import escape
     from matplotlib.figure import Figure
 
-    made: list[str] = []
-    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": title}):  # so that no id is in two plots
+    chart, paper = Chart(title), io.BytesIO()
+    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts of its own
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        yield figure.subplots(), made
-        paper = io.StringIO()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts of its own
-            figure.savefig(paper, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    _, _, svg = paper.getvalue().partition("<svg")  # the prologue is for a file of its own
-    svg = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", svg)  # figure_1, text_2, …: the same in each plot
-    made.append(f'<svg role="img" aria-label="{escape(title)}"' + svg.replace(INK, "currentColor"))
+        yield figure.subplots(), chart
+        figure.savefig(paper, format="svg", metadata={"Date": None})
+    chart.address = f"data:image/svg+xml;base64,{base64.b64encode(paper.getvalue()).decode()}"
 
 
-def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> str:
+def write_figure(path: Path, figure: "Figure") -> None:
+    """Write a figure in the format of the ending of `path`."""
+    write_atomically(path, partial(figure.savefig, format=path.suffix.removeprefix("."), dpi=120))
+
+
+def add_legend(axis: Any) -> None:
+    """Draw the legend above the axes."""
+    axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
+
+
+def score_chart(scores: Sequence[Scores], baselines: Mapping[str, float], metric: str) -> Chart:
     """Draw each score with its interval on a line of its own, and each baseline as a vertical line."""
     title = f"{metric} with 95 % intervals{' and baselines' if baselines else ''}"
-    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), title) as (axis, made):
+    with drawing(0.9 + 0.36 * len(scores) + 0.2 * len(baselines), title) as (axis, chart):
         for place, line in enumerate(reversed(scores)):
             axis.plot([line.low, line.high], [place, place], color=COLOURS[0], linewidth=2)
             axis.plot(line.dots, [place] * len(line.dots), "|", color=COLOURS[0], markersize=9)
             axis.plot(line.value, place, "o", color=COLOURS[0])
         for number, (name, value) in enumerate(sorted(baselines.items(), key=lambda item: item[1])):
-            colour = COLOURS[1 + number % (len(COLOURS) - 1)]
-            axis.axvline(
-                value, color=colour, linewidth=1.5, linestyle="--", label=f"baseline: {name.replace('_', ' ')}"
-            )
+            label, colour = f"baseline: {name.replace('_', ' ')}", COLOURS[1 + number % (len(COLOURS) - 1)]
+            axis.axvline(value, color=colour, linewidth=1.5, linestyle="--", label=label)
         axis.set(yticks=range(len(scores)), yticklabels=[_plain(line.name) for line in reversed(scores)], xlabel=metric)
         axis.set_ylim(-0.6, len(scores) - 0.4)
         if baselines:
-            axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
-    return made[0]
+            add_legend(axis)
+    return chart
 
 
 def curve_chart(
@@ -99,25 +102,25 @@ def curve_chart(
     *,
     xlabel: str = "optimizer step",
     log: bool = False,
-) -> str:
+) -> Chart:
     """Draw values over optimizer steps. `best` is a point to mark, with its name; `log` makes the vertical axis logarithmic."""
-    with drawing(2.6, f"{ylabel} over the {xlabel}") as (axis, made):
-        for place, curve in enumerate(curves):
-            first = all(other.name != curve.name for other in curves[:place])
-            colour = COLOURS[curve.colour % len(COLOURS)]
-            marker = "o" if len(curve.steps) <= 30 else None
-            label = _plain(curve.name) if first else None
-            axis.plot(curve.steps, curve.values, color=colour, marker=marker, markersize=3, linewidth=1.5, label=label)
+    with drawing(2.6, f"{ylabel} over the {xlabel}") as (axis, chart):
+        labelled = set()
+        for curve in curves:
+            label = None if curve.name in labelled else _plain(curve.name)
+            labelled.add(curve.name)
+            style = {"color": COLOURS[curve.colour % len(COLOURS)], "marker": "o" if len(curve.steps) <= 30 else None}
+            axis.plot(curve.steps, curve.values, markersize=3, linewidth=1.5, label=label, **style)
         if best:
             step, value, name = best
             axis.plot(step, value, "*", color=COLOURS[1], markersize=12, label=name)
         axis.set(xlabel=xlabel, ylabel=ylabel, yscale="log" if log else "linear")
-        if len({curve.name for curve in curves}) > 1 or best:
-            axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
-    return made[0]
+        if len(labelled) > 1 or best:
+            add_legend(axis)
+    return chart
 
 
-def draw_lines(axis: Any, over: Mapping[str, Any]) -> None:
+def draw_lines(axis: Any, over: Mapping[str, Any], metric: str) -> None:
     """Draw the scores of `recur compare --over` on a matplotlib `axis`: lines with 95 % intervals, a stroke for each run.
 
     The score of a group without a number for the key is a dashed line.
@@ -135,42 +138,40 @@ def draw_lines(axis: Any, over: Mapping[str, Any]) -> None:
         for point in line["points"][len(points) :]:
             key = over["key"].rpartition(".")[2]
             axis.axhline(point["mean"], color=colour, linewidth=1, linestyle="--", label=f"{name}, {key} null")
+    axis.set(xlabel=over["key"], ylabel=metric)
     if len(axis.get_legend_handles_labels()[0]) > 1:
-        axis.figure.legend(loc="outside upper left", frameon=False, ncols=2)
+        add_legend(axis)
 
 
-def over_chart(over: Mapping[str, Any], metric: str) -> str:
+def over_chart(over: Mapping[str, Any], metric: str) -> Chart:
     """Draw the scores of `recur compare --over`."""
-    with drawing(3.2, f"{metric} over {over['key']}") as (axis, made):
-        draw_lines(axis, over)
-        axis.set(xlabel=over["key"], ylabel=metric)
-    return made[0]
+    with drawing(3.2, f"{metric} over {over['key']}") as (axis, chart):
+        draw_lines(axis, over, metric)
+    return chart
 
 
-def histogram_chart(rows: Sequence[tuple[str, Sequence[float]]], xlabel: str) -> str:
+def histogram_chart(rows: Sequence[tuple[str, Sequence[float]]], xlabel: str) -> Chart:
     """Draw a small histogram of each row's values, one above the other, the first on top; all have the same bins."""
-    values = np.concatenate([own for _, own in rows])
-    low, high = float(values.min()), float(values.max())
-    edges = np.linspace(low, high if high > low else low + 1, 25)
-    with drawing(0.7 + 0.34 * len(rows), f"distribution of the {xlabel}") as (axis, made):
+    edges = np.histogram_bin_edges(np.concatenate([own for _, own in rows]), 24)
+    with drawing(0.7 + 0.34 * len(rows), f"distribution of the {xlabel}") as (axis, chart):
         for place, (_, own) in enumerate(reversed(rows)):
             counts, _ = np.histogram(own, edges)
             axis.bar(edges[:-1], 0.85 * counts / counts.max(), np.diff(edges), place, align="edge", color=COLOURS[0])
         axis.set(yticks=range(len(rows)), yticklabels=[_plain(name) for name, _ in reversed(rows)], xlabel=xlabel)
-    return made[0]
+    return chart
 
 
-def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> str:
+def reliability_chart(bins: Sequence[Mapping[str, Any]]) -> Chart:
     """Draw the accuracy over the confidence of each bin. The area of a dot is the bin's share of the rows."""
-    with drawing(3.2, "accuracy over confidence") as (axis, made):
+    with drawing(3.2, "accuracy over confidence") as (axis, chart):
         rows = sum(own["rows"] for own in bins)
-        axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
+        axis.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
         confidence, accuracy = ([own[key] for own in bins] for key in ("confidence", "accuracy"))
         axis.plot(confidence, accuracy, color=COLOURS[0], linewidth=1)
         areas = [10 + 400 * own["rows"] / rows for own in bins]
         axis.scatter(confidence, accuracy, s=areas, color=COLOURS[0], alpha=0.7)
         axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence (the score of the prediction)", ylabel="accuracy")
-    return made[0]
+    return chart
 
 
 def _plain(text: str) -> str:

@@ -6,12 +6,13 @@ from statistics import fmean
 from typing import Any
 
 from recurcli.display.comparison import group_table, test_table, unfinished_table
-from recurcli.display.report.charts import Curve, Scores, curve_chart, over_chart, score_chart
+from recurcli.display.report.charts import Chart, Curve, Scores, curve_chart, over_chart, score_chart
 from recurcli.display.report.page import write_page
-from recurcli.display.tables import Table, by_columns
+from recurcli.display.tables import Table, by_columns, percent
 from recurcli.errors import UsageError, pluralize
 from recurcli.evaluation.metrics import METRICS, classification_report
-from recurcli.runs.predictions import Predictions, RowText, read_predictions, read_texts
+from recurcli.files import CommittedFolder
+from recurcli.runs.predictions import Predictions, read_predictions, read_texts
 from recurcli.runs.run_directory import RunDirectory, reopen_run
 
 MAX_GROUPS = 7
@@ -26,16 +27,15 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         raise UsageError(f"{path}: not written: no run is finished")
     if result["metric"] not in METRICS:
         raise UsageError(f"{path}: not written: --report is for classifiers; --output and --plot take language models")
-    manifests = {
-        name: sha for group in result["groups"] for name, sha in zip(group["runs"], group["manifests"], strict=True)
-    }
-    rows, results, metrics = {}, {}, {}
-    for name, sha256 in manifests.items():  # one at a time: each keeps files open
-        folder = reopen_run(Path(name), sha256)
-        run, rows[name] = RunDirectory(folder), read_predictions(folder, result["part"], result["split"])
-        results[name], metrics[name] = run.read_result(), run.read_metrics()
-    stored = {name: own if result["split"] == "dev" else own["test"] for name, own in results.items()}
+    rows, stored, metrics = {}, {}, {}
+    for group in result["groups"]:
+        for name in group["runs"]:  # one at a time: each keeps files open
+            folder = _open(group, name)
+            run, rows[name] = RunDirectory(folder), read_predictions(folder, result["part"], result["split"])
+            own, metrics[name] = run.read_result(), run.read_metrics()
+            stored[name] = own if result["split"] == "dev" else own["test"]
     words = METRICS[result["metric"]].words
+    shown = f"{result['split']} {words}"
     scores = [
         Scores(group["name"], group["mean"], low, high, group["scores"])
         for group in result["groups"]
@@ -48,11 +48,10 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         title=f"{result['task']}: {len(result['groups'])} groups of runs compared",
         rows=pluralize(result["rows"], f"{result['split']} row"),
         whose="encoders alone, without their ensembles" if result["part"] == "encoder" else "models",
-        metric=words,
-        score_plot=score_chart(scores, baselines, f"{result['split']} {words}"),
+        score_plot=score_chart(scores, baselines, shown),
         groups=group_table(result),
         tests=test_table(result),
-        over=None if result["over"] is None else over_chart(result["over"], f"{result['split']} {words}"),
+        over=result["over"] and over_chart(result["over"], shown),
         key=result["over"] and result["over"]["key"],
         curves=_curves(result, metrics, words),
         calibration=_calibration(result, stored) if result["part"] == "model" else None,
@@ -63,7 +62,12 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
     )
 
 
-def _curves(result: Mapping[str, Any], metrics: Mapping[str, list[dict[str, Any]]], words: str) -> str | None:
+def _open(group: Mapping[str, Any], name: str) -> CommittedFolder:
+    """Open the run `name` of a group again. Raises StorageError if a new training has replaced it."""
+    return reopen_run(Path(name), group["manifests"][group["runs"].index(name)])
+
+
+def _curves(result: Mapping[str, Any], metrics: Mapping[str, list[dict[str, Any]]], words: str) -> Chart | None:
     """Draw the dev metric of each run over the steps. The runs of a group have one colour."""
     curves = []
     for colour, group in enumerate(result["groups"][:MAX_GROUPS]):
@@ -76,48 +80,44 @@ def _curves(result: Mapping[str, Any], metrics: Mapping[str, list[dict[str, Any]
 
 def _calibration(result: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return the mean calibration error of each group."""
-    groups = {
-        group["name"]: [stored[name]["calibration"]["ece"] for name in group["runs"]] for group in result["groups"]
-    }
-    return by_columns({"group": list(groups)}, {"ECE": [f"{fmean(errors):.4f}" for errors in groups.values()]})
+    errors = [fmean(stored[name]["calibration"]["ece"] for name in group["runs"]) for group in result["groups"]]
+    return by_columns({"group": [group["name"] for group in result["groups"]]}, {"ECE": list(map(percent, errors))})
 
 
-def _classes(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> Table:
+def _classes(result: Mapping[str, Any], rows: Mapping[str, Predictions]) -> Table:
     """Return the F1 of each class, as the mean over the runs of each group."""
     columns = {}
     for group in result["groups"]:
-        runs = [dev[name] for name in group["runs"]]
+        runs = [rows[name] for name in group["runs"]]
         reports = [classification_report(run.labels, run.predictions, run.names).per_class for run in runs]
-        columns[group["name"]] = [f"{fmean(own[name]['f1'] for own in reports):.4f}" for name in reports[0]]
+        columns[group["name"]] = [percent(fmean(own[name]["f1"] for own in reports)) for name in reports[0]]
     columns["rows"] = [f"{scores['support']:,}" for scores in reports[0].values()]
     return by_columns({"label": list(reports[0])}, columns)
 
 
-def _differences(result: Mapping[str, Any], dev: Mapping[str, Predictions]) -> list[dict[str, Any]]:
+def _differences(result: Mapping[str, Any], rows: Mapping[str, Predictions]) -> list[dict[str, Any]]:
     """Return the rows on which the best group and another group differ, for the first MAX_DIFFERENCES other groups.
 
     A group predicts a row correctly if most of its runs do.
     """
     best, *others = result["groups"]
-    texts, found = read_texts(reopen_run(Path(best["runs"][0]), best["manifests"][0])), []
+    texts, found = read_texts(_open(best, best["runs"][0])), []
+    if not texts:  # `finetuning.keep_texts=false`
+        return []
+    shares = {
+        group["name"]: _shares([rows[name] for name in group["runs"]]) for group in (best, *others[:MAX_DIFFERENCES])
+    }
     for other in others[:MAX_DIFFERENCES]:
         for right, wrong in ((best, other), (other, best)):
-            most_right, most_wrong = (_shares([dev[name] for name in group["runs"]]) for group in (right, wrong))
-            rows = [
-                row
-                for row, shares in enumerate(zip(most_right, most_wrong, strict=True))
-                if shares[0] > 0.5 > shares[1]
-            ]
-            shown = [_row(texts[row], dev[wrong["runs"][0]].predictions[row]) for row in rows[:ROWS_OF_DIFFERENCE]]
-            count = {"count": len(rows), "counted": pluralize(len(rows), "row")}
-            found.append({"right": right["name"], "wrong": wrong["name"], **count, "rows": shown})
+            pairs = zip(shares[right["name"]], shares[wrong["name"]], strict=True)
+            numbers = [number for number, (ours, theirs) in enumerate(pairs) if ours > 0.5 > theirs]
+            predictions = rows[wrong["runs"][0]].predictions
+            listed = [{**texts[n]._asdict(), "prediction": predictions[n]} for n in numbers[:ROWS_OF_DIFFERENCE]]
+            count = {"count": len(numbers), "counted": pluralize(len(numbers), "row")}
+            found.append({"right": right["name"], "wrong": wrong["name"], **count, "rows": listed})
     return found
 
 
 def _shares(runs: Sequence[Predictions]) -> list[float]:
     """Return the share of the runs that predict the row correctly, for each row."""
     return [fmean(hits) for hits in zip(*(map(str.__eq__, run.labels, run.predictions) for run in runs), strict=True)]
-
-
-def _row(row: RowText, prediction: str) -> dict[str, Any]:
-    return {**row._asdict(), "prediction": prediction}

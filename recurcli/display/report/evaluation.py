@@ -6,13 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from recurcli.display.evaluation import metric_table
-from recurcli.display.report.charts import Curve, Scores, curve_chart, reliability_chart, score_chart
-from recurcli.display.report.confusions import confusion_values, row_values
-from recurcli.display.report.encoder import encoder_values
+from recurcli.display.diagnosis import MEASURES, layer_table
+from recurcli.display.evaluation import class_table, metric_table
+from recurcli.display.report.charts import (
+    Chart,
+    Curve,
+    Scores,
+    curve_chart,
+    histogram_chart,
+    reliability_chart,
+    score_chart,
+)
 from recurcli.display.report.page import write_page
-from recurcli.display.tables import Table, listing, number_columns, text_columns
-from recurcli.errors import ModelError, pluralize
+from recurcli.display.tables import Table, listing, number_columns, percent, text_columns
+from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import words_of
 from recurcli.evaluation.report import BINS, EvaluatedRows
 from recurcli.evaluation.significance import share_interval
@@ -23,16 +30,48 @@ from recurcli.runs.run_directory import RunDirectory
 
 MAX_MISTAKES = 30
 LENGTH_GROUPS = 8
+MAX_CLASSES = 40
+"""The largest number of classes for which the page has the whole confusion table."""
+MAX_PAIRS, PAIRS_AT_FIRST, ROWS_OF_PAIR = 250, 10, 20
+"""The numbers of pairs of label and prediction that are listed and that are open at first, and of rows of each pair."""
+MEANINGS = {
+    "activation_factor": "How a layer changes the distance of two tokens, as a mean factor. At 1 it is kept; above 1 it grows.",
+    "dot_product_factor": "How a layer changes the size of the dot products of tokens, as a factor. At 1 it is kept.",
+    "cosine_factor": "The same for the cosines of tokens, which do not depend on the lengths of states.",
+    "distance_preservation": "The correlation of the tokens' distances after the layer with those of the embeddings.",
+    "movement": "How far a layer moves a token's state, on average. A layer near 0 does little.",
+    "entropy": "How spread out the values of a layer are in a text, in nats.",
+    "scaled_entropy": "The same after a division by the values' own scale: 1.42 for normal values, less for others.",
+    "attention_entropy": "How many tokens a token looks at, as an entropy in nats: 0 for one token, log T for all T alike.",
+    "projected_entropy": "How many of the k projected rows a token looks at, as an entropy in nats: log k for all alike.",
+    "head_entropies": "The scaled entropy of each attention head's output. Heads that differ do different work.",
+    "expert_entropies": "The scaled entropy of each expert's output.",
+    "alpha": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
+    "residual_weight": "The weight of the layer's update beside its input, which is learned. The layer does nothing at 0.",
+    "expert_weights": "The mean weight of each expert. One weight near 1 means that the others are not used.",
+    "gate": "The share of the recurrence encoding in the attention: 0 is plain self-attention, 1 recurrence alone.",
+    "kept": "The mean share of the recurrent state that its gate keeps at each block.",
+    "rates": "The factor by which the recurrence of each head fades with every position: 0 forgets at once, 1 never.",
+    "iterations": "How often the layer was applied to a text until no state moved, on average.",
+    "most_iterations": "How often the layer was applied to the text that took longest.",
+    "contraction": "The factor by which a step brings two states together at least, by the bound on the weights.",
+    "recurrent_norm": "The largest 2-norm of a trained recurrent matrix. An RNN with a norm below 1 is stable.",
+    "truncation_factor": "Lemma 1 of the paper bounds what the window leaves out by this factor, in units of the inputs.",
+    "angles": "The angle by which the recurrence of each cyclic head turns with every position.",
+}
+"""The meaning of each measure and statistic of a diagnosis."""
 
 
 def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, folder: CommittedFolder) -> None:
     """Write the page on the `result` of `recur eval` for the run in `folder`, and its `rows`."""
     run = RunDirectory(folder)
-    trained, baselines = _trained(run), result["baselines"]
+    trained = run.read_result() if run.is_finished else {}
     scores = [Scores("model", result["metrics"]["accuracy"], *result["intervals"]["accuracy"])]
     for part, own in result.get("parts", {}).items():
         interval = share_interval(round(own["accuracy"] * result["rows"]), result["rows"])
         scores.append(Scores(f"{part} alone", own["accuracy"], *interval))
+    pairs, more_pairs = _pairs(rows)
+    diagnosis = result.get("diagnosis")
     write_page(
         path,
         "evaluation.html",
@@ -41,29 +80,27 @@ def write_report(path: Path, result: Mapping[str, Any], rows: EvaluatedRows, fol
         task=result["task"],
         path=result["path"],
         notes=list(_notes(result)),
-        score_plot=score_chart(scores, baselines, "accuracy"),
+        score_plot=score_chart(scores, result["baselines"], "accuracy"),
         metrics=metric_table(result),
-        facts=_facts(trained),
-        curves=_curves(run, trained),
-        **confusion_values(result, rows),
+        facts=listing(_facts(trained).items() if trained else []),
+        curves=_curves(run.read_metrics(), trained),
+        classes=class_table(result["metrics"]),
+        names=rows.names,
+        confusion=result["metrics"]["confusion"] if len(rows.names) <= MAX_CLASSES else None,
+        pairs=pairs,
+        anchors={pair["anchor"] for pair in pairs},
+        pairs_at_first=PAIRS_AT_FIRST,
+        more_pairs=more_pairs,
         ngrams=_ngrams(rows),
-        ece=f"{result['calibration']['ece']:.4f}",
+        ece=percent(result["calibration"]["ece"]),
         bins=BINS,
-        temperature=_temperature(result),
+        temperature=None if result.get("ensemble") else result["calibration"]["temperature"],
         reliability_plot=reliability_chart(result["calibration"]["bins"]),
-        length_plot="" if _is_linear(result) else _length_plot(rows),
+        length_plot=None if _is_linear(result) else _length_plot(rows),
         truncation=_truncation(rows),
-        mistakes=[row_values(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
-        **encoder_values(result.get("diagnosis")),
+        mistakes=[_row(rows, row) for row in rows.mistakes[:MAX_MISTAKES].tolist()],
+        diagnosis=diagnosis and _diagnosis(diagnosis),
     )
-
-
-def _trained(run: RunDirectory) -> dict[str, Any]:
-    """Return the content of the training's result.json, or {} if the training is not finished, or the file is damaged."""
-    try:
-        return run.read_result() if run.is_finished else {}
-    except (OSError, ModelError):
-        return {}
 
 
 def _is_linear(result: Mapping[str, Any]) -> bool:
@@ -73,23 +110,20 @@ def _is_linear(result: Mapping[str, Any]) -> bool:
 
 def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on what a reader must know to interpret the scores."""
-    known = result.get("dev_rows")
-    ensemble, is_linear = result.get("ensemble"), _is_linear(result)
+    known, training = result.get("dev_rows"), result.get("training_rows", 0)
     if result["split"] == "dev" and known == result["rows"]:
-        if is_linear:
+        if _is_linear(result):
             yield "These rows scaled the probabilities. They selected nothing, and these scores are of a fit without them."
         else:
             yield "The model was selected on these rows, so its scores here are slightly too high."
     elif known:
-        yield f"{pluralize(known, 'dev row', 'are')} among them" + (
-            "." if is_linear else ", on which the model was selected."
-        )
-    if "training_rows" in result and result["training_rows"] is None:
+        yield f"{pluralize(known, 'dev row', 'are')} among them{'' if _is_linear(result) else ', which selected the model'}."
+    if training is None:
         yield "How many training rows are among them is unknown, since the run keeps no hashes of its rows."
-    elif result.get("training_rows"):
-        yield f"{pluralize(result['training_rows'], 'training row', 'are')} among them."
-    if ensemble and "parts" in result and not ensemble["encoder_weight"]:
-        yield "The model is its linear part alone, which was kept by the dev rows."
+    elif training:
+        yield f"{pluralize(training, 'training row', 'are')} among them."
+    if "parts" in result and not result["ensemble"]["encoder_weight"]:
+        yield "The kept model is the linear model alone, which was better on the dev rows."
 
 
 def _ngrams(rows: EvaluatedRows) -> Table:
@@ -99,86 +133,83 @@ def _ngrams(rows: EvaluatedRows) -> Table:
     return Table(text_columns("label", "n-grams"), lines)
 
 
-def _facts(trained: Mapping[str, Any]) -> Table:
-    if not trained:
-        return listing([])
+def _facts(trained: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the page says of the training, from the content of result.json."""
     machine, part = trained["machine"], "encoder" if trained.get("ensemble") else "model"
-    rows = {
+    training_rows = f"{trained['data']['train']['rows']:,}"
+    if again := trained.get("linear_baseline", {}).get("refit_rows"):
+        training_rows += f"; for predictions the linear model was fitted on {again:,}, the dev rows too"
+    facts = {
         "preset": f"{trained['preset']}, seed {trained['seed']}",
-        "encoder": trained["encoder"],
         "parameters": parameters_in_words(trained),
-        "training rows": _training_rows(trained),
-        "steps": f"{trained['steps']:,} (epochs: {trained['epochs']:g}), {part} of step {trained['best_step']:,}",
-        "training": f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}",
+        "training rows": training_rows,
     }
-    if not trained["steps"]:  # there is no encoder
-        rows = {key: rows[key] for key in ("preset", "parameters", "training rows")}
-    return listing(rows.items())
+    if trained["steps"]:
+        facts["encoder"] = trained["encoder"]
+        of_step = f"{part} of step {trained['best_step']:,}"
+        facts["steps"] = f"{trained['steps']:,} (epochs: {trained['epochs']:g}), {of_step}"
+        facts["training"] = f"{trained['seconds']:,.1f} s on {machine['device']} in {machine['precision']}"
+    return facts
 
 
-def _training_rows(trained: Mapping[str, Any]) -> str:
-    again = trained.get("linear_baseline", {}).get("refit_rows")
-    more = f"; for predictions the linear model was fitted on {again:,}, the dev rows too" if again else ""
-    return f"{trained['data']['train']['rows']:,}{more}"
-
-
-def _curves(run: RunDirectory, trained: Mapping[str, Any]) -> list[str]:
-    lines = run.read_metrics()
+def _curves(lines: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> list[Chart]:
+    """Draw the loss, the dev metric, and the numbers of the encoder's layers (`Encoder.scalars`) over the steps."""
     if len(lines) < 2:
         return []
-    made = [curve_chart([Curve("", *_columns(lines, "loss"))], "training loss")]
-    if any("dev_metric" in line for line in lines):
-        steps, values = _columns(lines, "dev_metric")
+
+    def curve(key: str, name: str = "", colour: int = 0) -> Curve:
+        own = [line for line in lines if key in line]
+        return Curve(name, [line["step"] for line in own], [line[key] for line in own], colour)
+
+    charts = [curve_chart([curve("loss")], "training loss")]
+    dev = curve("dev_metric", "after an evaluation")
+    if dev.steps:
         words = words_of(trained["metric"]) if trained else "metric"
-        of_encoder = " (encoder)" if "parts" in trained else ""
-        best = dict(zip(steps, values, strict=True)).get(trained.get("best_step", -1))
-        mark = None if best is None else (trained["best_step"], best, _name_of_best(trained.get("ensemble")))
-        made.append(curve_chart([Curve("after an evaluation", steps, values)], f"dev {words}{of_encoder}", mark))
-    return [*made, *_scalar_curves(lines)]
-
-
-def _scalar_curves(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Draw each kind of number that the encoder's layers have in metrics.jsonl (`Encoder.scalars`), a line for each layer."""
+        best, kept = trained.get("best_step", -1), "kept encoder" if "parts" in trained else "kept model"
+        mark = (best, dev.values[dev.steps.index(best)], kept) if best in dev.steps else None
+        charts.append(curve_chart([dev], f"dev {words}{' (encoder)' if 'parts' in trained else ''}", mark))
     names = [name for name in lines[0] if name.startswith("encoder.layers.")]
     for kind in dict.fromkeys(name.rpartition(".")[2] for name in names):
         own = [name for name in names if name.endswith(f".{kind}")]
-        curves = [
-            Curve(f"layer {int(name.split('.')[2]) + 1}", *_columns(lines, name), colour)
-            for colour, name in enumerate(own)
-        ]
-        yield curve_chart(curves, kind.replace("_", " "))
+        curves = [curve(name, f"layer {int(name.split('.')[2]) + 1}", place) for place, name in enumerate(own)]
+        charts.append(curve_chart(curves, kind.replace("_", " ")))
+    return charts
 
 
-def _name_of_best(ensemble: Mapping[str, Any] | None) -> str:
-    if not ensemble:
-        return "the kept model"
-    return "the model's encoder" if ensemble["encoder_weight"] else "the best encoder; the model is the linear one"
+def _pairs(rows: EvaluatedRows) -> tuple[list[dict[str, Any]], int]:
+    """Return the most frequent pairs of label and wrong prediction with their first rows, and the number of other pairs."""
+    members: dict[tuple[int, int], list[int]] = {}
+    for row in rows.mistakes.tolist():
+        members.setdefault((int(rows.labels[row]), int(rows.predictions[row])), []).append(row)
+    support = np.bincount(rows.labels, minlength=len(rows.names))
+    ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+    pairs = [
+        {
+            "label": rows.names[label],
+            "prediction": rows.names[prediction],
+            "count": pluralize(len(own), "row"),
+            "share": len(own) / int(support[label]),
+            "anchor": f"rows-{label}-{prediction}",
+            "rows": [_row(rows, row) for row in own[:ROWS_OF_PAIR]],
+            "more": len(own[ROWS_OF_PAIR:]),
+        }
+        for (label, prediction), own in ordered[:MAX_PAIRS]
+    ]
+    return pairs, len(ordered[MAX_PAIRS:])
 
 
-def _columns(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[list[int], list[float]]:
-    """Return the steps and values of the lines of metrics.jsonl that have the key."""
-    own = [line for line in lines if key in line]
-    return [line["step"] for line in own], [line[key] for line in own]
+def _row(rows: EvaluatedRows, row: int) -> dict[str, Any]:
+    """Return what the page shows of the row number `row`."""
+    text, pair = rows.texts[row]
+    label, prediction = rows.names[rows.labels[row]], rows.names[rows.predictions[row]]
+    return {"text": text, "pair": pair, "label": label, "prediction": prediction, "score": f"{rows.scores[row]:.2f}"}
 
 
-def _temperature(result: Mapping[str, Any]) -> str:
-    if ensemble := result.get("ensemble"):
-        parts = [name for name in ("encoder", "linear model") if ensemble[f"{name.split()[0]}_weight"]]
-        if len(parts) == 2:
-            return "The weights of encoder and linear model scale the probabilities. They were fitted on the dev rows."
-        return f"The weight of the {parts[0]} scales the probabilities. It was fitted on the dev rows."
-    temperature = result["calibration"]["temperature"]
-    words = "too sure of itself" if temperature > 1 else "too unsure of itself" if temperature < 1 else "left as it was"
-    return (
-        f"The logits are divided by the temperature {temperature:.3g}, fitted on the dev rows: the model was {words}."
-    )
-
-
-def _length_plot(rows: EvaluatedRows) -> str:
+def _length_plot(rows: EvaluatedRows) -> Chart:
     """Draw the accuracy of groups of rows of similar length. Rows of the same length are in one group."""
     right = rows.predictions == rows.labels
     limits = np.unique(np.quantile(rows.lengths, np.linspace(0, 1, LENGTH_GROUPS + 1), method="higher"))
-    place = np.searchsorted(limits[1:-1], rows.lengths, side="left") if len(limits) > 2 else np.zeros_like(rows.lengths)
+    place = np.searchsorted(limits[1:-1], rows.lengths, side="left")
     scores = []
     for group in np.unique(place):
         own, lengths = right[place == group], rows.lengths[place == group]
@@ -191,5 +222,35 @@ def _length_plot(rows: EvaluatedRows) -> str:
 def _truncation(rows: EvaluatedRows) -> Table:
     right = rows.predictions == rows.labels
     kinds = (("truncated: the encoder does not read their end", rows.cut), ("read whole", ~rows.cut))
-    lines = [(name, f"{own.sum():,}", f"{right[own].mean():.4f}") for name, own in kinds if own.any()]
+    lines = [(name, f"{own.sum():,}", percent(right[own].mean())) for name, own in kinds if own.any()]
     return Table([*text_columns("rows"), *number_columns("number", "accuracy")], lines)
+
+
+def _diagnosis(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of the layers, the meaning of its columns, the distributions, and the plot of the gradient norms."""
+    layers, norms = layer_table(diagnosis), diagnosis["gradient_norm_by_distance"]
+    headers = {MEASURES.get(name, name.replace("_", " ")): meaning for name, meaning in MEANINGS.items()}
+    curve = Curve("", range(len(norms)), norms)
+    return {
+        "rows": pluralize(diagnosis["rows"], "row"),
+        "layers": layers,
+        "measures": [(c.header, headers[c.header]) for c in layers.columns if c.header in headers],
+        "gradient_plot": curve_chart([curve], "gradient norm", xlabel="positions back", log=True)
+        if norms[1:]
+        else None,
+        "distributions": list(_distributions(diagnosis["layers"])),
+    }
+
+
+def _distributions(layers: Sequence[Mapping[str, Any]]) -> Iterator[Chart]:
+    """Draw how the scaled entropies, and the weights of experts, are distributed over the texts, layer by layer."""
+    for key in dict.fromkeys(key for layer in layers for key in layer["distributions"]):
+        rows = [
+            (f"layer {layer['layer']}" + (f", expert {number}" if len(lists) > 1 else ""), known)
+            for layer in layers
+            if (lists := layer["distributions"].get(key))
+            for number, values in enumerate(lists, 1)
+            if (known := [value for value in values if value is not None])
+        ]
+        if rows:
+            yield histogram_chart(rows, MEASURES.get(key, key.replace("_", " ")))

@@ -1,0 +1,96 @@
+"""The request of `recur bench`: its arguments and options."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from recurcli.errors import UsageError, did_you_mean, escaped
+from recurcli.requests.options import device_option
+
+MODES = ("training", "inference")
+PRECISIONS = ("fp32", "bf16", "auto")
+HIDDEN_SIZE, LAYERS, DROPOUT = 256, 4, 0.1
+"""The width, depth and dropout if neither an option nor a preset gives them. They are the defaults of the encoders."""
+LARGEST = 1 << 20
+"""The largest number in a list of widths, depths, batch sizes or lengths."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRequest:
+    """The options of `recur bench`, as the command line gives them; lists are written 32,128.
+
+    A setting is one combination of mode, precision, width, depth, batch size and length. Raises UsageError for an option
+    that no setting can have.
+    """
+
+    encoders: Annotated[
+        list[str] | None,
+        typer.Argument(help="Encoders. Default: that of --preset, else all.", metavar="ENCODER"),
+    ] = None
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Also measure the encoder of this preset with its settings.", metavar="NAME|FILE"),
+    ] = None
+    length: Annotated[str, typer.Option(help="Tokens per row; a list.", metavar="N,…")] = "32,128"
+    batch_size: Annotated[str, typer.Option(help="Rows per batch; a list.", metavar="N,…")] = "32"
+    hidden_size: Annotated[
+        str | None, typer.Option(help="Width of all; a list. Default: the preset's, else 256.", metavar="N,…")
+    ] = None
+    layers: Annotated[
+        str | None, typer.Option(help="Depth of all; a list. Default: the preset's, else 4.", metavar="N,…")
+    ] = None
+    match_parameters: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of one width for all, solve for the width that gives each as many parameters (800k, 3M), or as "
+            "many as the encoder of a preset.",
+            metavar="N|PRESET",
+        ),
+    ] = None
+    precision: Annotated[
+        str,
+        typer.Option(help="fp32, bf16 or auto, which is bf16 where the machine supports it; a list.", metavar="NAME,…"),
+    ] = "auto"
+    mode: Annotated[str, typer.Option(help="training, inference or both.", metavar="NAME,…")] = "training,inference"
+    dropout: Annotated[
+        float | None,
+        typer.Option(help="Dropout probability of encoders and peers. Default: the preset's, else 0.1.", metavar="P"),
+    ] = None
+    attention_dropout: Annotated[
+        float,
+        typer.Option(
+            help="The same on the attention weights, of the peers and the encoders that have it.", metavar="P"
+        ),
+    ] = 0.0
+    rounds: Annotated[int, typer.Option(help="Turns of each candidate.", min=1, metavar="N")] = 7
+    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether the peers are measured too.")] = True
+    device: Annotated[str, device_option] = "auto"
+
+    def __post_init__(self) -> None:
+        for option, value in (("--dropout", self.dropout), ("--attention-dropout", self.attention_dropout)):
+            if value is not None and not 0 <= value < 1:
+                raise UsageError(f"{option}: must be at least 0 and below 1, not {value}")
+        if self.match_parameters is not None and self.hidden_size is not None:
+            raise UsageError("--match-parameters solves for the width, so it excludes --hidden-size; leave out one")
+        for numbers in ("length", "batch_size", "hidden_size", "layers"):
+            self.numbers(numbers)
+        for words, known in (("precision", PRECISIONS), ("mode", MODES)):
+            for word in self.words(words):
+                if word not in known:
+                    raise UsageError(f"--{words}: no '{escaped(word)}'" + did_you_mean(word, known))
+
+    def numbers(self, name: Literal["length", "batch_size", "hidden_size", "layers"]) -> list[int]:
+        """Return the numbers of a list in ascending order, [] if it is not given."""
+        for number in (words := self.words(name)):
+            if not number.isdecimal() or len(number) > 7 or not 1 <= int(number) <= LARGEST:
+                option, way_out = f"--{name.replace('_', '-')}", "a list is written 32,128"
+                raise UsageError(
+                    f"{option}: '{escaped(number)}' is not a whole number from 1 to {LARGEST:,}; {way_out}"
+                )
+        return sorted({int(number) for number in words})
+
+    def words(self, name: str) -> list[str]:
+        """Return the words of a list without repetitions, [] if it is not given."""
+        text = getattr(self, name)
+        return [] if text is None else list(dict.fromkeys(word.strip() for word in text.split(",")))
