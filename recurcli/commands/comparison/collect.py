@@ -178,7 +178,13 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
         return "is a linear model without an encoder"
     with naming_damage(run.result):
         facts = _facts(run, result, "pretraining" if pretrained else "finetuning")
-        of_run = {"path": run_of(run.path), "manifest": files.sha256, "facts": facts, "result": result, "part": part}
+        of_run: dict[str, Any] = {
+            "path": run_of(run.path),
+            "manifest": files.sha256,
+            "facts": facts,
+            "result": result,
+            "part": part,
+        }
         if not pretrained:
             rows = read_predictions(files, part, split)
             scores = classification_report(rows.labels, rows.predictions, rows.names).metrics
