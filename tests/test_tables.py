@@ -10,11 +10,9 @@ from recurcli.display.tables import (
     Styled,
     Table,
     by_columns,
-    number_columns,
     percent,
     percent_interval,
     show,
-    text_columns,
     to_csv,
     to_latex,
     to_markdown,
@@ -22,7 +20,7 @@ from recurcli.display.tables import (
 from recurcli.errors import escaped
 
 MADE = Table(
-    [*text_columns("name"), *number_columns("score ± spread", "left")],
+    ["name", "score ± spread", "left"],
     [["[red]a|b_<i>\x1b[2J", Styled("-0.5 ± 0.1", "bold"), "1"], ["100 %", "–"]],
     notes=["50 % of $x"],
 )
@@ -68,7 +66,7 @@ def test_csv_escapes_control_characters() -> None:
 
 
 def test_a_column_that_ends_early_is_filled_with_dashes() -> None:
-    assert by_columns({"a": ["x", "y"]}, {"b": ["1"]}).texts == [["x", "1"], ["y", "–"]]
+    assert by_columns({"a": ["x", "y"], "b": ["1"]}).texts == [["x", "1"], ["y", "–"]]
 
 
 def test_percentages_have_one_decimal_and_their_intervals_a_dash() -> None:
@@ -82,7 +80,7 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_cut(
     width: int | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["财经新闻" * 5, "learning_rate=0.01, num_layers=4", "[red]\x1b" * 4]
-    made = by_columns({"group of runs": names}, {"mean accuracy": ["95.8 ± 1.1"] * 3, "no embeddings": ["1,234"]})
+    made = by_columns({"group of runs": names, "mean accuracy": ["95.8 ± 1.1"] * 3, "no embeddings": ["1,234"]})
     if width is not None:
         monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
         monkeypatch.setenv("TERM", "xterm")

@@ -16,7 +16,6 @@ from recurcli.display.tables import (
     print_json,
     show,
     styled,
-    write,
 )
 from recurcli.log import Measured, State
 
@@ -55,15 +54,14 @@ def print_setting(setting: Mapping[str, Any]) -> None:
     shown: list[RenderableType | Table] = [heading(kind, ", ".join(sizes))]
     if setting["candidates"]:
         shown.append(_candidates(setting))
-    show(*shown, *(cell(f"  {out['name']}: left out: {out['reason']}", style="dim") for out in setting["left_out"]))
-    if setting["left_out"]:
-        write("")  # as after a table
+    show(*shown)
 
 
 def _candidates(setting: Mapping[str, Any]) -> Table:
     """Return the table of a setting."""
     results, best_peer = setting["candidates"], setting["best_peer"]
     columns = {
+        "encoder": [each["name"] for each in results],
         "width": [f"{each['hidden_size']:,}" for each in results],
         "parameters": [f"{each['parameters']:,}" for each in results],
         "tokens/s": [f"{each['tokens_per_second']:,.0f}" for each in results],
@@ -72,7 +70,7 @@ def _candidates(setting: Mapping[str, Any]) -> Table:
     }
     if best_peer is not None:
         columns["× best"] = [f"{each['ratio']:.2f}" for each in results]
-    made = by_columns({"encoder": [each["name"] for each in results]}, columns)
+    made = by_columns(columns)
     return Table(made.columns, [styled(row, "bold" if row[0] == best_peer else "") for row in made.texts])
 
 

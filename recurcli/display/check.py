@@ -14,9 +14,7 @@ from recurcli.display.tables import (
     cell,
     heading,
     listing,
-    number_columns,
     show,
-    text_columns,
 )
 from recurcli.errors import pluralize
 
@@ -64,15 +62,18 @@ def _columns(columns: Mapping[str, Any]) -> Text:
 
 
 def _rows(splits: Splits) -> Table:
-    columns: dict[str, list[Cell]] = {"rows": [f"{split['rows']:,}" for split in splits]}
+    columns: dict[str, list[Cell]] = {
+        "split": [split["split"] for split in splits],
+        "file": [split["path"].rpartition("/")[2] for split in splits],
+        "rows": [f"{split['rows']:,}" for split in splits],
+    }
     if any(split["official"] is not None for split in splits):
         columns["official"] = ["–" if split["official"] is None else f"{split['official']:,}" for split in splits]
     columns["bad"] = [_or_dot(split["bad"]) for split in splits]
     columns["dropped"] = [_or_dot(split["dropped"]) for split in splits]
     columns["repeated"] = [_or_dot(split["repeated"]["rows"]) for split in splits]
     columns["label conflicts"] = [_or_dot(split["repeated"]["conflicting_texts"]) for split in splits]
-    files = [split["path"].rpartition("/")[2] for split in splits]
-    return by_columns({"split": [split["split"] for split in splits], "file": files}, columns)
+    return by_columns(columns)
 
 
 def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType | Table]:
@@ -83,13 +84,11 @@ def _lengths(splits: Splits, tokens: Mapping[str, Any]) -> list[RenderableType |
     for split in splits:
         if (lengths := split["lengths"]) is not None:
             keys = ("minimum", "median", "mean", "p95", "p99", "maximum")
-            numbers = [f"{lengths[key]:,.{int(key == 'mean')}f}" for key in keys]
             share = f"{lengths['cut'] / split['rows']:.1%}" if lengths["cut"] else ""
-            rows.append([split["split"], *numbers, _or_dot(lengths["cut"]), share])
-    cut = f"longer than {tokens['max_length']:,}"
-    columns = number_columns("min", "median", "mean", "95 %", "99 %", "max", cut, "share")
+            rows.append([split["split"], *(f"{lengths[key]:,.0f}" for key in keys), _or_dot(lengths["cut"]), share])
     title = heading("tokens per row", tokens["kind"], *([f"vocabulary of {source}"] if source else []))
-    return [title, Table([*text_columns("split"), *columns], rows)]
+    cut = f"longer than {tokens['max_length']:,}"
+    return [title, Table(["split", "min", "median", "mean", "95 %", "99 %", "max", cut, "share"], rows)]
 
 
 def _labels(splits: Splits) -> list[RenderableType | Table]:
@@ -101,13 +100,11 @@ def _labels(splits: Splits) -> list[RenderableType | Table]:
         for split in splits:
             count = split["labels"].get(name, 0)
             share = count / sum(split["labels"].values())
-            row += [
-                _or_dot(count),
-                Styled(f"{share:.1%}" if count else "", "bold" if share == split["majority"] else ""),
-            ]
+            style = "bold" if share == split["majority"] else ""
+            row += [_or_dot(count), Styled(f"{share:.1%}" if count else "", style)]
         rows.append(row)
-    columns = number_columns(*(header for split in splits for header in (split["split"], "share")))
-    return [heading("labels", *more), Table([*text_columns("label"), *columns], rows)]
+    headers = [header for split in splits for header in (split["split"], "share")]
+    return [heading("labels", *more), Table(["label", *headers], rows)]
 
 
 def _bad_rows(splits: Splits) -> Table:
@@ -116,7 +113,7 @@ def _bad_rows(splits: Splits) -> Table:
         rows += [[reason] for reason in split["bad_rows"][:BAD_ROWS_SHOWN]]
         if split["bad"] > BAD_ROWS_SHOWN:
             rows.append([Styled(f"… and {split['bad'] - BAD_ROWS_SHOWN:,} more in {split['path']}", "dim")])
-    return Table(text_columns(""), rows)
+    return Table([""], rows)
 
 
 def _or_dot(count: int) -> Cell:

@@ -13,12 +13,10 @@ from recurcli.display.tables import (
     Table,
     by_columns,
     heading,
-    number_columns,
     percent,
     percent_interval,
     show,
     styled,
-    text_columns,
     to_csv,
     to_latex,
     to_markdown,
@@ -41,7 +39,7 @@ def group_table(result: Mapping[str, Any]) -> Table:
     }
     if keys:
         texts[keys[0]] += [row["name"] for row in result["baselines"]]
-    return by_columns(texts or {"preset": _names(result)}, {**_scores(result), **_costs(result)})
+    return by_columns({**(texts or {"preset": _names(result)}), **_scores(result), **_costs(result)})
 
 
 def _names(result: Mapping[str, Any]) -> list[str]:
@@ -111,8 +109,8 @@ def test_table(result: Mapping[str, Any], most: int | None = None) -> Table:
         p_values = ("<0.001" if test[key] < 0.001 else f"{test[key]:.3f}" for key in ("p_value", "p_holm"))
         row = [test["a"], test["b"], _score(test["difference"], result, "+"), interval, *p_values, TESTS[test["test"]]]
         rows.append(styled(row, "bold" if test["p_holm"] < 0.05 else ""))
-    numbers = number_columns("A - B", "95 % interval", "p", "p (Holm)")
-    return Table([*text_columns("A", "B"), *numbers, *text_columns("test")], rows, _sentences_on_tests(result))
+    headers = ["A", "B", "A - B", "95 % interval", "p", "p (Holm)", "test"]
+    return Table(headers, rows, _sentences_on_tests(result))
 
 
 def _sentences_on_tests(result: Mapping[str, Any]) -> list[str]:
@@ -138,12 +136,13 @@ def _rows(result: Mapping[str, Any]) -> str:
 
 def unfinished_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """Return the runs that are not finished, with their steps."""
-    steps = {
+    columns = {
+        "run": [run["run"] for run in runs],
         "step": [f"{run['step']:,}" for run in runs],
         "of": ["–" if run["steps"] is None else f"{run['steps']:,}" for run in runs],
         "state": ["running" if run["running"] else "stopped" for run in runs],
     }
-    return by_columns({"run": [run["run"] for run in runs]}, steps)
+    return by_columns(columns)
 
 
 def print_comparison(result: Mapping[str, Any]) -> None:
@@ -159,8 +158,8 @@ def _parts(result: Mapping[str, Any]) -> Iterator[RenderableType | Table]:
         yield heading(f"{result['task']}, {_rows(result)}", whose, "mean ± standard deviation over seeds")
         hidden = ", ".join(result["other_differences"])
         notes = [f"  also different: {hidden} (--json has the values)"] if hidden else []
-        yield by_columns({"group": _names(result)}, _scores(result), notes)
-        yield by_columns({"group": [group["name"] for group in result["groups"]]}, _costs(result))
+        yield by_columns({"group": _names(result), **_scores(result)}, notes)
+        yield by_columns({"group": [group["name"] for group in result["groups"]], **_costs(result)})
     if result["tests"]:
         count = len(result["tests"])
         yield heading("tests", *([f"the {MAX_TESTS} smallest p-values of {count:,}"] if count > MAX_TESTS else []))
@@ -182,7 +181,7 @@ def _over_table(result: Mapping[str, Any]) -> Table:
     columns = {over["key"]: ["null" if value is None else f"{value:g}" for value in values]}
     for name, own in lines.items():
         columns[name] = [_mean_and_spread(own.get(value), result) for value in values]
-    return by_columns({}, columns)
+    return by_columns(columns)
 
 
 def draw_over(result: Mapping[str, Any], path: Path) -> None:

@@ -25,7 +25,7 @@ def layer_table(diagnosis: Mapping[str, Any]) -> Table:
     columns = {words: [_measure(layer, key) for layer in layers] for key, words in MEASURES.items() if layers}
     for name in dict.fromkeys(name for stats in found.values() for name in stats):
         columns[name.replace("_", " ")] = [_numbers(stats.get(name)) for stats in found.values()]
-    return by_columns({"layer": list(found)}, columns)
+    return by_columns({"layer": list(found), **columns})
 
 
 def _measure(layer: Mapping[str, Any], key: str) -> str:
@@ -46,10 +46,11 @@ def print_diagnosis(diagnosis: Mapping[str, Any]) -> None:
     entropy, scaled = diagnosis["embedding_entropy"], diagnosis["embedding_scaled_entropy"]
     of_embeddings = f"entropy of the embeddings {entropy:.4f}, scaled {scaled:.4f}"
     distances = [distance for distance in DISTANCES if distance < len(norms)]
-    gradients = {"gradient norm": [f"{norms[distance]:.3g}" for distance in distances]}
+    gradients = {"positions back": list(map(str, distances))}
+    gradients["gradient norm"] = [f"{norms[distance]:.3g}" for distance in distances]
     layers = layer_table(diagnosis)
     show(
         heading("diagnosis", pluralize(diagnosis["rows"], "row"), of_embeddings),
         *([layers] if layers.rows else []),
-        by_columns({"positions back": list(map(str, distances))}, gradients),
+        by_columns(gradients),
     )

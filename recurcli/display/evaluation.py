@@ -12,11 +12,9 @@ from recurcli.display.tables import (
     fits,
     heading,
     listing,
-    number_columns,
     percent,
     percent_interval,
     show,
-    text_columns,
 )
 from recurcli.display.training import baseline_rows, perplexity_rows
 from recurcli.errors import pluralize
@@ -39,7 +37,7 @@ def metric_table(result: Mapping[str, Any]) -> Table:
     rows.append(["loss of the probabilities", f"{calibration['loss']:.4f}"])
     rows.append(["calibration error (ECE)", percent(calibration["ece"])])
     rows += baseline_rows(result)
-    return Table([*text_columns("metric"), *number_columns("value", "95 % interval")], rows)
+    return Table(["metric", "value", "95 % interval"], rows)
 
 
 def class_table(report: Mapping[str, Any]) -> Table:
@@ -51,7 +49,7 @@ def class_table(report: Mapping[str, Any]) -> Table:
     columns = {name: [percent(scores[name.lower()]) for scores in own] for name in ("precision", "recall", "F1")}
     columns["rows"] = [f"{scores['support']:,}" for scores in own]
     columns["predicted"] = [f"{predicted[place]:,}" for place in range(len(own))]
-    return by_columns({"label": list(report["per_class"])}, columns)
+    return by_columns({"label": list(report["per_class"]), **columns})
 
 
 def print_evaluation(result: Mapping[str, Any]) -> None:
@@ -83,7 +81,7 @@ def _matrix(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table
 
     places = range(len(names))
     rows = [[name, *(shown(row, column) for column in places)] for row, name in enumerate(names)]
-    return Table([*text_columns(""), *number_columns(*names)], rows)
+    return Table(["", *names], rows)
 
 
 def _largest(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Table:
@@ -95,4 +93,4 @@ def _largest(names: Sequence[str], cells: Mapping[tuple[int, int], int]) -> Tabl
         [names[right], names[predicted], f"{count:,}", f"{count / support[right]:.1%}"]
         for count, right, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:MAX_CONFUSIONS]
     ]
-    return Table([*text_columns("true label", "prediction"), *number_columns("rows", "share of true label")], rows)
+    return Table(["true label", "prediction", "rows", "share of true label"], rows)

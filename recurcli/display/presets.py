@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from recurcli.display.tables import Styled, Table, heading, listing, show, text_columns
+from recurcli.display.tables import Styled, Table, heading, listing, show
 
 if TYPE_CHECKING:
     from recurcli.preset import ResolvedPreset
@@ -29,7 +29,7 @@ def print_preset_names(names: Mapping[str, list[str]], papers: Mapping[str, list
         listed.append(("papers", "  ".join(f"{paper} ({len(rows)} presets)" for paper, rows in papers.items())))
     show(
         Text("A good start, by what was measured:"),
-        Table(text_columns("", "", ""), advice),
+        Table(["", "", ""], advice),
         Text("A preset is ENCODER-TASK: any encoder with any task (ptb: causal encoders), or a name of its own."),
         listing(listed),
         Text(
@@ -54,4 +54,4 @@ def print_preset(resolved: "ResolvedPreset") -> None:
     for key, value, origin in resolved.rows():
         style = "dim" if origin == "default" else ""
         rows.append((key, Styled(json.dumps(value, ensure_ascii=False), style), Styled(origin, style)))
-    show(heading(resolved.name), Table(text_columns("key", "value", "from"), rows))
+    show(heading(resolved.name), Table(["key", "value", "from"], rows))

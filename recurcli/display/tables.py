@@ -30,31 +30,15 @@ class Styled(NamedTuple):
 
 
 Cell = str | Styled
-
-
-class Column(NamedTuple):
-    """A column of a table."""
-
-    header: str
-    number: bool = False
-    """Whether its cells are flush right."""
-
-
-def text_columns(*headers: str) -> list[Column]:
-    """Return columns that are flush left."""
-    return [Column(header) for header in headers]
-
-
-def number_columns(*headers: str) -> list[Column]:
-    """Return columns that are flush right."""
-    return [Column(header, number=True) for header in headers]
+_NUMBER = re.compile(r"[-+<]?\d|[–·]?$")
 
 
 @dataclass(frozen=True)
 class Table:
     """A table as every output shows it. Its texts are not escaped: the forms below do that."""
 
-    columns: Sequence[Column]
+    columns: Sequence[str]
+    """The headers."""
     rows: Sequence[Sequence[Cell]]
     """Each row has a cell for each column. Cells at the end may be missing."""
     notes: Sequence[str] = ()
@@ -65,18 +49,23 @@ class Table:
         """The rows without styles."""
         return [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in self.rows]
 
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers, which are flush right: a column with a header, but the first."""
+        return [
+            place > 0 and header != "" and all(_NUMBER.match(row[place]) for row in self.texts if place < len(row))
+            for place, header in enumerate(self.columns)
+        ]
+
 
 def listing(rows: Iterable[Sequence[Cell]]) -> Table:
     """Return a table of names and values without headers."""
-    return Table(text_columns("", ""), list(rows))
+    return Table(["", ""], list(rows))
 
 
-def by_columns(
-    texts: Mapping[str, Sequence[Cell]], numbers: Mapping[str, Sequence[Cell]], notes: Sequence[str] = ()
-) -> Table:
-    """Return a table of columns of text and of numbers. A column with fewer cells than others ends in dashes."""
-    rows = list(zip_longest(*texts.values(), *numbers.values(), fillvalue="–"))
-    return Table([*text_columns(*texts), *number_columns(*numbers)], rows, notes)
+def by_columns(columns: Mapping[str, Sequence[Cell]], notes: Sequence[str] = ()) -> Table:
+    """Return a table of columns by their headers. A column with fewer cells than others ends in dashes."""
+    return Table(list(columns), list(zip_longest(*columns.values(), fillvalue="–")), notes)
 
 
 def percent(share: float, sign: str = "") -> str:
@@ -148,12 +137,12 @@ def to_rich(table: Table) -> RichTable:
     """
     made = RichTable(
         box=box.SIMPLE_HEAD,
-        show_header=any(column.header for column in table.columns),
+        show_header=any(table.columns),
         header_style="dim",
         collapse_padding=True,
     )
-    for column in table.columns:
-        made.add_column(cell(column.header), justify="right" if column.number else "left", overflow="fold")
+    for header, is_number in zip(table.columns, table.numeric, strict=True):
+        made.add_column(cell(header), justify="right" if is_number else "left", overflow="fold")
     for row in table.rows:
         made.add_row(*(cell(*each) if isinstance(each, Styled) else cell(each) for each in row))
     return made
@@ -171,7 +160,7 @@ def heading(*words: str) -> Text:
 
 def _text_rows(table: Table) -> list[list[str]]:
     """Return the header and the rows, with control characters escaped."""
-    rows = [[column.header for column in table.columns], *table.texts]
+    rows = [table.columns, *table.texts]
     return [[escaped(text, limit=UNLIMITED) for text in row] for row in rows]
 
 
@@ -179,7 +168,7 @@ def to_markdown(table: Table) -> list[str]:
     """Return the lines of the table in Markdown."""
     rows = [[re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text) for text in row] for row in _text_rows(table)]
     head, *lines = ("| " + " | ".join(row) + " |" for row in rows)
-    rule = "|" + "".join("---:|" if column.number else "---|" for column in table.columns)
+    rule = "|" + "".join("---:|" if is_number else "---|" for is_number in table.numeric)
     return [head, rule, *lines, *(line for note in table.notes for line in ("", note))]
 
 
@@ -210,7 +199,7 @@ def to_csv(table: Table) -> list[str]:
 def to_latex(table: Table) -> list[str]:
     """Return the lines of the table in LaTeX, with the rules of booktabs. Notes are comments."""
     head, *lines = (" & ".join(map(_in_latex, row)) + r" \\" for row in _text_rows(table))
-    columns = "".join("r" if column.number else "l" for column in table.columns)
+    columns = "".join("r" if is_number else "l" for is_number in table.numeric)
     begin = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"]
     notes = [line for note in table.notes for line in ("", f"% {_in_latex(note)}")]
     return [*begin, *lines, r"\bottomrule", r"\end{tabular}", *notes]

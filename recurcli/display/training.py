@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from recurcli.display.tables import Cell, Table, heading, listing, number_columns, percent, show, styled, text_columns
+from recurcli.display.tables import Cell, Table, heading, listing, percent, show, styled
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS, MINIMIZED, PERPLEXITY, words_of
 from recurcli.facts import parameters_in_words
@@ -147,5 +147,5 @@ def print_export(result: Mapping[str, Any]) -> None:
         ]
         for member in result["files"]
     ]
-    columns = [*text_columns("file"), *number_columns(first), *text_columns(*facts)]
+    columns = ["file", first, *facts]
     show(heading(result["output"]), Table(columns, rows))

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from recurcli.commands.tune import shown_value
 from recurcli.commands.tuning import short_names
-from recurcli.display.tables import Table, cell, heading, number_columns, show, styled, text_columns
+from recurcli.display.tables import Table, cell, heading, show, styled
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import METRICS
 
@@ -50,5 +50,5 @@ def _trials(result: Mapping[str, Any], metric: str) -> Table:
         style = {"best": "bold", "complete": ""}.get(state, "dim")
         words = [*(["preset"] if trial["trial"] == 1 else []), *([] if state == "complete" else [state])]
         rows.append(styled([str(trial["trial"]), *values, score, ", ".join(words)], style))
-    columns = [*text_columns("trial"), *number_columns(*names.values(), metric), *text_columns("state")]
+    columns = ["trial", *names.values(), metric, "state"]
     return Table(columns, rows)

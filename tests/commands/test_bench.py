@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_left_out_with_a_note(recur: Recur, monkeypatch: py
     code, out, err = recur(*line)
     assert code == 0, err
     assert "warning: transformer, training, fp32, 1 layer of 16, B 2, T 256: left out: it needs about" in err
-    assert "starsaber" in out.partition("T 256")[0] and "  transformer: left out" in out.partition("T 256")[2]
+    assert "starsaber" in out.partition("T 256")[0]
 
 
 def test_a_failure_that_is_no_lack_of_memory_is_not_hidden() -> None:

@@ -16,7 +16,6 @@ from tiny_task import tiny
 from recurcli.errors import UsageError
 from recurcli.model.config import ModelConfig, NgramBagConfig, NgramEmbeddingConfig
 from recurcli.model.models import Classifier, NgramBag, NgramEmbedding, ngram_buckets, part_buckets
-from recurcli.preset import compose
 from recurcli.training.config import FinetuningConfig
 from recurcli.training.fit import build_optimizer
 from recurcli.validation import parse_config

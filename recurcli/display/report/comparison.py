@@ -54,7 +54,6 @@ def write_report(path: Path, result: Mapping[str, Any]) -> None:
         over=result["over"] and over_chart(result["over"], shown),
         key=result["over"] and result["over"]["key"],
         curves=_curves(result, metrics, words),
-        calibration=_calibration(result, stored) if result["part"] == "model" else None,
         classes=_classes(result, rows),
         differences=_differences(result, rows) if result["split"] == "dev" else [],
         best=result["groups"][0]["name"],
@@ -78,12 +77,6 @@ def _curves(result: Mapping[str, Any], metrics: Mapping[str, list[dict[str, Any]
     return curve_chart(curves, f"dev {words} (encoder)") if any(len(curve.steps) > 1 for curve in curves) else None
 
 
-def _calibration(result: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return the mean calibration error of each group."""
-    errors = [fmean(stored[name]["calibration"]["ece"] for name in group["runs"]) for group in result["groups"]]
-    return by_columns({"group": [group["name"] for group in result["groups"]]}, {"ECE": list(map(percent, errors))})
-
-
 def _classes(result: Mapping[str, Any], rows: Mapping[str, Predictions]) -> Table:
     """Return the F1 of each class, as the mean over the runs of each group."""
     columns = {}
@@ -92,7 +85,7 @@ def _classes(result: Mapping[str, Any], rows: Mapping[str, Predictions]) -> Tabl
         reports = [classification_report(run.labels, run.predictions, run.names).per_class for run in runs]
         columns[group["name"]] = [percent(fmean(own[name]["f1"] for own in reports)) for name in reports[0]]
     columns["rows"] = [f"{scores['support']:,}" for scores in reports[0].values()]
-    return by_columns({"label": list(reports[0])}, columns)
+    return by_columns({"label": list(reports[0]), **columns})
 
 
 def _differences(result: Mapping[str, Any], rows: Mapping[str, Predictions]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from recurcli.display.report.charts import (
     score_chart,
 )
 from recurcli.display.report.page import write_page
-from recurcli.display.tables import Table, listing, number_columns, percent, text_columns
+from recurcli.display.tables import Table, listing, percent
 from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import words_of
 from recurcli.evaluation.report import BINS, EvaluatedRows
@@ -130,7 +130,7 @@ def _ngrams(rows: EvaluatedRows) -> Table:
     """Return the n-grams of each class to the linear model, where it is the model or a part of it."""
     found = [] if rows.linear is None or not rows.linear_labels else class_ngrams(rows.linear, rows.texts)
     lines = [(name, ", ".join(ngrams)) for name, ngrams in zip(rows.names, found, strict=False) if ngrams]
-    return Table(text_columns("label", "n-grams"), lines)
+    return Table(["label", "n-grams"], lines)
 
 
 def _facts(trained: Mapping[str, Any]) -> dict[str, str]:
@@ -223,18 +223,18 @@ def _truncation(rows: EvaluatedRows) -> Table:
     right = rows.predictions == rows.labels
     kinds = (("truncated: the encoder does not read their end", rows.cut), ("read whole", ~rows.cut))
     lines = [(name, f"{own.sum():,}", percent(right[own].mean())) for name, own in kinds if own.any()]
-    return Table([*text_columns("rows"), *number_columns("number", "accuracy")], lines)
+    return Table(["rows", "number", "accuracy"], lines)
 
 
 def _diagnosis(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table of the layers, the meaning of its columns, the distributions, and the plot of the gradient norms."""
     layers, norms = layer_table(diagnosis), diagnosis["gradient_norm_by_distance"]
-    headers = {MEASURES.get(name, name.replace("_", " ")): meaning for name, meaning in MEANINGS.items()}
+    meanings = {MEASURES.get(name, name.replace("_", " ")): meaning for name, meaning in MEANINGS.items()}
     curve = Curve("", range(len(norms)), norms)
     return {
         "rows": pluralize(diagnosis["rows"], "row"),
         "layers": layers,
-        "measures": [(c.header, headers[c.header]) for c in layers.columns if c.header in headers],
+        "measures": [(header, meanings[header]) for header in layers.columns if header in meanings],
         "gradient_plot": curve_chart([curve], "gradient norm", xlabel="positions back", log=True)
         if norms[1:]
         else None,
