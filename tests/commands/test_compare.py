@@ -15,7 +15,7 @@ import pytest
 from tiny_task import tiny
 
 from recurcli.commands.comparison.groups import differing_keys
-from recurcli.errors import ModelError, pluralize
+from recurcli.errors import pluralize
 from recurcli.evaluation.metrics import classification_report
 from recurcli.evaluation.significance import holm, share_interval, tango
 from recurcli.files import CommittedFolder, to_json, write_manifest
@@ -144,25 +144,8 @@ def test_groups_with_equal_predictions_are_called_identical(recur: Recur, runs: 
     [equal] = [test for test in found["tests"] if test["identical_predictions"]]
     assert {equal["a"], equal["b"]} == {"learning_rate=0.01", "learning_rate=0.02"}
     assert (equal["difference"], equal["interval"], equal["p_value"], equal["p_holm"]) == (0.0, None, 1.0, 1.0)
-    for suffix in ("md", "tex", "html"):
-        table, option = tmp_path / f"table.{suffix}", "--report" if suffix == "html" else "--output"
-        code, out, err = recur("compare", runs, tmp_path / "runs", option, table, "--quiet")
-        assert code == 0, err
-        for text in (out, table.read_text(encoding="utf-8")):
-            assert text.count("identical predictions") == 1
-            assert "too few seeds" not in text
-
-
-def test_predictions_without_those_of_the_linear_model_show_its_stored_score_alone(
-    recur: Recur, trained: Path, tmp_path: Path
-) -> None:
-    """The model's own predictions, all but 12 right, are not taken for it."""
-    older = variant(trained, tmp_path / "run", wrong=12, change=lambda line: line.pop("linear_probabilities"))
-    stored = json.loads((older / "result.json").read_text())["parts"]["linear"]["accuracy"]
-    found = compared(recur, older)
-    assert (found["baselines"][0]["mean"], found["baselines"][0]["interval"]) == (stored, None)
-    assert stored > found["groups"][0]["mean"] + 0.3
-    assert found["tests"] == []
+    out = recur("compare", runs, tmp_path / "runs")[1]
+    assert (out.count("identical predictions"), "too few seeds" in out) == (1, False)
 
 
 def test_runs_without_an_ensemble_show_the_accuracy_of_the_linear_model_without_a_test(
@@ -384,15 +367,16 @@ def test_tables_are_written_by_their_suffix(recur: Recur, runs: Path, tmp_path: 
 
 
 def test_no_table_holds_a_control_character_of_a_name(recur: Recur, runs: Path, tmp_path: Path) -> None:
-    odd = runs / "o\x1b[31mdd"
+    odd = runs / "o\x1b[31m<b>dd"
     (runs / "good-10").rename(odd)
     for path in runs.rglob("result.json"):
-        path.write_text(path.read_text().replace('"preset": "starsaber', '"preset": "\\u001b[31m\\u202estarsaber'))
+        path.write_text(path.read_text().replace('"preset": "starsaber', '"preset": "\\u001b[31m\\u202e<b>starsaber'))
     for suffix in ("md", "tex", "csv", "json", "html"):
         table = tmp_path / f"table.{suffix}"
         code, out, _ = recur("compare", runs, "--report" if suffix == "html" else "--output", table, "--quiet")
         text = out + table.read_text(encoding="utf-8")
         assert (code, "\x1b" in text, "\u202e" in text and suffix != "json") == (0, False, False), suffix
+        assert "<b>" not in table.read_text(encoding="utf-8") or suffix != "html"
 
 
 def test_seeds_that_are_too_few_to_tell_have_no_interval(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -402,14 +386,9 @@ def test_seeds_that_are_too_few_to_tell_have_no_interval(recur: Recur, trained: 
     test = compared(recur, tmp_path / "runs")["tests"][0]
     assert (test["interval"], test["smallest_difference"]) == (None, None)
     assert test["p_value"] > 0.5
-    for suffix in ("md", "tex", "html"):
-        table = tmp_path / f"table.{suffix}"
-        code, out, _ = recur(
-            "compare", tmp_path / "runs", "--report" if suffix == "html" else "--output", table, "--quiet"
-        )
-        for text in (out, table.read_text(encoding="utf-8")):
-            assert "3 of 3 tests have too few seeds to tell any difference of accuracy." in text
-            assert code == 0 and "too few seeds" in text
+    assert (
+        "3 of 3 tests have too few seeds to tell any difference of accuracy." in recur("compare", tmp_path / "runs")[1]
+    )
 
 
 def test_the_screen_fits_80_columns(recur: Recur, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,11 +455,6 @@ def test_odd_ids_of_dev_rows_are_read_as_they_are(tmp_path: Path) -> None:
     found = read_predictions(CommittedFolder(tmp_path), "model")
     assert (found.ids, found.labels, found.predictions, found.names) == (odd, ["y"] * 4, ["n"] * 4, ["y", "n"])
     assert read_predictions(CommittedFolder(tmp_path), "encoder").predictions == ["n", "y", "n", "n"]
-    for damage in ("[]\n", '{"id": "1"}\n', "{\n", "\n", '{"id": "1", "label": "z", "prediction": "n"}\n'):
-        (tmp_path / "predictions.dev.jsonl").write_text(content + damage, encoding="utf-8")
-        write_manifest(tmp_path, ["predictions.dev.jsonl"])
-        with pytest.raises(ModelError, match=r"predictions\.dev\.jsonl:\d+: is damaged|without a probability"):
-            read_predictions(CommittedFolder(tmp_path), "model")
 
 
 def test_runs_from_pretrained_ones_are_groups_of_their_own(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -586,15 +560,9 @@ def test_runs_are_compared_on_the_test_rows_that_they_were_scored_on(recur: Recu
     [baseline] = [row for row in found["baselines"] if row["name"] == "linear model"]
     assert baseline["mean"] == pytest.approx(fmean(row["prediction"] == row["label"] for row in rows))
     assert [row["id"] for row in rows] == [str(n) for n in range(40)]
-    assert not any("text" in row for row in rows)
     assert "40 test rows" in report.read_text()
     [alone] = json.loads(recur("compare", encoder, "--split", "test", "--part", "encoder", "--json")[1])["groups"]
     assert alone["mean"] == pytest.approx(stored[encoder]["test"]["parts"]["encoder"]["accuracy"])
-    (tmp_path / "test.csv").write_text("id,text,label\n0,good,p\n")
-    other = tmp_path / "runs" / "other"
-    assert recur("finetune", "--preset", "linear-custom", *files, "--seed", "3", "--output", other)[0] == 0
-    code, _, err = recur("compare", tmp_path / "runs", "--split", "test")
-    assert (code, "the sha256 of their test rows is" in err) == (2, True)
     with (linear / "predictions.test.jsonl").open("a") as file:
         file.write(lines[0] + "\n")
     assert recur("compare", linear, "--split", "test")[0] == 4

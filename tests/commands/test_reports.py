@@ -185,25 +185,6 @@ def test_the_page_of_a_comparison(recur: Recur, tiny_tnews: Path, trained: Path,
     assert recur("compare", trained, other, "--report", output)[0] == 2, "it exists"
 
 
-@pytest.mark.slow
-def test_names_that_are_html_chinese_or_turned_around(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    preset = tmp_path / "中文 <b>\u202egnp$.yaml"
-    preset.write_text("extends: bilstm-tnews\n", encoding="utf-8")
-    settings = tiny("finetuning.epochs=1", "encoder.hidden_size=8", "ensemble=null", "finetuning.linear_baseline=false")
-    run = tmp_path / "<i>中文\u202e"
-    assert recur("finetune", "--preset", preset, "--data", tiny_tnews, "--output", run, "--quiet", *settings)[0] == 0
-    output = tmp_path / "c.html"
-    code, _, err = recur("compare", run, "--report", output, "--quiet")
-    assert (code, err) == (0, "")
-    page = read_page(output)
-    assert "b" not in page.tags and "i" not in page.tags
-    assert recur("eval", run, "--report", tmp_path / "r.html", "--quiet")[2] == ""
-    assert "<i>中文\\u202e" in read_page(tmp_path / "r.html").text
-    assert not [str(one.message) for one in recwarn if "Glyph" in str(one.message)]
-
-
 def test_every_measure_of_every_encoder_has_its_sentence() -> None:
     stats = {"attention_entropy", "alpha", "kept", "residual_weight", "expert_weights", "gate", "rates", "angles"}
     stats |= {"projected_entropy", "head_entropies", "expert_entropies"}
