@@ -1,11 +1,12 @@
 """The `recur compare` command: its options and help."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from recurcli.cli.app import command
+from recurcli.requests.compare import CompareRequest
 from recurcli.requests.options import Debug, Json, Quiet
 
 
@@ -16,20 +17,7 @@ from recurcli.requests.options import Debug, Json, Quiet
 )
 def compare(
     *,
-    runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them.", metavar="RUN")],
-    part: Annotated[
-        Literal["model", "encoder"],
-        typer.Option(help="What is compared where a run has an ensemble: the model, or its encoder alone."),
-    ] = "model",
-    split: Annotated[
-        Literal["dev", "test"],
-        typer.Option(
-            help="Rows that are compared: those that chose the model, or those of finetune --test, which chose nothing."
-        ),
-    ] = "dev",
-    metric: Annotated[
-        str | None, typer.Option(help="Metric, such as macro_f1. Default: finetuning.metric.", metavar="NAME")
-    ] = None,
+    request: CompareRequest,
     output: Annotated[
         Path | None, typer.Option(help="Also write the table: .md, .tex (booktabs), .csv or .json.", metavar="FILE")
     ] = None,
@@ -38,12 +26,6 @@ def compare(
         typer.Option(
             help="Also write a page with scores, curves, tests and the rows that differ to this .html (needs [report]).",
             metavar="FILE",
-        ),
-    ] = None,
-    over: Annotated[
-        str | None,
-        typer.Option(
-            help="Also show the scores over a numeric key that differs, such as data.train_share.", metavar="KEY"
         ),
     ] = None,
     plot: Annotated[
@@ -71,8 +53,8 @@ def compare(
     from recurcli.files import PLOT, check_writable
     from recurcli.runs.run_directory import contents_of
 
-    read = [file for run in runs for file in contents_of(run)]
-    if plot is not None and over is None:
+    read = [file for run in request.runs for file in contents_of(run)]
+    if plot is not None and request.over is None:
         raise UsageError("--plot draws the scores over a key; name it with --over, such as --over data.train_share")
     for option, path, kind in (
         ("--output", output, comparison.TABLE),
@@ -82,7 +64,7 @@ def compare(
         if path is not None:
             check_writable(path, kind, overwrite=overwrite, option=option, inputs=read)
     with progress.Screen(quiet=quiet) as log:
-        result = run_compare(runs, log, part=part, split=split, metric=metric, over=over)
+        result = run_compare(request, log)
     if output is not None:
         comparison.write_table(result, output)
         progress.tell_written(output, quiet=quiet)

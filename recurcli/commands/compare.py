@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,35 +28,27 @@ from recurcli.evaluation.significance import (
 )
 from recurcli.facts import find_difference
 from recurcli.log import Log
-from recurcli.runs.predictions import Part, ScoredSplit
+from recurcli.requests.compare import CompareRequest
+from recurcli.runs.predictions import Part
 from recurcli.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-def compare(
-    paths: Sequence[Path],
-    log: Log,
-    *,
-    part: Part = "model",
-    split: ScoredSplit = "dev",
-    metric: str | None = None,
-    over: str | None = None,
-) -> dict[str, Any]:
-    """Compare the runs at `paths` (run directories or folders of them).
+def compare(request: CompareRequest, log: Log) -> dict[str, Any]:
+    """Compare the runs of the request, which are run directories or folders of them.
 
-    Classifiers are compared on their dev or test rows, causal language models by the perplexity of their dev text.
-
-    `part`: whose predictions are compared, those of the model or of its encoder alone. `split`: of which rows; a run without
-    predictions of test rows is left out of a comparison on these. `metric`: a name of METRICS; None: the `finetuning.metric`
-    of the runs. `over`: a numeric key of the presets, over which the scores are shown too.
-    Raises UsageError if there is no run, if two runs have other dev rows or labels, or if `over` is one number in all;
-    ModelError for a damaged run, unless it lies in a folder with two other groups of runs.
+    Classifiers are compared on their dev or test rows, causal language models by the perplexity of their dev text. A run
+    without predictions of test rows is left out of a comparison on these. The metric is by default the `finetuning.metric`
+    of the runs.
+    Raises UsageError if there is no run, if two runs have other dev rows or labels, or if the key of `--over` is one number
+    in all; ModelError for a damaged run, unless it lies in a folder with two other groups of runs.
     """
+    metric = request.metric
     if metric is not None and metric not in METRICS:
         raise UsageError(f"--metric: no metric '{escaped(metric)}'" + did_you_mean(metric, METRICS))
-    found = collect(paths, part, split)
+    found = collect(request.runs, request.part, request.split)
     if found.damaged and len({run.group_key for run in found.runs}) < 2:
         raise found.damaged[0][1]
     for run in found.runs:
@@ -68,29 +59,24 @@ def compare(
         log.note(f"{entry['path']}: left out: it {entry['reason']}")
     if not found.runs and not found.unfinished:
         what = "no classifier and no causal language model to compare"
-        raise UsageError(f"{escaped(paths[0])}: {what}; name run directories, or a folder of them")
+        raise UsageError(f"{escaped(request.runs[0])}: {what}; name run directories, or a folder of them")
     if metric is not None and found.runs and found.runs[0].text is not None:
         raise UsageError(f"--metric {metric} is one of classifiers; language models are compared by their perplexity")
     check_comparable(found.runs, metric)
-    if over is not None:
-        check_over(found.runs, over)
+    if request.over is not None:
+        check_over(found.runs, request.over)
     name = metric or (found.runs[0].result["metric"] if found.runs else "accuracy")
     if name not in BOUNDS:
         raise UsageError(
             f"{found.runs[0].path}: its metric '{escaped(name)}' is unknown here; choose one with --metric"
         )
     groups, apart, others = group_runs(found.runs, name)
-    _notes(found.runs, part, log)
-    return {"split": split, **_result(found, groups, (apart, others), name, part, over)}
+    _notes(found.runs, request.part, log)
+    return _result(request, found, groups, (apart, others), name)
 
 
 def _result(
-    found: Collected,
-    groups: Sequence[Group],
-    keys: tuple[list[str], list[str]],
-    name: str,
-    part: Part,
-    over: str | None,
+    request: CompareRequest, found: Collected, groups: Sequence[Group], keys: tuple[list[str], list[str]], name: str
 ) -> dict[str, Any]:
     fixed = baselines(groups, name) if groups else []
     resampled = _resample(groups, fixed, name)
@@ -103,9 +89,10 @@ def _result(
     first = found.runs[0] if found.runs else None
     damaged = ({"path": str(path), "reason": f"cannot be read: {error}"} for path, error in found.damaged)
     return {
+        "split": request.split,
         "task": first and first.result["task"],
         "metric": name,
-        "part": part,
+        "part": request.part,
         "rows": _units(first) if first else 0,
         "dev_sha256": first and first.result["data"]["dev"]["sha256"],
         "test_sha256": _test_rows(found.runs),
@@ -113,7 +100,7 @@ def _result(
         "other_differences": keys[1],
         "groups": [rows[group.name] for group in groups],
         "baselines": [rows[baseline.name] for baseline in fixed],
-        "over": over and {"key": over, "lines": _lines(over, groups, rows)},
+        "over": request.over and {"key": request.over, "lines": _lines(request.over, groups, rows)},
         "tests": tests,
         "smallest_difference": median(smallest) if smallest else None,
         "unfinished": found.unfinished,
@@ -248,8 +235,7 @@ def _notes(runs: Sequence[ComparedRun], part: Part, log: Log) -> None:
     ensembles = [run.result["ensemble"] for run in runs if "parts" in run.result]
     unused = sum(not ensemble["encoder_weight"] for ensemble in ensembles)
     if part == "model" and unused:
-        whose = "its" if unused == 1 else "their"
-        text = f"{pluralize(unused, 'model', 'are', of=len(runs))} {whose} linear part alone, whatever the encoder"
+        text = f"{pluralize(unused, 'kept model', 'are', of=len(runs))} the linear model alone, whatever the encoder"
         log.note(f"{text}; --part encoder compares the encoders alone")
     machines: list[Mapping[str, Any]] = [run.result["machine"] for run in runs]
     for run, machine in zip(runs[1:], machines[1:], strict=True):
