@@ -93,34 +93,19 @@ def _result(
         "task": first and first.result["task"],
         "metric": name,
         "part": request.part,
-        "rows": _units(first) if first else 0,
+        "rows": first.units if first else 0,
         "dev_sha256": first and first.result["data"]["dev"]["sha256"],
         "test_sha256": _test_rows(found.runs),
         "differences": keys[0],
         "other_differences": keys[1],
         "groups": [rows[group.name] for group in groups],
         "baselines": [rows[baseline.name] for baseline in fixed],
-        "over": request.over and {"key": request.over, "lines": _lines(request.over, groups, rows)},
+        "over": request.over and {"key": request.over, "lines": lines_over(groups, request.over, rows)},
         "tests": tests,
         "smallest_difference": median(smallest) if smallest else None,
         "unfinished": found.unfinished,
         "left_out": [*found.left_out, *damaged],
     }
-
-
-def _lines(key: str, groups: Sequence[Group], rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the scores of the groups over the preset's `key`; `rows` are those of the table by the name of the group."""
-    shown = ("name", "mean", "std", "n", "interval", "scores")
-    lines = []
-    for line in lines_over(groups, key):
-        points = [{"value": value, **{part: rows[group.name][part] for part in shown}} for value, group in line.points]
-        lines.append({"name": line.name, "points": points})
-    return lines
-
-
-def _units(run: ComparedRun) -> int:
-    """Return the number of compared rows, or of the tokens of the dev text of a language model."""
-    return len(run.rows.ids) if run.text is None else int(run.result["data"]["dev"]["tokens"])
 
 
 class _Resampled(NamedTuple):

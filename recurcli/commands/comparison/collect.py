@@ -65,6 +65,11 @@ class ComparedRun:
         return int(self.result["seed"])
 
     @property
+    def units(self) -> int:
+        """The number of compared rows, or of the tokens of the dev text of a language model."""
+        return len(self.rows.ids) if self.text is None else int(self.result["data"]["dev"]["tokens"])
+
+    @property
     def stored(self) -> Mapping[str, Any]:
         """What result.json says of the compared rows: their baselines, parts and calibration."""
         return self.result if self.split == "dev" else self.result["test"]

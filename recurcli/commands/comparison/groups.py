@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from recurcli.commands.comparison.collect import ComparedRun
 from recurcli.errors import UsageError, did_you_mean, escaped
@@ -139,15 +139,6 @@ def group_runs(runs: Iterable[ComparedRun], metric: str) -> tuple[list[Group], l
     return sorted(groups, key=lambda g: fmean(g.scores(metric)), reverse=metric not in MINIMIZED), apart, others
 
 
-class Line(NamedTuple):
-    """Groups that differ in one numeric key alone."""
-
-    name: str
-    """The values of the other keys in which the lines differ, as text; the preset if there is one line."""
-    points: list[tuple[float | None, Group]]
-    """The value of the key and its group, in ascending order of the values; None, for a group without a number, stands last."""
-
-
 def check_over(runs: Sequence[ComparedRun], key: str) -> None:
     """Raise UsageError if the `key` has not two numbers in the runs."""
     values = {run.facts[key] for run in runs if is_number(run.facts.get(key))}
@@ -164,9 +155,11 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def lines_over(groups: Sequence[Group], key: str) -> list[Line]:
-    """Return the groups as lines over `key`, those with the best group first.
+def lines_over(groups: Sequence[Group], key: str, rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the groups that differ in the numeric `key` alone as lines of scores, the line with the best group first.
 
+    The name of a line has the values of the other keys in which the lines differ. Its points have the value of the key, in
+    ascending order; None, of a group without a number, stands last. `rows` are those of the table by the name of the group.
     The number of training rows follows `data.train_share`, so it does not distinguish the lines of that key.
     """
     but = {key, *(["train rows"] if key == "data.train_share" else [])}
@@ -176,10 +169,13 @@ def lines_over(groups: Sequence[Group], key: str) -> list[Line]:
 
     lines = []
     for name, members in _apart(groups, others)[0]:
-        values = (group.runs[0].facts.get(key) for group in members)
-        points = [(value if is_number(value) else None, group) for value, group in zip(values, members, strict=True)]
-        points.sort(key=lambda point: math.inf if point[0] is None else point[0])
-        lines.append(Line(name or str(members[0].runs[0].result["preset"]), points))
+        points = []
+        for group in members:
+            value, row = group.runs[0].facts.get(key), rows[group.name]
+            scores = {part: row[part] for part in ("name", "mean", "std", "n", "interval", "scores")}
+            points.append({"value": value if is_number(value) else None, **scores})
+        points.sort(key=lambda point: math.inf if point["value"] is None else point["value"])
+        lines.append({"name": name or members[0].runs[0].result["preset"], "points": points})
     return lines
 
 
