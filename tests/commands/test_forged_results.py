@@ -205,3 +205,5 @@ def test_a_changed_result_is_found_by_the_manifest(recur: Recur, trained: Path, 
         assert (code, out, err.count("\n")) == (4, "", 1), err
     extend_manifest(run, "result.json")
     assert recur("eval", run)[0] == 0
+    code, _, err = recur("compare", run)
+    assert (code, "its macro F1 is 0.8750, but its predictions give" in err) == (4, True), err

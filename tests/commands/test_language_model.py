@@ -380,7 +380,7 @@ def test_language_models_are_compared_by_the_perplexity_of_their_dev_text(
         "bootstrap",
     )
     code, out, err = recur("compare", models, "--over", "encoder.hidden_size", "--plot", tmp_path / "x.svg")
-    assert (code, "language models" in out, "tokens of the dev text" in out) == (0, True, True), err
+    assert (code, "tokens of the dev text" in out) == (0, True), err
     assert f"{sum(stored[order[0]]) / 2:.2f} ±" in out
     code, _, err = recur("compare", models, "--split", "test")
     assert (code, err.count("is a language model, which is compared on its dev text; leave out --split test")) == (
@@ -403,11 +403,11 @@ def test_language_models_of_other_tokens_or_with_changed_losses_are_not_compared
     given = [str(part) for part in options(treebank, tmp_path)[6:] if part != "--set"]
     pretrain(TrainingRequest(compose("rsa-ptb", data=treebank, settings=[*given, *settings]), runs / "char"), Kept())
     code, _, err = recur("compare", runs, "--quiet")
-    assert (code, "the numbers of tokens of their dev texts are" in err) == (2, True), err
+    assert (code, "numbers of tokens of their dev texts are" in err) == (2, True), err
     shutil.rmtree(runs / "char")
     losses = json.loads((runs / "8-1" / "losses.dev.json").read_text())
     for change, message in (
-        (losses | {"nats": [number + 1 for number in losses["nats"]]}, "but losses.dev.json gives"),
+        (losses | {"nats": [number + 1 for number in losses["nats"]]}, "but its predictions give"),
         (losses | {"tokens": losses["tokens"][:-1]}, "losses.dev.json"),
     ):
         (runs / "8-1" / "losses.dev.json").write_text(json.dumps(change))

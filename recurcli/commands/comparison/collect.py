@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from recurcli.commands.training.request import Section, preset_facts
 from recurcli.encoders.config import LINEAR
 from recurcli.errors import ModelError, UsageError, escaped
-from recurcli.evaluation.metrics import PERPLEXITY, classification_report
+from recurcli.evaluation.metrics import PERPLEXITY, classification_report, words_of
 from recurcli.facts import as_stored
 from recurcli.files import is_locked, naming_damage, read_limited
 from recurcli.preset.compose import is_for_encoder
@@ -36,6 +36,10 @@ from recurcli.runs.run_directory import (
 
 DEPTH = 3
 """Levels of folders in which runs are looked for."""
+ROUNDING = 1e-9
+"""The largest difference between a stored metric and the one that its predictions give."""
+MAX_EXPONENT = 700.0
+"""The largest mean loss whose perplexity is a float."""
 NO_ROWS = Predictions([], [], [], [], "model")
 
 
@@ -190,13 +194,20 @@ def _read(path: Path, part: Part, split: ScoredSplit) -> ComparedRun | dict[str,
             "result": result,
             "part": part,
         }
-        if not pretrained:
+        if pretrained:
+            text = read_text_losses(files)
+            mean = math.fsum(text.nats) / math.fsum(text.tokens)
+            scores = {PERPLEXITY: math.exp(mean) if mean < MAX_EXPONENT else math.inf}
+            found = ComparedRun(**of_run, split=split, scores=scores, text=text)
+        else:
             rows = read_predictions(files, part, split)
             scores = classification_report(rows.labels, rows.predictions, rows.names).metrics
-            return ComparedRun(**of_run, split=split, scores=scores, rows=rows)
-        text = read_text_losses(files)
-        perplexity = math.exp(math.fsum(text.nats) / math.fsum(text.tokens))
-        return ComparedRun(**of_run, split=split, scores={PERPLEXITY: perplexity}, text=text)
+            found = ComparedRun(**of_run, split=split, scores=scores, rows=rows)
+        stored = result[split] if part == "model" else found.encoder_scores or result[split]
+        for name, score in scores.items():
+            if name in stored and not math.isclose(stored[name], score, rel_tol=ROUNDING, abs_tol=ROUNDING):
+                raise ValueError(f"its {words_of(name)} is {stored[name]:.4f}, but its predictions give {score:.4f}")
+    return found
 
 
 def _facts(run: RunDirectory, result: Mapping[str, Any], section: Section) -> dict[str, Any]:
