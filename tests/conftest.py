@@ -140,6 +140,14 @@ def trained(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def pretrained(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pretraining of one step."""
+    output = tmp_path_factory.mktemp("pretrained") / "run"
+    assert forks.run("pretrain", *options(tiny_tnews, output, "pretraining.max_steps=1")).code == 0
+    return output
+
+
+@pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """A server that has imported everything, and forks processes in milliseconds."""
     server = ForkServer(tmp_path_factory.mktemp("children"))

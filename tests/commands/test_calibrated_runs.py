@@ -1,6 +1,5 @@
 """The temperature of a run without an ensemble, and `recur predict --threshold`."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -13,8 +12,7 @@ from tiny_task import tiny
 import recurcli
 from recurcli.cli import run
 from recurcli.commands.prediction.output import PredictionFile, PredictionProgress
-from recurcli.files import read_manifest
-from recurcli.runs.model_files import write_temperature
+from recurcli.files import extend_manifest, read_manifest
 
 Recur = Callable[..., tuple[int, str, str]]
 
@@ -53,16 +51,10 @@ def test_an_ensemble_has_no_temperature_beside_its_weights(trained: Path) -> Non
 
 
 def test_a_damaged_temperature_is_an_error(recur: Recur, plain: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(plain, copy)
+    copy = shutil.copytree(plain, tmp_path / "run")
     for content in (b"{}", b"[]", b'{"temperature": -1}', b'{"temperature": NaN}', b'{"temperature": "x"}'):
-        write_temperature(copy, 1.0, 3)
-        listed = json.loads((copy / "manifest.json").read_text())
         (copy / "calibration.json").write_bytes(content)
-        for entry in listed["files"]:
-            if entry["name"] == "calibration.json":
-                entry |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
-        (copy / "manifest.json").write_text(json.dumps(listed))
+        extend_manifest(copy, "calibration.json")
         code, out, err = recur("eval", copy)
         assert (code, out) == (4, "")
         assert "calibration.json: is damaged" in err

@@ -3,8 +3,7 @@
 import json
 import random
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from recurcli.errors import ModelError
 from recurcli.runs.model_files import read_model
 from recurcli.training.session import newest_checkpoint
 
-Recur = Callable[..., tuple[int, str, str]]
 MODEL = (
     "config.json",
     "model.safetensors",
@@ -120,28 +118,6 @@ def test_every_flip_and_cut_in_a_checkpoint_falls_back_to_the_one_before(
                 newest_checkpoint(folder)
 
 
-@pytest.fixture(scope="module")
-def pretrained_whole(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pretraining of one step."""
-    output = tmp_path_factory.mktemp("pretrained") / "run"
-    assert forks.run("pretrain", *options(tiny_tnews, output, "pretraining.max_steps=1")).code == 0
-    return output
-
-
-@pytest.mark.parametrize("name", ("config.json", "model.safetensors", "tokenizer.json", "manifest.json"))
-def test_a_damaged_pretrained_run_is_nothing_to_start_from(
-    name: str, recur: Recur, pretrained_whole: Path, tiny_tnews: Path, tmp_path: Path
-) -> None:
-    pretrained = shutil.copytree(pretrained_whole, tmp_path / "pretrained")
-    whole = (pretrained / name).read_bytes()
-    for content in (whole[: len(whole) // 2], bytes([whole[0] ^ 1]) + whole[1:]):
-        (pretrained / name).write_bytes(content)
-        code, out, err = recur("finetune", *options(tiny_tnews, tmp_path / "x"), "--init", pretrained)
-        assert (code, out, err.count("\n")) == (4, "", 1), err
-        assert err.startswith(f"recur: error: {pretrained / name}: ")
-        assert not (tmp_path / "x").exists()
-
-
 def test_what_is_not_listed_is_not_read(checkpoints: Path, trained: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(checkpoints, tmp_path / "checkpoints")
     newest = max(folder.iterdir())
@@ -182,30 +158,3 @@ def test_a_damaged_checkpoint_is_told_at_the_resume_and_set_aside(
     assert ended.code == 0, ended.err
     assert f"recur: warning: {newest / 'model.safetensors'}: is damaged" in ended.err
     assert (newest.with_name(newest.name + ".damaged") / "model.safetensors").is_file()
-
-
-@pytest.mark.slow
-def test_a_hundred_flips_through_the_commands_are_all_exit_4(forks: ForkServer, trained: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
-    (tmp_path / "x.tsv").write_text("a\n")
-    draw, started = random.Random(1), time.monotonic()
-    before = json.loads((run / "manifest.json").read_bytes())
-    tries = 0
-    for name in MODEL:
-        whole = (run / name).read_bytes()
-        for _ in range(20):
-            flipped = bytearray(whole)
-            flipped[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
-            (run / name).write_bytes(flipped)
-            if is_harmless(run / name, before):
-                continue
-            for command in (
-                ("eval", run),
-                ("predict", run, tmp_path / "x.tsv"),
-                ("export", run, "--output", tmp_path / "x.zip"),
-            ):
-                ended = forks.run(*command)
-                assert (ended.code, ended.out, ended.err.count("\n")) == (4, "", 1), ended.err
-                tries += 1
-        (run / name).write_bytes(whole)
-    print(f"\n{tries} commands on damaged runs, all exit 4, in {time.monotonic() - started:.0f} s")

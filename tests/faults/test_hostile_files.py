@@ -1,13 +1,11 @@
 """A run directory that is a trap: links that lead elsewhere, YAML that is an attack, names that are orders to a terminal."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cases import slow_but
 from forked import ForkServer
 from small_runs import COMMANDS, options
 from tiny_task import write_rows
@@ -144,30 +142,13 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", slow_but(["laughs", "a python object", "sequences without end", "a key twice, deep", "too much"], BOMBS)
-)
-def test_hostile_yaml_is_refused_at_once_as_a_preset_and_in_a_run(
-    name: str, recur: Recur, forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", BOMBS)
+def test_hostile_yaml_is_refused_at_once(name: str, forks: ForkServer, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(BOMBS[name])
     ended = forks.run("presets", path)  # within a minute, or else it is killed
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
     assert ended.err.startswith(f"recur: error: {path}")
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
-    path.rename(run / "preset.yaml")
-    (run / "result.json").unlink()
-    for command in (
-        ["eval", run],
-        ["finetune", *options(tiny_tnews, run), "--resume"],
-        ["finetune", *options(tiny_tnews, tmp_path / "new"), "--init", run],
-    ):
-        code, out, err = recur(*command)
-        (error,) = (line for line in err.splitlines() if not line.startswith("recur: warning: "))
-        assert (code, out) == (4, ""), err
-        assert error.startswith(f"recur: error: {run / 'preset.yaml'}")
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
@@ -220,17 +201,6 @@ def test_labels_texts_and_paths_of_a_training_are_shown_and_not_obeyed(
     assert f"train.json:1: label '{SHOWN}' is not one of tnews' 15 labels" in ended.err
     assert f"{SHOWN}/train.json" in ended.err
     assert not set("\x1b\x07\u202e") & set(ended.out + ended.err)
-
-
-def test_names_of_tensors_and_files_are_shown_and_not_obeyed(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
-    manifest = json.loads((run / "manifest.json").read_text())
-    for name in (EVIL, "x" * 300, "\0", "\ud800", "..", ".", "", "a/b", "/etc/passwd", "manifest.json", 7, None):
-        odd = {"files": [*manifest["files"], {"name": name, "size": 1, "sha256": "0" * 64}]}
-        (run / "manifest.json").write_text(json.dumps(odd))
-        code, out, err = recur("eval", run)
-        assert (code, out, err.count("\n")) == (4, "", 1), (name, err)
-        assert not set("\x1b\x07\u202e\0") & set(err)
 
 
 def test_compose_refuses_what_is_no_file(tmp_path: Path) -> None:

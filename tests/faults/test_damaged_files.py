@@ -1,0 +1,510 @@
+"""A run that is damaged, forged, foreign or unsafe: each command that reads it ends with 4 and one line, and writes nothing.
+
+A row of ATTACKS is how the folder of a run is changed, what the line must name, and the commands that must refuse it.
+"""
+
+import copy
+import functools
+import itertools
+import json
+import math
+import pickle
+import random
+import re
+import shutil
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_runs import options
+from test_hostile_files import BOMBS, EVIL
+
+from recurcli.commands.comparison.collect import collect
+from recurcli.commands.comparison.groups import baselines, group_runs
+from recurcli.data.config import TokenizerConfig
+from recurcli.display.training import print_training
+from recurcli.errors import ModelError
+from recurcli.evaluation.inference import Predictor
+from recurcli.files import MANIFEST, CommittedFolder, extend_manifest, write_atomically, write_manifest
+from recurcli.runs.predictions import read_predictions, read_texts
+from recurcli.runs.run_directory import MODEL_FILES, RunDirectory, open_run
+from recurcli.tokens.tokenizer import Tokenizer
+
+Recur = Callable[..., tuple[int, str, str]]
+Change = Callable[[Path], object]
+"""What is done to the folder of a run."""
+WEIGHTS, OPTIMIZER = "model.safetensors", "checkpoints/*/optimizer.safetensors"
+SCORING = ("eval", "predict", "export")
+STARTING = (*SCORING, "init")
+PRESET_READERS = ("eval", "init", "resume")
+SIZES = {"hidden_size": 16, "num_layers": 2}
+ANOTHER = "has format version {}; this recur reads 4: train the run again"
+
+
+class Attack(NamedTuple):
+    change: Change
+    told: str
+    """What the line must hold; {run} is the folder."""
+    commands: tuple[str, ...] = SCORING
+
+
+def damaged(name: str, change: Callable[[bytes], bytes]) -> Change:
+    """Another content of a file that the manifest still lists as it was."""
+    return lambda run: (run / name).write_bytes(change((run / name).read_bytes()))
+
+
+def forged(name: str, content: bytes | Callable[[bytes], bytes]) -> Change:
+    """Another content of a file, and a manifest that fits."""
+
+    def change(run: Path) -> None:
+        (run / name).write_bytes(content if isinstance(content, bytes) else content((run / name).read_bytes()))
+        extend_manifest(run, name)
+
+    return change
+
+
+def config(**keys: object) -> Change:
+    return forged("config.json", lambda whole: json.dumps({**json.loads(whole), **keys}).encode())
+
+
+def encoder(**keys: Any) -> Change:
+    """Other keys in the encoder of a run."""
+
+    def with_keys(whole: bytes) -> bytes:
+        found = json.loads(whole)
+        return json.dumps({**found, "encoder": {**found["encoder"], **keys}}).encode()
+
+    return forged("config.json", with_keys)
+
+
+def tensors(file: str, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Another tensor in a file of a run, or of its newest checkpoint."""
+
+    def changed(run: Path) -> None:
+        path = max(run.glob(file))
+        found = load_file(path)
+        save_file({**found, name: change(found[name]).contiguous()}, path)
+        extend_manifest(path.parent, path.name)
+
+    return changed
+
+
+class Trap:
+    """Unpickled it leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+def pickled(save: Callable[[Any, Path], object]) -> Attack:
+    """A trap in the place of the weights."""
+
+    def change(run: Path) -> None:
+        save({"x": Trap(run.parent / "opened")}, run / WEIGHTS)
+        extend_manifest(run, WEIGHTS)
+
+    return Attack(change, f"{{run}}/{WEIGHTS}: is not a safetensors file")
+
+
+def without(name: str) -> Change:
+    return lambda run: (run / name).unlink()
+
+
+def emptied(pattern: str) -> Change:
+    return lambda run: [path.write_text("{}") for path in run.glob(pattern)]
+
+
+def linked(name: str) -> Change:
+    def change(run: Path) -> None:
+        (run / name).rename(run.parent / "elsewhere")
+        (run / name).symlink_to(run.parent / "elsewhere")
+
+    return change
+
+
+def listed(name: object) -> Change:
+    """One more name in the manifest."""
+
+    def with_name(whole: bytes) -> bytes:
+        files = json.loads(whole)["files"]
+        return json.dumps({"files": [*files, {"name": name, "size": 1, "sha256": "0" * 64}]}).encode()
+
+    return damaged("manifest.json", with_name)
+
+
+def of_version(number: int, pattern: str) -> Change:
+    """Files of another format version."""
+
+    def change(run: Path) -> None:
+        for path in run.glob(pattern):
+            path.write_text(re.sub('(format_version"?: )4', rf"\g<1>{number}", path.read_text()))
+            extend_manifest(path.parent, path.name)
+
+    return change
+
+
+def weights(
+    content: bytes | Callable[[bytes], bytes], told: str = f"{{run}}/{WEIGHTS}: is not a safetensors file"
+) -> Attack:
+    return Attack(forged(WEIGHTS, content), told)
+
+
+def embedding(told: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Attack:
+    """Another tensor as the embedding."""
+    return Attack(tensors(WEIGHTS, "embedding.weight", change), f"embedding.weight has {told}")
+
+
+def resumed(change: Change, told: str) -> Attack:
+    """What a resume finds in a run that is not finished."""
+
+    def changed(run: Path) -> None:
+        (run / "result.json").unlink()
+        change(run)
+
+    return Attack(changed, told, ("resume",))
+
+
+def compared(told: str, **keys: Any) -> Attack:
+    """Other keys in a result, those of its dev scores too."""
+
+    def with_keys(whole: bytes) -> bytes:
+        found = json.loads(whole)
+        return json.dumps({**found, **keys, "dev": {**found["dev"], **keys.get("dev", {})}}).encode()
+
+    return Attack(forged("result.json", with_keys), told, ("compare",))
+
+
+def one_tensor(header: bytes = b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') -> bytes:
+    return struct.pack("<Q", len(header)) + header + b"\0" * 8
+
+
+def flip(whole: bytes) -> bytes:
+    return whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :]
+
+
+OTHER_VOCABULARY = Tokenizer.train(["abc", "def"], TokenizerConfig(min_frequency=1)).to_json().encode()
+ODD_NAMES = (EVIL, "x" * 300, "\0", "\ud800", "..", ".", "", "a/b", "/etc/passwd", "../../x", "manifest.json", 7, None)
+COVERED = ("predictions.dev.jsonl", "linear.safetensors", "ensemble.json")
+MOMENT = "exp_avg_sq/embedding.weight"
+ATTACKS: dict[str, Attack] = {
+    **{
+        f"a flip in {name}": Attack(damaged(name, flip), f"{{run}}/{name}: is damaged", STARTING)
+        for name in MODEL_FILES
+    },
+    **{f"a flip in {name}": Attack(damaged(name, flip), f"{{run}}/{name}: is damaged") for name in COVERED},
+    **{f"no {name}": Attack(without(name), f"{{run}}/{name}: is missing") for name in (*MODEL_FILES, *COVERED)},
+    **{
+        f"a link to {name}": Attack(linked(name), f"{{run}}/{name}: is not a plain file", STARTING)
+        for name in MODEL_FILES
+    },
+    "a flip in result.json": Attack(
+        damaged("result.json", flip), "{run}/result.json: is damaged", (*SCORING, "compare")
+    ),
+    "a flip in manifest.json": Attack(damaged("manifest.json", flip), "{run}", STARTING),
+    "no manifest.json": Attack(without("manifest.json"), "{run}: has no complete model yet", STARTING),
+    **{f"{name!r:.20} in the manifest": Attack(listed(name), "", ("eval",)) for name in ODD_NAMES},
+    "half of the weights": weights(lambda whole: whole[: len(whole) // 2], f"{{run}}/{WEIGHTS}: is damaged"),
+    "a hundred bytes of the weights": weights(lambda whole: whole[:100]),
+    "no weights": weights(b""),
+    "a header beyond the file": weights(lambda whole: struct.pack("<Q", 1 << 40) + whole[8:]),
+    "weights of something else": weights(one_tensor(), "num_layers is 2, but the weights have 0 layers"),
+    "a dtype that is none": weights(lambda whole: whole.replace(b"F32", b"F99", 1), f"{{run}}/{WEIGHTS}: is damaged"),
+    "a header of brackets": weights(one_tensor(b"[" * 60_000), f"{{run}}/{WEIGHTS}: "),
+    "a pickle": pickled(lambda trap, path: path.write_bytes(pickle.dumps(trap))),
+    "a pickle of torch": pickled(torch.save),
+    "an old pickle of torch": pickled(functools.partial(torch.save, _use_new_zipfile_serialization=False)),
+    "weights in double precision": embedding("dtype torch.float64, but must have torch.float32", torch.Tensor.double),
+    "weights in half precision": embedding("dtype torch.float16", torch.Tensor.half),
+    "weights that are integers": embedding("dtype torch.int64", torch.Tensor.long),
+    "weights of eight bits": embedding("dtype torch.float8_e4m3fn", lambda x: x.to(torch.float8_e4m3fn)),
+    "weights that are not finite": embedding("values that are not finite", lambda x: x * math.nan),
+    "weights of another shape": embedding("the shape", torch.Tensor.flatten),
+    "another vocabulary": Attack(forged("tokenizer.json", OTHER_VOCABULARY), "the tokenizer does not fit the model"),
+    **{
+        f"a tokenizer of {content[:9]!r}": Attack(forged("tokenizer.json", content), "{run}/tokenizer.json: is damaged")
+        for content in (b"{}", b"\xff", b'{"version": "1.0"}', b"[" * 99_999)
+    },
+    "a model of others": Attack(config(model_type="bert"), "is not the config.json of a recur model"),
+    "an unknown encoder": Attack(encoder(name="unheard-of"), "unheard-of"),
+    "another encoder": Attack(config(encoder={**SIZES, "name": "rezero"}), "belongs to another architecture"),
+    "an unknown key": Attack(encoder(x=1), "x: unknown key"),
+    "a size that is text": Attack(encoder(hidden_size="16"), "hidden_size"),
+    "an encoder without a size": Attack(config(encoder={"name": "starsaber"}), "hidden_size"),
+    "an encoder that is a list": Attack(config(encoder=[]), "encoder"),
+    "99 layers": Attack(encoder(num_layers=99), "num_layers is 99, but the weights have 2 layers"),
+    **{f"a size of 10^{n}": Attack(encoder(hidden_size=10**n), "{run}/config.json: ") for n in (6, 9, 18, 19, 400)},
+    "a label that is missing": Attack(config(id2label={"0": "100", "2": "101"}), "{run}/config.json: is damaged"),
+    "a label twice": Attack(config(id2label={"0": "a", "1": "a"}), "labels: must differ"),
+    "two labels of 15": Attack(config(id2label={"0": "a", "1": "b"}), "has 15 classes, but the model has 2"),
+    "a vocabulary of 10^9": Attack(config(vocab_size=10**9), "the tokenizer does not fit the model"),
+    "no length": Attack(config(max_length=0), "max_length"),
+    "an empty result": Attack(forged("result.json", b"{}"), "{run}/result.json: is damaged", ("compare", "resume")),
+    "seconds that are a list": compared("{run}/result.json: is damaged: cpu_seconds is [1]", cpu_seconds=[1]),
+    "a score of somebody else": compared("says 0.8750 for the macro F1 of the model, but", dev={"macro_f1": 0.875}),
+    **{
+        f"{name} as preset.yaml": Attack(
+            forged("preset.yaml", BOMBS[name].encode()), "{run}/preset.yaml", PRESET_READERS
+        )
+        for name in ("laughs", "a python object", "sequences without end", "a key twice, deep", "too much")
+    },
+    **{f"a model of format {n}": Attack(of_version(n, "config.json"), ANOTHER.format(n), STARTING) for n in (3, 5, 99)},
+    "a finished run of format 3": Attack(of_version(3, "preset.yaml"), ANOTHER.format(3), ("resume",)),
+    "a begun run of format 5": resumed(of_version(5, "preset.yaml"), ANOTHER.format(5)),
+    "checkpoints of format 3": resumed(of_version(3, "checkpoints/*/state.json"), ANOTHER.format(3)),
+    "checkpoints without a state": resumed(emptied("checkpoints/*/state.json"), "state.json: is damaged"),
+    "optimizer state of another shape": resumed(
+        tensors(OPTIMIZER, MOMENT, lambda x: x[:1]), f"not fit the model: {MOMENT}"
+    ),
+    "optimizer state of another dtype": resumed(
+        tensors(OPTIMIZER, MOMENT, torch.Tensor.int), f"not fit the model: {MOMENT}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_command_that_reads_the_file_refuses_it(
+    name: str, recur: Recur, trained: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    change, told, commands = ATTACKS[name]
+    run, work = shutil.copytree(trained, tmp_path / "run"), tmp_path / "work"
+    work.mkdir()
+    change(run)
+    before = contents(run)
+    lines: dict[str, list[object]] = {
+        "eval": ["eval", run],
+        "predict": ["predict", run, tiny_tnews / "test.json", "--output", work / "out"],
+        "export": ["export", run, "--data", tiny_tnews, "--output", work / "clue.zip"],
+        "compare": ["compare", run],
+        "init": ["finetune", *options(tiny_tnews, work / "new"), "--init", run],
+        "resume": ["finetune", "--preset", trained / "preset.yaml", "--output", run, "--resume", "--quiet"],
+    }
+    for command in commands:
+        code, out, err = recur(*lines[command])
+        errors = [line for line in err.splitlines() if not line.startswith("recur: warning: ")]
+        assert (code, out, len(errors)) == (4, "", 1), (command, err)
+        assert errors[0].startswith("recur: error: ")
+        assert told.format(run=run) in errors[0], command
+        assert not set("\x1b\x07\u202e\0") & set(err)
+    assert not list(work.iterdir())
+    assert not (tmp_path / "opened").exists()
+    assert contents(run) == before or commands == ("resume",), "a resume sets damaged checkpoints aside"
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_what_is_no_finished_classifier_says_what_it_is(recur: Recur, pretrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "unfinished").mkdir()
+    shutil.copy(pretrained / "preset.yaml", tmp_path / "unfinished")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "x.tsv").write_text("a\n")
+    for run, reason in (
+        (pretrained, "is a pretrained run without classes; `recur finetune --init`"),
+        (
+            tmp_path / "unfinished",
+            "has no complete model yet; continue its training with the same command and --resume",
+        ),
+        (tmp_path / "empty", "is not a run of recur"),
+        (tmp_path / "nowhere", "does not exist"),
+        (tmp_path / "x.tsv", "is not a run directory"),
+    ):
+        for line in (
+            ["eval", run],
+            ["predict", run, tmp_path / "x.tsv"],
+            ["export", run, "--output", tmp_path / "out.zip"],
+        ):
+            code, out, err = recur(*line)
+            assert (code, out, err.count("\n")) == (4, "", 1), err
+            assert str(run) in err and reason in err
+    code, _, err = recur("eval", tmp_path / "nowhere", "--debug")
+    assert (code, err.startswith("Traceback (most recent call last):")) == (4, True)
+
+
+def test_a_run_of_another_format_is_replaced_on_request_alone(recur: Recur, trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    of_version(3, "preset.yaml")(run)
+    code, _, err = recur("finetune", "--preset", trained / "preset.yaml", "--output", run)
+    assert (code, "--overwrite" in err, "--resume" in err) == (2, True, False)
+
+
+class Swap:
+    """An audit hook that puts another run in the place of one, file by file, just before its n-th file is opened."""
+
+    def __init__(self) -> None:
+        self.run, self.other, self.left = Path(), Path(), 0
+        sys.addaudithook(self.hook)
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and self.left and str(arguments[0]).startswith(f"{self.run}/"):
+            self.left -= 1
+            if not self.left:
+                for path in [*self.other.iterdir()]:
+                    path.replace(self.run / path.name)
+
+
+def logits(run: Path | CommittedFolder) -> list[list[float]]:
+    return Predictor.load(run, precision="fp32").logits(["鼠牛虎", "兔龙蛇马"]).tolist()
+
+
+def test_a_run_that_is_replaced_while_it_is_read_is_never_mixed(trained: Path, tmp_path: Path) -> None:
+    """Each part of the other run gives other logits: its weights, its linear model and the weights of the sum."""
+    one, other = (
+        shutil.copytree(trained, tmp_path / name, ignore=shutil.ignore_patterns("checkpoints"))
+        for name in ("one", "other")
+    )
+    swap, seen = Swap(), []
+    tensors(WEIGHTS, "head.output.bias", lambda x: x + 0.25)(other)
+    tensors("linear.safetensors", "weights", lambda x: x * 4)(other)
+    forged("ensemble.json", lambda whole: json.dumps({**json.loads(whole), "linear_weight": 3.0}).encode())(other)
+    whole = [logits(run) for run in (one, other)]
+    for number in range(1, 40):
+        swap.run, swap.other = (shutil.copytree(run, tmp_path / f"{number}{run.name}") for run in (one, other))
+        swap.left = number
+        try:
+            seen.append(logits(swap.run))
+        except ModelError as error:
+            assert "is damaged (its size or sha256 is not what manifest.json says)" in str(error)
+            continue
+        assert seen[-1] in whole, f"a mixture, after {number} files were opened"
+        if swap.left:
+            break
+    assert swap.left and seen[0] == whole[1] != whole[0] == seen[-1]
+
+
+def test_what_is_read_is_what_was_opened_though_the_run_was_replaced_since(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    before, opened = logits(run), open_run(run)
+    for path in run.iterdir():
+        if path.is_file():
+            write_atomically(path, b"another run")
+    assert logits(opened) == before
+    with pytest.raises(ModelError, match=r"manifest\.json: is damaged"):
+        Predictor.load(run)
+
+
+MISSING = object()
+JUNK: tuple[Any, ...] = (
+    *(MISSING, None, True, -1, 0, 2.5, 10**400, 1e300, math.nan, math.inf),
+    *("", "x" * 99, [], [[]], [7], {}, {"a": 1}, {"a": ["b"]}),
+)
+
+
+def places(value: dict[str, Any], *path: str) -> Iterator[tuple[str, ...]]:
+    """The path to every key at any depth."""
+    for key, inner in value.items():
+        yield (*path, key)
+        if isinstance(inner, dict):
+            yield from places(inner, *path, key)
+
+
+def forgeries(value: dict[str, Any], most: int, draw: random.Random) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """A path and junk, and `value` with that junk at that path, for at most so many of all pairs."""
+    pairs = list(itertools.product(places(value), JUNK))
+    for path, junk in draw.sample(pairs, min(most, len(pairs))):
+        made = copy.deepcopy(value)
+        holder = functools.reduce(lambda inner, key: inner[key], path[:-1], made)
+        holder[path[-1]] = junk
+        if junk is MISSING:
+            del holder[path[-1]]
+        yield path, junk, made
+
+
+def test_what_a_forged_result_holds_is_refused_or_compared(trained: Path, tmp_path: Path) -> None:
+    """Each key with each wrong value: the reader refuses it, or what is printed and compared can use it."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    unlisted(run, "result.json")
+    result, draw = RunDirectory(run).read_result(), random.Random(29)
+    result["test"] = {**result["dev"], **{key: result[key] for key in ("baselines", "parts", "calibration")}}
+    refused = used = 0
+    for path, junk, content in forgeries(result, 1000, draw):
+        (run / "result.json").write_text(json.dumps(content))
+        try:
+            read = RunDirectory(run).read_result()
+        except ModelError as error:
+            assert str(error).startswith(f"{run / 'result.json'}: is damaged: "), path
+            assert len(str(error)) < 400
+            refused += 1
+            continue
+        if draw.random() > 0.2:
+            continue
+        used += 1
+        try:
+            print_training(read, run)
+            groups = group_runs(collect([run], "model").runs, "accuracy")[0]
+            assert [group.to_json("accuracy") for group in groups], (path, junk)
+            assert len(baselines(groups, "accuracy")) > 0
+        except ModelError as error:
+            assert str(run) in str(error), (path, junk)
+    assert refused > 300
+    assert used > 20
+
+
+def unlisted(run: Path, name: str) -> None:
+    """The manifest lists a file no more, so that only its content is checked."""
+    files = json.loads((run / MANIFEST).read_bytes())["files"]
+    (run / MANIFEST).write_text(json.dumps({"files": [entry for entry in files if entry["name"] != name]}))
+
+
+def test_what_forged_predictions_hold_is_refused_by_line(trained: Path, tmp_path: Path) -> None:
+    """Each key with each wrong value, in the first row and in a later one."""
+    rows = [json.loads(line) for line in (trained / "predictions.dev.jsonl").read_text().splitlines()[:2]]
+    path = tmp_path / "predictions.dev.jsonl"
+    readers: dict[str, Callable[[CommittedFolder], Any]] = {
+        **{part: partial(read_predictions, part=part) for part in ("model", "encoder", "linear")},
+        "text": read_texts,
+    }
+    refused = dict.fromkeys(readers, 0)
+    for number in (0, 1):
+        for key, junk, row in forgeries(rows[number], 200, random.Random(number)):
+            path.write_text("".join(json.dumps(row if place == number else rows[place]) + "\n" for place in (0, 1)))
+            write_manifest(tmp_path, [path.name])
+            for name, read in readers.items():
+                try:
+                    read(CommittedFolder(tmp_path))
+                except ModelError as error:
+                    assert str(error).startswith(str(path)), (key, junk)
+                    refused[name] += 1
+    assert min(refused.values()) > 10
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (None, "does not list config.json"),
+        ('{"id2label": ["neg", "pos"]}', "config.json: .*id2label"),
+        ('{"id2label": {"0": ["neg"]}}', "config.json: .*id2label.0"),
+        ("[]", "config.json: "),
+        ("{}", "config.json: .*id2label"),
+    ],
+)
+def test_names_of_many_classes_that_cannot_be_read_are_refused(config: str | None, reason: str, tmp_path: Path) -> None:
+    row = {"id": "1", "label": "a", "prediction": "a", "probabilities": {"a": 1.0}, "other_probabilities": 0.0}
+    (tmp_path / "predictions.dev.jsonl").write_text(json.dumps(row) + "\n")
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    write_manifest(tmp_path, [path.name for path in tmp_path.iterdir()])
+    with pytest.raises(ModelError, match=reason):
+        read_predictions(CommittedFolder(tmp_path), "model")
+
+
+def test_lines_of_metrics_that_hold_no_numbers_are_refused_and_incomplete_ones_left_out(
+    trained: Path, tmp_path: Path
+) -> None:
+    run = RunDirectory(shutil.copytree(trained, tmp_path / "run"))
+    whole = run.metrics.read_text()
+    run.metrics.write_text(whole + '{"step": 99, "lo')
+    assert len(run.read_metrics()) == whole.count("\n")
+    for line in ('{"step": "x"}', '{"step": 1e400}', '{"step": 3, "loss": [1]}', '{"step": 3, "dev": {}}', "[1]", "{}"):
+        run.metrics.write_text(f"{whole}{line}\n")
+        with pytest.raises(ModelError, match=r"metrics.jsonl:\d+: is damaged: "):
+            run.read_metrics()
