@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from allocations import Allocations, elements_made
+from equations import batch, built, check_same
 from torch import Tensor
 
 from recurcli.encoders import build_encoder
@@ -21,18 +21,8 @@ KEYS = pytest.mark.parametrize(
 
 
 def encoder_of(**keys: Any) -> BlockRecurrentTransformer:
-    torch.manual_seed(3)
     own = {"hidden_size": SIZE, "num_layers": 3, "num_heads": HEADS, "window": WINDOW, "num_states": 3, **keys}
-    encoder = build_encoder({"name": "block-recurrent-transformer", **own}).double().eval()
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return cast(BlockRecurrentTransformer, encoder)
-
-
-def batch() -> tuple[Tensor, Tensor]:
-    x = torch.randn(3, 14, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    return x, torch.arange(14) < torch.tensor(LENGTHS)[:, None]
+    return built("block-recurrent-transformer", moved=0.2, **own)
 
 
 def heads_of(x: Tensor) -> list[Tensor]:
@@ -129,21 +119,17 @@ def by_the_equations(encoder: BlockRecurrentTransformer, h: Tensor, keys: dict[s
 
 @KEYS
 def test_it_is_its_equations_with_their_gradients(keys: dict[str, Any]) -> None:
-    encoder, (x, mask) = encoder_of(**keys), batch()
+    encoder, (x, mask) = encoder_of(**keys), batch(LENGTHS, SIZE)
     x.requires_grad_()
     fast = encoder(x, mask)[mask]
     slow = torch.cat([by_the_equations(encoder, x[row, :length], keys) for row, length in enumerate(LENGTHS)])
-    torch.testing.assert_close(fast, slow, atol=1e-11, rtol=0)
-    wanted, weights = [x, *encoder.parameters()], torch.randn_like(slow)
-    found = [torch.autograd.grad((output * weights).sum(), wanted) for output in (fast, slow)]
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=0)
+    check_same(fast, slow, [x, *encoder.parameters()], 1e-11)
     with torch.no_grad():
         torch.testing.assert_close(encoder(x, mask)[mask], slow, atol=1e-11, rtol=0)
 
 
 def test_the_state_is_what_a_token_knows_of_texts_long_before() -> None:
-    encoder, (x, _) = encoder_of(num_layers=1), batch()
+    encoder, (x, _) = encoder_of(num_layers=1), batch([14, 14, 14], SIZE)
     other = x.clone()
     other[:, 0] = -x[:, 0]
     assert (encoder(other) - encoder(x))[:, 12:].abs().max() > 1e-5
@@ -151,24 +137,6 @@ def test_the_state_is_what_a_token_knows_of_texts_long_before() -> None:
     with torch.no_grad():
         attention.output.weight[:, SIZE:] = 0
     assert torch.equal(encoder(other)[:, 12:], encoder(x)[:, 12:])
-
-
-def test_inference_holds_no_more_for_more_blocks_and_training_costs_as_much_for_each() -> None:
-    encoder = encoder_of()
-
-    def held(blocks: int) -> int:
-        x = torch.randn(2, WINDOW * blocks, SIZE, dtype=torch.float64)
-        mask = torch.ones(2, WINDOW * blocks, dtype=torch.bool)
-        mask[1, 1:] = False
-        with torch.no_grad(), Allocations() as allocations:
-            states = encoder(x, mask)
-        return allocations.peak_bytes - states.nbytes
-
-    def trained(length: int) -> Tensor:
-        return encoder(torch.randn(1, length, SIZE, dtype=torch.float64, requires_grad=True))
-
-    assert held(4) == held(40)
-    assert elements_made(trained, 512) / elements_made(trained, 256) < 2.1
 
 
 def test_gates_begin_open_as_documented() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from equations import check_same
 from sized_encoders import SIZED
 from torch import Tensor
 
@@ -24,20 +25,24 @@ SMALL: dict[str, dict[str, Any]] = {
     "transformer-xl": {"num_heads": 2, "segment": 4, "memory": 3},
     "block-recurrent-transformer": {"num_heads": 2, "window": 4, "num_states": 3},
     "temporal-latent-bottleneck": {"num_heads": 2, "chunk_size": 4, "num_states": 3},
+    "reformer": {"num_heads": 2, "chunk_size": 8, "max_buckets": 16},
+    "bigbird": {"num_heads": 2, "block_size": 4, "num_random_blocks": 1},  # full attention below 28 tokens
+    "informer": {"num_heads": 2, "sampling_factor": 4},  # and below 13
 }
 """Keys that a small encoder has besides hidden_size and num_layers."""
-
+LENGTHS = [61, 35, 27, 9, 1]
+"""Of texts of many segments, chunks, blocks and samples."""
 ENCODER = pytest.mark.parametrize("name", sorted(SIZED))
 
 
-def config_of(name: str) -> dict[str, Any]:
-    return {"name": name, "hidden_size": SIZE, "num_layers": 2, **SMALL.get(name, {})}
+def config_of(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "hidden_size": SIZE, "num_layers": 2, **SMALL.get(name, {}), **more}
 
 
-def moved(name: str, dtype: torch.dtype = torch.float64) -> Encoder:
+def moved(name: str, dtype: torch.dtype = torch.float64, **more: Any) -> Encoder:
     """An encoder whose every parameter was moved by N(0, 0.1²): at an identity start nothing would be tested."""
     torch.manual_seed(0)
-    encoder = build_encoder(config_of(name)).to(dtype).eval()
+    encoder = build_encoder(config_of(name, **more)).to(dtype).eval()
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -54,12 +59,6 @@ def batch(lengths: list[int], dtype: torch.dtype = torch.float64, filler: float 
 
 
 @ENCODER
-def test_gives_one_tensor_of_the_shape_of_its_input(name: str) -> None:
-    x, mask = batch([5, 3])
-    assert moved(name)(x, mask).shape == x.shape
-
-
-@ENCODER
 def test_ignores_what_the_padding_holds(name: str) -> None:
     encoder = moved(name, torch.float32)
     mask = batch([7, 4, 1])[1]
@@ -71,14 +70,15 @@ def test_ignores_what_the_padding_holds(name: str) -> None:
 
 
 @ENCODER
-def test_gives_a_row_the_same_states_alone_and_among_others(name: str) -> None:
-    encoder = moved(name, torch.float32)
-    lengths = [9, 4, 1, 6]
-    x, mask = batch(lengths, torch.float32)
+def test_gives_a_row_the_same_states_and_gradients_alone_and_among_others(name: str) -> None:
+    encoder = moved(name)
+    x, mask = batch(LENGTHS)
+    x.requires_grad_()
     together = encoder(x, mask)
-    for row, length in enumerate(lengths):
-        alone = encoder(x[row : row + 1, :length], mask[row : row + 1, :length])
-        torch.testing.assert_close(together[row : row + 1, :length], alone, atol=1e-5, rtol=0)
+    rows = [encoder(x[row : row + 1, :length])[0] for row, length in enumerate(LENGTHS)]
+    check_same(together[mask], torch.cat(rows), [x, *encoder.parameters()], 1e-9)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(x, mask)[mask], together[mask], atol=1e-9, rtol=0)
 
 
 @ENCODER
@@ -88,6 +88,8 @@ def test_more_padding_changes_nothing(name: str) -> None:
     longer = torch.cat([x, torch.full((2, 11, SIZE), GARBAGE)], dim=1)
     wider = torch.cat([mask, torch.zeros(2, 11, dtype=torch.bool)], dim=1)
     torch.testing.assert_close(encoder(longer, wider)[:, :5][mask], encoder(x, mask)[mask], atol=1e-5, rtol=0)
+    losses = encoder.auxiliary_losses(x, mask)
+    torch.testing.assert_close(encoder.auxiliary_losses(longer, wider), losses)
 
 
 @ENCODER
@@ -109,7 +111,9 @@ def test_a_real_token_matters(name: str) -> None:
 @ENCODER
 def test_one_token_is_enough(name: str) -> None:
     x, mask = batch([1, 1])
-    assert torch.isfinite(moved(name)(x, mask)).all()
+    states = moved(name)(x, mask)
+    assert states.shape == x.shape
+    assert torch.isfinite(states).all()
 
 
 @ENCODER
@@ -144,10 +148,14 @@ def test_gradients_reach_every_parameter_and_every_real_input(name: str) -> None
 
 
 @ENCODER
-def test_evaluation_is_deterministic(name: str) -> None:
-    encoder = moved(name)
+def test_evaluation_is_deterministic_and_draws_no_numbers_and_dropout_acts_in_training(name: str) -> None:
+    encoder = moved(name, dropout=0.5)
     x, mask = batch([6, 4])
-    assert torch.equal(encoder(x, mask), encoder(x, mask))
+    before = torch.get_rng_state()
+    states = encoder(x, mask)
+    assert torch.equal(encoder(x, mask), states)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(encoder.train()(x, mask), states)
 
 
 @ENCODER
@@ -178,12 +186,13 @@ def test_no_two_parameters_share_their_memory(name: str) -> None:
 def test_runs_in_bf16_autocast_close_to_fp32(name: str) -> None:
     encoder = moved(name, torch.float32)
     x, mask = batch([6, 4], torch.float32, filler=0.0)
-    exact = encoder(x, mask)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        fast = encoder(x, mask).float()
-    assert torch.isfinite(fast).all()
-    difference = (fast - exact)[mask].norm() / exact[mask].norm()
-    assert difference < 0.05
+    for training in (True, False):
+        with torch.set_grad_enabled(training):
+            exact = encoder(x, mask)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                fast = encoder(x, mask).float()
+        assert torch.isfinite(fast).all()
+        assert (fast - exact)[mask].norm() < 0.05 * exact[mask].norm()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         encoder.train()(x, mask).float()[mask].sum().backward()
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in encoder.parameters())
@@ -211,13 +220,19 @@ def test_every_key_has_a_default_and_the_class_has_the_config_of_the_table(name:
 
 
 @ENCODER
-def test_an_unknown_or_unfit_key_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="hiden_size: unknown key; did you mean 'hidden_size'"):
-        build_encoder({**config_of(name), "hiden_size": 3})
-    with pytest.raises(UsageError, match="hidden_size"):
-        build_encoder({**config_of(name), "hidden_size": "16"})
-    with pytest.raises(UsageError, match="hidden_size"):
-        build_encoder({**config_of(name), "hidden_size": 0})
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [("hiden_size", 3, "unknown key; did you mean 'hidden_size'"), ("hidden_size", "16", ""), ("hidden_size", 0, "")],
+)
+def test_an_unknown_or_unfit_key_is_refused(name: str, key: str, value: object, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"{key}.*{reason}"):
+        build_encoder(config_of(name, **{key: value}))
+
+
+@ENCODER
+def test_a_dropout_of_one_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="dropout"):
+        build_encoder(config_of(name, dropout=1.0))
 
 
 def test_an_unknown_encoder_is_refused_with_the_nearest() -> None:

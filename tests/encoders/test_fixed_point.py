@@ -145,13 +145,6 @@ def test_one_dropout_draw_serves_all_iterations() -> None:
     assert 0.2 < (output[mask] == 0).double().mean() < 0.8
 
 
-def test_has_one_layer_without_a_residual_path() -> None:
-    encoder = tied()
-    assert len(encoder.layers) == 1
-    assert layer_of(encoder).alpha is None
-    assert sum(parameter.numel() for parameter in encoder.parameters()) == 4 * SIZE**2
-
-
 def test_its_gradients_reach_every_parameter() -> None:
     encoder, (x, mask) = tied(initial="linear", max_iterations=5), batch()
     encoder(x, mask)[mask].sum().backward()

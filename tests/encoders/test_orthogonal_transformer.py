@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+from equations import batch, built
 from torch import Tensor
-
-from recurcli.encoders import build_encoder
 
 SIZE = 12
 QUERY_KEY_VALUE = "attention.query_key_value.weight"
@@ -15,18 +14,7 @@ FEED_FORWARD = ("feed_forward.inner.weight", "feed_forward.outer.weight")
 
 
 def build(name: str = "orthogonal-transformer", **keys: Any) -> Any:
-    """A small float64 encoder in evaluation, its parameters moved from their start."""
-    torch.manual_seed(1)
-    encoder = build_encoder({"name": name, "hidden_size": SIZE, "num_layers": 2, "num_heads": 3, **keys}).double()
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return encoder.eval()
-
-
-def batch() -> tuple[Tensor, Tensor]:
-    x = torch.randn(3, 7, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    return x, torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
+    return built(name, moved=0.3, hidden_size=SIZE, num_layers=2, num_heads=3, **keys)
 
 
 def error(weights: Tensor) -> float:
@@ -47,7 +35,7 @@ def error(weights: Tensor) -> float:
     ids=["square", "query, key, value", "square feed-forward", "query, key, value beside a square feed-forward"],
 )
 def test_computes_as_a_transformer_with_orthogonal_weights(kind: str, keys: dict[str, Any], names: set[str]) -> None:
-    encoder, (x, mask) = build(orthogonal_map=kind, **keys), batch()
+    encoder, (x, mask) = build(orthogonal_map=kind, **keys), batch([7, 4, 1], SIZE)
     theirs = build("transformer", **{key: value for key, value in keys.items() if key == "feed_forward_size"})
     state = encoder.state_dict()
     for number, weights in enumerate(encoder.orthogonal_weights()):
@@ -64,7 +52,7 @@ def test_computes_as_a_transformer_with_orthogonal_weights(kind: str, keys: dict
 def test_weights_are_orthogonal_after_two_hundred_steps() -> None:
     encoder = build(feed_forward_size=SIZE).float().train()
     before = encoder.layers[0].attention.output.weight.detach().clone()
-    x, mask = batch()
+    x, mask = batch([7, 4, 1], SIZE)
     optimizer = torch.optim.Adam(encoder.parameters(), lr=0.02)
     for _ in range(200):
         optimizer.zero_grad()

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from recurcli.encoders import build_encoder
 from recurcli.encoders.truncated import LSTMCell, RNNCell, TruncatedLSTM, TruncatedRNN
-from recurcli.errors import UsageError
 from recurcli.ops.stable import lstm_bounds, lstm_contraction, truncation_factor
 from recurcli.ops.windowed import State, full_recurrence, windowed_recurrence
 
@@ -178,14 +177,6 @@ def test_two_directions_are_one_model_each_and_the_second_starts_at_the_last_rea
         backward = windowed_recurrence(back, back.input(text.flip(1)), 4).flip(1)
         assert forward.shape[-1] == backward.shape[-1] == SIZE // 2
         torch.testing.assert_close(found[row, :length], torch.cat([forward, backward], dim=-1)[0])
-
-
-@NAMES
-def test_one_direction_may_have_an_odd_size(name: str) -> None:
-    sizes = {"name": name, "hidden_size": 7, "num_layers": 1}
-    with pytest.raises(UsageError, match="hidden_size: must be even"):
-        build_encoder(sizes)
-    assert build_encoder({**sizes, "bidirectional": False})(torch.zeros(1, 2, 7)).shape == (1, 2, 7)
 
 
 @NAMES
