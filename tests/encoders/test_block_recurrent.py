@@ -128,17 +128,6 @@ def test_it_is_its_equations_with_their_gradients(keys: dict[str, Any]) -> None:
         torch.testing.assert_close(encoder(x, mask)[mask], slow, atol=1e-11, rtol=0)
 
 
-def test_the_state_is_what_a_token_knows_of_texts_long_before() -> None:
-    encoder, (x, _) = encoder_of(num_layers=1), batch([14, 14, 14], SIZE)
-    other = x.clone()
-    other[:, 0] = -x[:, 0]
-    assert (encoder(other) - encoder(x))[:, 12:].abs().max() > 1e-5
-    attention = cast(Any, encoder.layers[0]).attention
-    with torch.no_grad():
-        attention.output.weight[:, SIZE:] = 0
-    assert torch.equal(encoder(other)[:, 12:], encoder(x)[:, 12:])
-
-
 def test_gates_begin_open_as_documented() -> None:
     fresh: dict[str, Any] = {"name": "block-recurrent-transformer", "hidden_size": SIZE, "num_heads": HEADS}
     encoder = cast(Any, build_encoder(fresh)).eval()

@@ -10,7 +10,6 @@ from torch import Tensor
 from recurcli.encoders.config import Gate
 from recurcli.encoders.gated_starsaber import GATES, GatedStarSaber, GatedStarSaberLayer
 from recurcli.ops.attention import directional_attention_loop
-from recurcli.ops.gates import gru_candidate, gru_update, lstm_output, lstm_state
 
 KINDS = pytest.mark.parametrize("kind", GATES)
 SIZE = 6
@@ -55,33 +54,3 @@ def test_a_layer_is_its_equations_and_so_are_its_gradients(kind: Gate) -> None:
     for layer in encoder.layers:
         h, s = slow_layer(cast(GatedStarSaberLayer, layer), h, s, x * mask[..., None], mask)
     check_same(fast[mask], h[mask], [x, *encoder.parameters()])
-
-
-def test_an_update_gate_of_zero_is_the_identity() -> None:
-    h, c = inputs(), inputs().flip(0)
-    assert torch.equal(gru_update(h, c, torch.zeros_like(h)), h)
-
-
-def test_open_gates_give_starsaber_without_its_residual_path() -> None:
-    h, attended, direct = inputs(), inputs().flip(0), inputs().flip(1)
-    ones = torch.ones_like(h)
-    updated = gru_update(h, gru_candidate(attended, direct, ones), ones)
-    torch.testing.assert_close(updated, torch.tanh(attended + direct), atol=1e-15, rtol=0)
-
-
-def test_an_lstm_that_forgets_nothing_and_admits_alpha_is_equation_5() -> None:
-    h, attended, direct, alpha = inputs(), inputs().flip(0), inputs().flip(1), 0.7
-    candidate = torch.tanh(attended + direct)
-    state = lstm_state(h, candidate, torch.ones_like(h), torch.full_like(h, alpha))
-    torch.testing.assert_close(state, h + alpha * candidate, atol=1e-15, rtol=0)
-    torch.testing.assert_close(lstm_output(state, torch.ones_like(h)), torch.tanh(state), atol=0, rtol=0)
-
-
-@KINDS
-def test_order_matters_to_every_form_unless_its_past_is_its_future(kind: Gate) -> None:
-    encoder, x = encoder_of(kind, layers=2), inputs(1)
-    assert (encoder(x.flip(1)).flip(1) - encoder(x)).abs().max() > 1e-3
-    with torch.no_grad():
-        for layer in encoder.layers:
-            cast(GatedStarSaberLayer, layer).past.copy_(cast(GatedStarSaberLayer, layer).future)
-    torch.testing.assert_close(encoder(x.flip(1)).flip(1), encoder(x), atol=1e-12, rtol=0)

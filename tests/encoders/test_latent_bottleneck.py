@@ -99,20 +99,6 @@ def test_it_is_its_equations_with_their_gradients(keys: dict[str, Any]) -> None:
         torch.testing.assert_close(encoder(x, mask)[mask], slow, atol=1e-11, rtol=0)
 
 
-def test_a_chunk_knows_the_ones_before_through_the_slow_stream_alone() -> None:
-    encoder, (x, _) = encoder_of(), batch([11, 11, 11], SIZE)
-    other = x.clone()
-    other[:, 1] = -x[:, 1]
-    assert (encoder(other) - encoder(x))[:, 8:].abs().max() > 1e-4
-    with torch.no_grad():
-        for layer in cast(list[FastLayer], list(encoder.layers)):
-            layer.state_attention.output.weight.zero_()
-    assert torch.equal(encoder(other)[:, 4:], encoder(x)[:, 4:])
-    later = x.clone()
-    later[:, 4] = -x[:, 4]
-    assert torch.equal(encoder_of()(later)[:, :4], encoder_of()(x)[:, :4])
-
-
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_slow_stream_neither_grows_with_the_text_nor_forgets_what_it_read(norm: str) -> None:
     torch.manual_seed(3)

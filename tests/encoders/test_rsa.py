@@ -100,26 +100,6 @@ def test_starts_where_the_paper_starts() -> None:
     assert layer.mu.item() == -3.0
 
 
-def test_a_closed_gate_is_plain_attention() -> None:
-    layer, plain = attention_of(), MultiheadAttention(SIZE, HEADS, K, 0.0).double()
-    plain.load_state_dict({key: value for key, value in layer.state_dict().items() if "." in key})
-    torch.nn.init.constant_(layer.mu, -1e4)
-    x, mask = batch([9, 5], SIZE)
-    close(layer(x, mask)[mask], plain(x, mask)[mask])
-
-
-def test_an_open_gate_is_recurrence_whatever_queries_and_keys_are() -> None:
-    layer = attention_of(rem_heads=[2, 1, 1, 0, 2, 2], dilations=[2, 3])
-    torch.nn.init.constant_(layer.mu, 1e4)
-    x, mask = batch([9, 5], SIZE)
-    before = layer(x, mask)
-    with torch.no_grad():
-        layer.query_key_value.weight[: 2 * SIZE].normal_()
-        layer.query_key_value.bias[: 2 * SIZE].normal_()
-    close(layer(x, mask), before)
-    close(before[0], slow(layer, x[0]))
-
-
 @pytest.mark.parametrize("length", [6, 200])
 def test_gradients_reach_rates_angles_and_gate(length: int) -> None:
     layer = attention_of(rem_heads=[1, 1, 1, 1, 1, 1], dilations=[2, 3])

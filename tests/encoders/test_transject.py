@@ -188,50 +188,6 @@ def test_two_tokens_of_a_sample_stay_apart_and_together(name: str, length: int) 
     assert factor.max() <= (1 + weights).square().prod() + 1e-9
 
 
-def test_expert_weights_sum_to_one_and_belong_to_the_sample() -> None:
-    layer, matrices = layer_of(build("transject"), 1)
-    x, mask = batch(5, 3, 5)
-
-    def weights(x: Tensor, mask: Tensor) -> Tensor:
-        y = expert_outputs(x, torch.full((1, SIZE), 0.7, dtype=x.dtype), *torch.split(matrices[:-2], EXPERTS))
-        return layer.expert_weights(x, y, mask)
-
-    found = weights(x, mask)
-    assert found.shape == (EXPERTS, 3)
-    torch.testing.assert_close(found.sum(dim=0), torch.ones(3, dtype=torch.float64))
-    assert found.std(dim=0).min() > 1e-3
-    backwards = x.clone()
-    backwards[0] = x[0].flip(0)
-    torch.testing.assert_close(weights(backwards, mask), found, rtol=0, atol=1e-12)
-    for row, length in enumerate((5, 3, 5)):
-        alone = weights(x[row : row + 1, :length], mask[row : row + 1, :length])
-        torch.testing.assert_close(alone[:, 0], found[:, row], rtol=0, atol=1e-12)
-    assert layer.importance.shape == (SIZE,)
-    assert layer.bias.shape == (EXPERTS,)
-
-
-def test_tokens_learn_of_each_other_through_eigenvalues_and_expert_weights_alone() -> None:
-    encoder, (x, _) = build("transject"), batch(4)
-    s, _, _ = eigenvalues(x, orthogonal(encoder.eigenvectors))
-
-    def with_both_held_fixed(x: Tensor) -> Tensor:
-        for number in range(2):
-            layer, matrices = layer_of(encoder, number)
-            y = expert_outputs(x, s, *torch.split(matrices[:-2], EXPERTS))
-            weights = torch.tensor([[0.2], [0.5], [0.3]], dtype=x.dtype)
-            x = layer.combine(x, y, weights, matrices[-2:])
-        return x
-
-    def between_tokens(function: Any) -> Tensor:
-        jacobian: Any = torch.autograd.functional.jacobian(function, x)  # type: ignore[no-untyped-call]
-        return jacobian[0, :, :, 0].abs().amax(dim=(1, 3))  # (T, T): output position, input position
-
-    fixed, free = between_tokens(with_both_held_fixed), between_tokens(encoder)
-    assert fixed.diagonal().min() > 0.1
-    assert torch.equal(fixed, fixed.diagonal().diag())
-    assert (free > 0).all()
-
-
 @pytest.mark.parametrize("lengths", [(5, 3), (9, 7)], ids=["fewer tokens than dimensions", "more"])
 def test_the_auxiliary_loss_is_the_distance_to_the_eigendecomposition(lengths: tuple[int, int]) -> None:
     encoder = build("transject", auxiliary_weight=0.3)

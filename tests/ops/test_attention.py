@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from equations import check_same
 from torch import Tensor
 
 from recurcli.ops.attention import (
@@ -28,10 +29,7 @@ def test_directional_attention_is_its_loop_and_so_are_its_gradients(masked: bool
     query, key, past, future = operands = random(requires_grad=True)
     mask = MASK if masked else None
     results = [form(query, key, past, future, mask) for form in (directional_attention, directional_attention_loop)]
-    torch.testing.assert_close(*results, atol=1e-12, rtol=0)
-    gradients = [torch.autograd.grad((result * results[0].detach()).sum(), operands) for result in results]
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    check_same(results[0], results[1], operands)
 
 
 def test_directional_attention_is_one_softmax_over_a_doubled_key_set() -> None:
@@ -56,10 +54,3 @@ def test_attention_weights_sum_to_one_over_the_real_positions() -> None:
     weights = attention_weights(query, 30 * key, MASK)
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, 5, dtype=torch.float64))
     assert (weights.masked_select(~MASK[:, None, :]) == 0).all()
-
-
-def test_equal_scores_weigh_all_real_positions_the_same() -> None:
-    query, *_ = random()
-    weights = attention_weights(query, torch.zeros_like(query), MASK)
-    for row, length in enumerate(LENGTHS):
-        torch.testing.assert_close(weights[row, :, :length], torch.full((5, length), 1 / length, dtype=torch.float64))

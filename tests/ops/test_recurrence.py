@@ -1,10 +1,12 @@
 """Recurrence encoding matrices are what their entries say, and the fast product is the product with them."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
-from allocations import Allocations, elements_made
+from allocations import Allocations
+from equations import check_same
 from torch import Tensor
 
 from recurcli.ops.recurrence import (
@@ -62,26 +64,16 @@ def test_the_product_is_the_recurrence_and_the_product_with_the_matrix(
     close(fast, dense)
 
 
-def test_the_causal_product_is_the_scan_of_a_simple_rnn() -> None:
-    value, rate = values(40), number(0.8)
-    state, scanned = number(0.0), []
-    for t in range(40):
-        state = rate * (state + (value[t - 1] if t else 0.0))
-        scanned.append(state)
-    close(recurrence_product("regular", value[:, None], rate=rate)[:, 0], torch.stack(scanned))
-
-
 @DILATION
 @CAUSAL
 def test_the_product_has_the_gradients_of_the_matrix(dilation: int, causal: bool) -> None:
     leaves = [values(2, 3, 150, 2), number(0.9) * torch.tensor([-1.0, 1.0, 0.9]), torch.tensor([0.0, 0.5, 0.5])]
-    found = []
-    for product in (recurrence_product, recurrence_product_dense):
-        value, rate, angle = (leaf.double().clone().requires_grad_() for leaf in leaves)
-        result = product(["regular", "cosine", "sine"], value, rate=rate, angle=angle, dilation=dilation, causal=causal)
-        found.append(torch.autograd.grad((result * values(*result.shape).sin()).sum(), [value, rate, angle]))
-    for fast, dense in zip(*found, strict=True):
-        close(fast, dense, 1e-9)
+    value, rate, angle = (leaf.double().requires_grad_() for leaf in leaves)
+    keys: dict[str, Any] = {"rate": rate, "angle": angle, "dilation": dilation, "causal": causal}
+    forms = (
+        form(["regular", "cosine", "sine"], value, **keys) for form in (recurrence_product, recurrence_product_dense)
+    )
+    check_same(*forms, [value, rate, angle], 1e-11)
 
 
 @CAUSAL
@@ -118,38 +110,6 @@ def test_rates_may_be_plain_numbers_and_values_may_have_no_batch() -> None:
     ]
 
 
-@CAUSAL
-def test_at_angle_0_cosine_is_regular_and_sine_is_nothing(causal: bool) -> None:
-    keys = {"rate": number(0.8), "causal": causal}
-    cosine = recurrence_matrix("cosine", 20, angle=number(0.0), **keys)  # type: ignore[arg-type]
-    close(cosine, recurrence_matrix("regular", 20, **keys), 1e-15)  # type: ignore[arg-type]
-    assert (recurrence_matrix("sine", 20, angle=number(0.0), **keys) == 0).all()  # type: ignore[arg-type]
-
-
-@CAUSAL
-def test_at_angle_pi_cosine_is_regular_with_the_negative_rate(causal: bool) -> None:
-    cosine = recurrence_matrix("cosine", 20, rate=number(0.8), angle=number(torch.pi), causal=causal)
-    close(cosine, recurrence_matrix("regular", 20, rate=number(-0.8), causal=causal))
-
-
-@KIND
-@DILATION
-@CAUSAL
-def test_dilation_is_the_kronecker_product_with_the_identity(kind: Kind, dilation: int, causal: bool) -> None:
-    keys = {"rate": number(RATES[kind]), "angle": number(ANGLE), "causal": causal}
-    dilated = recurrence_matrix(kind, 11, dilation=dilation, **keys)  # type: ignore[arg-type]
-    plain = recurrence_matrix(kind, 11, **keys)  # type: ignore[arg-type]
-    close(dilated, torch.kron(plain, torch.eye(dilation, dtype=torch.float64))[:11, :11], 1e-15)
-
-
-@KIND
-def test_causal_is_strictly_lower_and_bidirectional_is_its_mirror_image(kind: Kind) -> None:
-    keys = {"rate": number(RATES[kind]), "angle": number(ANGLE)}
-    causal = recurrence_matrix(kind, 9, causal=True, **keys)  # type: ignore[arg-type]
-    assert torch.equal(causal, causal.tril(-1))
-    assert torch.equal(recurrence_matrix(kind, 9, causal=False, **keys), causal + causal.T)  # type: ignore[arg-type]
-
-
 @KIND
 @DILATION
 @pytest.mark.parametrize("length", [7, 300])
@@ -170,15 +130,6 @@ def test_no_matrix_of_lags_is_made() -> None:
         recurrence_matrix("cosine", 50, rate=rates, angle=rates, dilation=2, causal=False)
     whole = [shape for shape, dtype in allocations.made if not dtype.is_floating_point]
     assert max(shape.numel() for shape in whole) == 50
-
-
-@CAUSAL
-def test_the_product_of_twice_the_length_makes_twice_the_elements(causal: bool) -> None:
-    def compute(length: int) -> Tensor:
-        rate = torch.full((2,), 0.9, requires_grad=True)
-        return recurrence_product(["cosine", "sine"], values(1, 2, length, 8), rate=rate, angle=rate, causal=causal)
-
-    assert elements_made(compute, 4096) / elements_made(compute, 2048) < 2.1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from equations import check_same
 from torch import Tensor
 
 from recurcli.ops.relative import relative_attention_weights, relative_attention_weights_loop, relative_shift
@@ -38,11 +39,7 @@ def test_weights_and_gradients_are_those_of_the_four_terms(queries: int, keys: i
             relative_attention_weights_loop(query[h, n], key[h, n], lag, u[h], v[h], causal=causal) for n in range(2)
         ]
     expected = torch.stack(loops).view(found.shape)
-    torch.testing.assert_close(found, expected)
-    slopes = torch.randn_like(found)
-    pairs = zip(torch.autograd.grad(found, inputs, slopes), torch.autograd.grad(expected, inputs, slopes), strict=True)
-    for one, other in pairs:
-        torch.testing.assert_close(one, other)
+    check_same(found, expected, inputs)
 
 
 def test_a_masked_key_has_no_weight_and_a_query_without_a_key_is_finite() -> None:

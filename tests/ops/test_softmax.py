@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import slow_but
+from equations import check_same
 from torch import Tensor
 
 from recurcli.layers import softmax_attention
@@ -34,32 +35,18 @@ def test_equals_the_loop_and_its_gradients(
 ) -> None:
     monkeypatch.setattr(attention, "MAX_QUERIES", block)
     tensors, mask = inputs(length, masked)
-    weights = (
-        torch.randn(3, length, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(9)) * mask[..., None]
-    )
     query, key, past, future = tensors
     forms = (blockwise_attention, directional_attention_loop)
     outputs = [form(query, key, past, future, mask) for form in forms]
-    torch.testing.assert_close(outputs[0][mask], outputs[1][mask], atol=1e-12, rtol=0)
-    gradients = [
-        torch.autograd.grad((output * weights).sum(), tensors, allow_unused=True, materialize_grads=True)
-        for output in outputs
-    ]
-    for fast, slow in zip(*gradients, strict=True):
-        torch.testing.assert_close(fast, slow, atol=1e-11, rtol=0)
+    check_same(outputs[0][mask], outputs[1][mask], tensors)
 
 
 def test_plain_attention_is_torchs_with_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "MAX_QUERIES", 8)
     (query, key, value, _), mask = inputs(33, masked=True)
-    gradient = torch.randn(value.shape, generator=torch.Generator().manual_seed(9)).double() * mask[..., None]
     found = blockwise_attention(query, key, value, value, mask)
     expected = F.scaled_dot_product_attention(query, key, value, mask[:, None])
-    torch.testing.assert_close(found[mask], expected[mask], atol=1e-12, rtol=0)
-    variables = (query, key, value)
-    pairs = (torch.autograd.grad(output, variables, gradient) for output in (found, expected))
-    for fast, slow in zip(*pairs, strict=True):
-        torch.testing.assert_close(fast, slow, atol=1e-12, rtol=0)
+    check_same(found[mask], expected[mask], (query, key, value))
 
 
 def test_no_mask_means_that_all_are_real() -> None:
