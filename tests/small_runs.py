@@ -8,6 +8,8 @@ from tiny_task import tiny
 from recurcli.files import MANIFEST, extend_manifest, sha256_of
 
 COMMANDS = ("finetune", "pretrain")
+Prints = dict[str, dict[str, object]]
+"""Fingerprints of runs that nothing disturbed, by command."""
 AWKWARD = (
     *(
         "encoder.dropout=0.2",

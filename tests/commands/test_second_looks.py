@@ -11,8 +11,6 @@ from tiny_task import tiny
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import load_split
 from recurcli.data.tasks import task_named
-from recurcli.files import remove
-from recurcli.runs import run_directory
 
 
 def finetuned(recur: Recur, data: Path, run: Path, *settings: str) -> str:
@@ -128,34 +126,3 @@ def test_a_number_that_is_none_costs_no_other_column(recur: Recur, trained: Path
     assert code == 0, err
     line = json.loads(out)
     assert (line["sentence"], line["key"], "reason" in line) == ("a", 7, True)
-
-
-def test_an_overwrite_that_dies_leaves_no_checkpoint_of_the_old_run(
-    recur: Recur, tiny_tnews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", *tiny()]
-    assert recur(*arguments, "--quiet")[0] == 0
-    lines = (tmp_path / "x" / "metrics.jsonl").read_text().count("\n")
-    calls = 0
-
-    def die(path: Path) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        remove(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_directory, "remove", die)
-        assert recur(*arguments, "--overwrite", "--quiet")[0] == 130
-    code, _, err = recur(*arguments, "--resume")
-    assert (code, "resumed" in err) == (0, False), err
-    assert (tmp_path / "x" / "metrics.jsonl").read_text().count("\n") == lines
-
-
-def test_a_result_that_holds_nothing_is_damaged(recur: Recur, tiny_tnews: Path, tmp_path: Path) -> None:
-    arguments = ["finetune", "--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", tmp_path / "x", *tiny()]
-    assert recur(*arguments, "--quiet")[0] == 0
-    (tmp_path / "x" / "result.json").write_text("{}")
-    code, _, err = recur(*arguments, "--resume")
-    assert (code, "result.json: is damaged" in err, "finished" in err) == (4, True, False)

@@ -141,20 +141,3 @@ def test_what_is_not_listed_is_not_read(checkpoints: Path, trained: Path, tmp_pa
     for name in ("pytorch_model.bin", "model.safetensors.index.json", "adapter.py", ".tmpdir"):
         (run / name).write_bytes(b"\x80\x04.")
     read_model(run)
-
-
-def test_a_damaged_checkpoint_is_told_at_the_resume_and_set_aside(
-    forks: ForkServer, tiny_tnews: Path, checkpoints: Path, tmp_path: Path
-) -> None:
-    run = shutil.copytree(checkpoints.parent, tmp_path / "run")
-    newest = max((run / "checkpoints").iterdir())
-    with (newest / "model.safetensors").open("r+b") as file:
-        file.seek(-1, 2)
-        file.write(b"\x7f")
-    settings = ("finetuning.evaluate_every=2", "finetuning.checkpoint_every=1")
-    arguments = ["finetune", *options(tiny_tnews, run, *settings), "--resume"]
-    arguments.remove("--quiet")
-    ended = forks.run(*arguments)
-    assert ended.code == 0, ended.err
-    assert f"recur: warning: {newest / 'model.safetensors'}: is damaged" in ended.err
-    assert (newest.with_name(newest.name + ".damaged") / "model.safetensors").is_file()

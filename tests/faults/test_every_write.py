@@ -4,8 +4,9 @@ import itertools
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import saves
@@ -19,10 +20,15 @@ from recurcli.runs.run_directory import RunDirectory
 from recurcli.training.session import newest_checkpoint
 
 
-def deaths(forks: ForkServer, call: str, folders: Iterator[tuple[Path, list[object]]]) -> Iterator[tuple[int, Path]]:
-    """Call the function in one prepared folder after the other, each time dying one change later, until one call ends."""
-    for point, (folder, arguments) in enumerate(folders, 1):
-        ended = dying(forks, call, arguments, folder, point)
+def deaths(
+    forks: ForkServer, call: str, source: Path, arguments: Callable[[Path], list[Any]]
+) -> Iterator[tuple[int, Path]]:
+    """Call the function in one copy of `source` after the other, each time dying one change later, until one call ends."""
+    for point in itertools.count(1):
+        folder = source.with_name(str(point))
+        if source.exists():
+            shutil.copytree(source, folder)
+        ended = dying(forks, call, arguments(folder), folder, point)
         if ended.code == 0:
             return
         assert ended.code == -signal.SIGKILL, ended.err
@@ -41,13 +47,8 @@ def test_the_newest_checkpoint_is_the_old_or_the_new_one_wherever_a_save_dies(
     for step in (1, 2):
         saves.checkpoint([str(tmp_path / "old"), str(step)])
 
-    def prepared() -> Iterator[tuple[Path, list[object]]]:
-        for number in itertools.count():
-            folder = shutil.copytree(tmp_path / "old", tmp_path / str(number))
-            yield folder, [folder, 3]
-
     found = []
-    for point, folder in deaths(forks, "saves:checkpoint", prepared()):
+    for point, folder in deaths(forks, "saves:checkpoint", tmp_path / "old", lambda folder: [folder, 3]):
         checkpoint, warnings = newest_checkpoint(folder)
         assert checkpoint is not None
         assert warnings == [], f"died at change {point}"
@@ -63,20 +64,22 @@ def test_the_newest_checkpoint_is_the_old_or_the_new_one_wherever_a_save_dies(
     assert len(found) > 25, "every write, fsync, rename and unlink of a save and of its rotation"
 
 
-def test_a_model_is_the_old_the_new_or_known_to_be_unfinished_wherever_its_publishing_dies(
-    forks: ForkServer, tmp_path: Path
-) -> None:
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "preset.yaml").write_text("task: tnews\n")
-    saves.model([str(tmp_path / "old"), "1"])
+@pytest.fixture
+def one_model(tmp_path: Path) -> Path:
+    """A run with a model of weights 1."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "preset.yaml").write_text("task: tnews\n")
+    saves.model([str(folder), "1"])
+    return folder
 
-    def prepared() -> Iterator[tuple[Path, list[object]]]:
-        for number in itertools.count():
-            folder = shutil.copytree(tmp_path / "old", tmp_path / str(number))
-            yield folder, [folder, 2]
+
+def test_a_model_is_the_old_the_new_or_known_to_be_unfinished_wherever_its_publishing_dies(
+    forks: ForkServer, one_model: Path
+) -> None:
 
     found = []
-    for _, folder in deaths(forks, "saves:model", prepared()):
+    for _, folder in deaths(forks, "saves:model", one_model, lambda folder: [folder, 2]):
         try:
             found.append(sorted(set(read_model(folder).tensors["weight"].tolist())))
         except ModelError as error:
@@ -87,19 +90,11 @@ def test_a_model_is_the_old_the_new_or_known_to_be_unfinished_wherever_its_publi
 
 
 def test_the_manifest_of_a_finished_run_lists_its_result_wherever_the_finish_dies(
-    forks: ForkServer, tmp_path: Path
+    forks: ForkServer, one_model: Path
 ) -> None:
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "preset.yaml").write_text("task: tnews\n")
-    saves.model([str(tmp_path / "old"), "1"])
-
-    def prepared() -> Iterator[tuple[Path, list[object]]]:
-        for number in itertools.count():
-            folder = shutil.copytree(tmp_path / "old", tmp_path / str(number))
-            yield folder, [folder]
 
     finished = []
-    for point, folder in deaths(forks, "saves:result", prepared()):
+    for point, folder in deaths(forks, "saves:result", one_model, lambda folder: [folder]):
         assert read_model(folder).path == folder, "the model is whole, finished or not"
         finished.append(RunDirectory(folder).is_finished)
         if finished[-1]:
@@ -120,13 +115,9 @@ def test_a_run_that_dies_at_its_end_is_whole_and_its_checkpoints_go_with_the_nex
     wanted = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("*.safetensors")}
     (tmp_path / "whole" / "result.json").unlink()
 
-    def prepared() -> Iterator[tuple[Path, list[object]]]:
-        for number in itertools.count():
-            output = shutil.copytree(tmp_path / "whole", tmp_path / str(number))
-            yield output, [*arguments(output), "--resume"]
-
     states = []
-    for point, output in deaths(forks, "recurcli.cli:run", prepared()):
+    whole = tmp_path / "whole"
+    for point, output in deaths(forks, "recurcli.cli:run", whole, lambda output: [*arguments(output), "--resume"]):
         states.append((output.joinpath("result.json").exists(), output.joinpath("checkpoints").exists()))
         if states[-1][0]:
             assert read_model(output).path == output, "a finished run's model is whole"
@@ -150,15 +141,13 @@ def test_a_training_that_dies_at_each_of_its_changes_of_the_disk_resumes_bit_for
     wanted = fingerprint(tmp_path / "whole")
     kinds: dict[str, int] = {"a new start": 0, "a resume": 0}
 
-    def prepared() -> Iterator[tuple[Path, list[object]]]:
-        for number in itertools.count():
-            output = tmp_path / str(number)
-            yield output, [command, *options(tiny_tnews, output, *shorter), "--resume"]
+    def arguments(output: Path) -> list[object]:
+        return [command, *options(tiny_tnews, output, *shorter), "--resume"]
 
-    for point, output in deaths(forks, "recurcli.cli:run", prepared()):
+    for point, output in deaths(forks, "recurcli.cli:run", tmp_path / "nothing", arguments):
         had = sorted(output.glob("checkpoints/step-????????"))
         kinds["a resume" if had else "a new start"] += 1
-        ended = forks.run(command, *options(tiny_tnews, output, *shorter), "--resume")
+        ended = forks.run(*arguments(output))
         assert ended.code == 0, ended.err
         assert "warning" not in ended.err
         assert fingerprint(output) == wanted, f"died at change {point}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from forked import Child, ForkServer
-from small_runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, Prints, fingerprint, options
 
 ENCODERS = ("starsaber", "truncated-rnn", "transject")
 MOMENTS = (
@@ -45,12 +45,7 @@ def aimed(forks: ForkServer, moment: str, call: int, delay: float, command: str,
     ],
 )
 def test_one_kill_at_every_kind_of_moment_changes_no_bit(
-    command: str,
-    moments: list[str],
-    forks: ForkServer,
-    tiny_tnews: Path,
-    tmp_path: Path,
-    untouched: dict[str, dict[str, object]],
+    command: str, moments: list[str], forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:
     killed = options(tiny_tnews, tmp_path / "killed")
     for moment in moments:
@@ -119,7 +114,7 @@ def test_two_hundred_random_kills_change_no_bit(forks: ForkServer, tiny_tnews: P
 
 @pytest.mark.slow
 def test_kills_aimed_at_the_awkward_moments_change_no_bit(
-    forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+    forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:
     draw, tally = random.Random(8), RowCounter()
     for command in COMMANDS:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
-from small_runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, Prints, fingerprint, options
 
 OBJECTIVES = {"finetune": "ClassificationObjective", "pretrain": "MaskedTokenObjective"}
 
@@ -27,13 +27,7 @@ def bytes_below(folder: Path) -> dict[str, bytes]:
     ],
 )
 def test_a_number_that_is_not_finite_ends_the_training_before_its_step(
-    command: str,
-    value: str,
-    where: str,
-    forks: ForkServer,
-    tiny_tnews: Path,
-    tmp_path: Path,
-    untouched: dict[str, dict[str, object]],
+    command: str, value: str, where: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:
     arguments = [command, *options(tiny_tnews, tmp_path / "x")]
     stop = ("die_at", {"moment": "a step", "call": 11, "delay": 0})

@@ -207,27 +207,22 @@ def test_a_damaged_newest_checkpoint_is_set_aside_for_the_one_before(
     output = tmp_path / "x"
     drop_after(11, "finetune", tiny_tnews, output)
     newest = max((output / "checkpoints").glob("step-*"))
-    content = bytearray((newest / "optimizer.safetensors").read_bytes())
-    content[-1] ^= 1
-    (newest / "optimizer.safetensors").write_bytes(content)
+    with (newest / "optimizer.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
     log = Kept()
     finetune(request(tiny_tnews, output, resume=True), log)
     assert any("optimizer.safetensors: is damaged" in warning for warning in log.warnings)
+    assert (newest.with_name(f"{newest.name}.damaged") / "model.safetensors").is_file()
     assert fingerprint(output) == whole["finetune"]
 
 
-def test_all_checkpoints_damaged_is_exit_4(
-    recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "x"
-    drop_after(8, "finetune", tiny_tnews, output)
-    for checkpoint in (output / "checkpoints").glob("step-*"):
-        (checkpoint / "state.json").write_text("{}")
-    options = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", output, *tiny(*AWKWARD)]
-    code, _, err = recur("finetune", *options, "--resume", "--quiet")
-    assert code == 4
-    assert "state.json: is damaged" in err
-    assert err.count("\n") == 1
+@pytest.fixture(scope="module")
+def dropped(tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finetuning that was dropped after four steps."""
+    output = tmp_path_factory.mktemp("dropped") / "x"
+    drop_after(4, "finetune", tiny_tnews, output)
+    return output
 
 
 @pytest.mark.parametrize(
@@ -242,14 +237,11 @@ def test_all_checkpoints_damaged_is_exit_4(
     ],
 )
 def test_a_resume_that_would_be_another_run_is_refused(
-    setting: str, named: str, recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
+    setting: str, named: str, recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, dropped: Path
 ) -> None:
-    output = tmp_path / "x"
-    drop_after(4, "finetune", tiny_tnews, output)
-    options = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", output, *tiny(*AWKWARD)]
+    options = ["--preset", "starsaber-tnews", "--data", tiny_tnews, "--output", dropped, *tiny(*AWKWARD)]
     code, _, err = recur("finetune", *options, "--set", setting, "--resume", "--quiet")
-    assert code == 2
-    assert named in err
+    assert (code, named in err) == (2, True), err
 
 
 def test_a_finished_run_is_not_trained_for_more_steps(
@@ -268,12 +260,7 @@ def test_a_finished_run_is_not_trained_for_more_steps(
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize(("name", "other"), [("finetune", "pretrain"), ("pretrain", "finetune")])
 def test_a_run_of_another_command_is_refused(
-    finished: bool,
-    name: str,
-    other: str,
-    recur: Callable[..., tuple[int, str, str]],
-    tiny_tnews: Path,
-    tmp_path: Path,
+    finished: bool, name: str, other: str, recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "x"
     COMMANDS[name](request(tiny_tnews, output), Kept()) if finished else drop_after(1, name, tiny_tnews, output)
@@ -283,11 +270,7 @@ def test_a_run_of_another_command_is_refused(
         f"recur: error: {output}: is a run of recur {name}, not of {other}\n",
     )
     code, _, err = recur(other, *options)
-    assert (code, "choose another --output, or replace it with --overwrite" in err, "--resume" in err) == (
-        2,
-        True,
-        False,
-    )
+    assert (code, "--overwrite" in err, "--resume" in err) == (2, True, False)
 
 
 def test_a_finished_run_is_not_taken_for_one_on_other_data(
@@ -336,23 +319,6 @@ def test_a_missing_fact_is_absent_and_the_encoder_is_compared_first() -> None:
     assert first_difference({"activation": None}, {}) == "activation was null and is now absent"
     pair = {"encoder.a": 1, "encoder.name": "b"}, {"encoder.name": "c", "runtime.seed": 1}
     assert first_difference(*pair) == "encoder.name was 'b' and is now 'c'"
-
-
-def test_a_resume_on_changed_data_is_refused(
-    recur: Callable[..., tuple[int, str, str]], tiny_tnews: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "x"
-    drop_after(4, "finetune", tiny_tnews, output)
-    data = tmp_path / "data"
-    data.mkdir()
-    for name in ("train.json", "dev.json"):
-        (data / name).write_bytes((tiny_tnews / name).read_bytes())
-    with (data / "train.json").open("a") as file:
-        file.write('{"sentence": "x", "label": "100"}\n')
-    options = ["--preset", "starsaber-tnews", "--data", data, "--output", output, *tiny(*AWKWARD)]
-    code, _, err = recur("finetune", *options, "--resume", "--quiet")
-    assert code == 2
-    assert "train" in err
 
 
 def test_a_resume_with_a_changed_vocabulary_file_is_refused(tiny_tnews: Path, tmp_path: Path) -> None:

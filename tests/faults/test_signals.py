@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 from cases import slow_but
 from forked import Child, ForkServer
-from small_runs import COMMANDS, fingerprint, options
+from small_runs import COMMANDS, Prints, fingerprint, options
 
 from recurcli.errors import Interrupted
 from recurcli.linear.fitting import fit_model
@@ -48,12 +48,7 @@ def signalled(
     ],
 )
 def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
-    phase: str,
-    number: signal.Signals,
-    forks: ForkServer,
-    tiny_tnews: Path,
-    tmp_path: Path,
-    untouched: dict[str, dict[str, object]],
+    phase: str, number: signal.Signals, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     call = 1 if phase == "the last evaluation" else 2
@@ -71,7 +66,7 @@ def test_a_signal_in_any_phase_leaves_a_checkpoint_and_its_exit_code(
 
 @pytest.mark.parametrize("phase", slow_but(["the last evaluation"], PHASES))
 def test_a_second_interrupt_leaves_at_once_and_a_resume_goes_on(
-    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     call = 1 if phase == "the last evaluation" else 2
@@ -95,7 +90,7 @@ def test_a_signal_before_training_leaves_nothing_behind(
 
 @pytest.mark.parametrize("command", ["finetune", pytest.param("pretrain", marks=pytest.mark.slow)])
 def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
-    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+    command: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:
     section = "finetuning" if command == "finetune" else "pretraining"
     rare = (f"{section}.checkpoint_every=1000", f"{section}.keep_checkpoints=100")
@@ -110,7 +105,7 @@ def test_usr1_saves_a_checkpoint_says_so_and_goes_on(
 
 @pytest.mark.parametrize("phase", slow_but(["a checkpoint"], PHASES))
 def test_usr1_twice_in_any_phase_disturbs_nothing(
-    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+    phase: str, forks: ForkServer, tiny_tnews: Path, tmp_path: Path, untouched: Prints
 ) -> None:
     arguments = ["finetune", *options(tiny_tnews, tmp_path / "x")]
     arguments.remove("--quiet")
@@ -123,7 +118,7 @@ def test_usr1_twice_in_any_phase_disturbs_nothing(
 
 
 def test_usr1_does_not_end_what_trains_nothing_or_nothing_yet(
-    forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path, untouched: dict[str, dict[str, object]]
+    forks: ForkServer, tiny_tnews: Path, trained: Path, tmp_path: Path, untouched: Prints
 ) -> None:
     (tmp_path / "x.tsv").write_text("a\n")
     for moment, arguments in (

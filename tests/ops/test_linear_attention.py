@@ -1,6 +1,6 @@
 """Linear attention's forms are one: the sums, the matrix of weights, and the recurrence."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -67,10 +67,9 @@ def test_sums_have_the_gradients_of_the_matrix_of_weights(causal: bool, kind: Fe
     key[0, 0, 3, 1] = 31.0  # where exp takes no larger number
     for leaf in leaves:
         leaf.requires_grad_()
-    forms = (
-        form(query, key, value, mask, causal=causal, kind=kind) for form in (linear_attention, linear_attention_loop)
-    )
-    check_same(*forms, leaves)
+    keys: dict[str, Any] = {"causal": causal, "kind": kind}
+    fast, slow = (form(query, key, value, mask, **keys) for form in (linear_attention, linear_attention_loop))
+    check_same(fast, slow, leaves)
 
 
 def test_causal_is_step_by_step_and_the_cumulative_sum() -> None:
