@@ -1,7 +1,10 @@
 """What the fault tests train, and what must be the same bit for bit however a training came to its end."""
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tiny_task import tiny
 
@@ -38,6 +41,20 @@ def edit_preset(run: Path, old: str, new: str) -> None:
     preset.write_text(text.replace(old, new), encoding="utf-8")
     if (run / MANIFEST).is_file():
         extend_manifest(run, preset.name)
+
+
+class AtOpen:
+    """An audit hook that calls `act(run)` just before the `left`-th file of `run` from now on is opened."""
+
+    def __init__(self, act: Callable[[Path], None]) -> None:
+        self.act, self.run, self.left = act, Path(), 0
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and self.left and str(arguments[0]).startswith(f"{self.run}/"):
+            self.left -= 1
+            if not self.left:
+                self.act(self.run)
 
 
 def fingerprint(run: Path) -> dict[str, object]:

@@ -97,25 +97,6 @@ def test_states_of_pairs_are_those_of_automodel_with_ids_masks_and_token_types(f
 
 
 @FAMILY
-def test_a_text_without_a_token_is_finite_and_padding_may_be_longer_than_the_encoder_reads(
-    family: str, folders: Any
-) -> None:
-    encoder = build_encoder({"name": "pretrained", **read_folder(folders(family))}).eval()
-    assert isinstance(encoder, Pretrained) and encoder.max_length is not None and encoder.embedding_size is not None
-    torch.manual_seed(0)
-    x = torch.randn(2, encoder.max_length + 3, encoder.embedding_size)
-    mask = torch.zeros(x.shape[:2], dtype=torch.bool)
-    mask[0, :5] = True
-    x[~mask] = 1e30
-    with torch.no_grad():
-        found, short = encoder(x, mask), encoder(x[:1, :5], mask[:1, :5])
-    assert found.isfinite().all() and found.shape[:2] == x.shape[:2]
-    torch.testing.assert_close(found[:1, :5], short, atol=2e-6, rtol=0)
-    with pytest.raises(ValueError, match="max_length is"):
-        encoder(x, torch.ones_like(mask))
-
-
-@FAMILY
 def test_predicts_masked_tokens_as_the_folder_does(family: str, folders: Any) -> None:
     from transformers import AutoModelForMaskedLM
 
@@ -194,6 +175,8 @@ def test_keeps_the_contract_of_an_encoder(family: str, folders: Any) -> None:
     wide = torch.nn.functional.pad(x.detach(), (0, 0, 0, longest - 9 + 3))
     wider = torch.nn.functional.pad(mask, (0, longest - 9 + 3))
     torch.testing.assert_close(encoder(wide, wider)[:, :9][mask], states[0][mask], atol=1e-5, rtol=0)
+    with pytest.raises(ValueError, match="max_length is"):
+        encoder(wide, torch.ones_like(wider))
     pointers = [parameter.data_ptr() for parameter in encoder.parameters()]
     assert len(set(pointers)) == len(pointers)
     assert len(encoder.layers) == (1 if family == "albert" else 2)

@@ -208,18 +208,6 @@ def test_the_auxiliary_loss_is_the_distance_to_the_eigendecomposition(lengths: t
     torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-12)
 
 
-def test_eigenvectors_leave_no_auxiliary_loss_and_give_the_eigenvalues() -> None:
-    encoder, (x, _) = build("transject"), batch(9)
-    values, vectors = torch.linalg.eigh(x[0].T @ x[0])
-    vectors[:, 0] *= torch.linalg.det(vectors)  # a rotation, as Cayley's map gives
-    identity = torch.eye(SIZE, dtype=torch.float64)
-    with torch.no_grad():
-        encoder.eigenvectors.copy_(torch.linalg.solve(identity + vectors, identity - vectors))
-    torch.testing.assert_close(orthogonal(encoder.eigenvectors), vectors, rtol=0, atol=1e-9)
-    torch.testing.assert_close(eigenvalues(x, vectors)[0][0], values / values.max(), rtol=0, atol=1e-9)
-    assert encoder.auxiliary_losses(x)["reconstruction"] < 1e-20
-
-
 def test_random_transject_learns_its_eigenvalues_and_has_no_auxiliary_loss() -> None:
     encoder, (x, mask) = build("random-transject"), batch(5, 3)
     assert encoder.auxiliary_losses(x, mask) == {}

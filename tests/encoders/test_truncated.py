@@ -64,30 +64,6 @@ def test_lemma_1_bounds_what_truncation_changes_for_every_window_of_the_lstm() -
         assert difference[:, :window].max() < 1e-14
 
 
-def test_the_lstm_contracts_in_the_infinity_norm() -> None:
-    lstm = cast(LSTMCell, encoder_of("truncated-lstm").layers[0][0])  # type: ignore[index]
-    projected = 2 * inputs(2000, 4 * SIZE)
-    states = [(inputs(2000, SIZE, seed=s).tanh(), inputs(2000, SIZE, seed=s + 1).tanh() / (1 - FORGET)) for s in (5, 7)]
-    before, after = (
-        torch.cat([a - b for a, b in zip(*pair, strict=True)], dim=-1).abs().amax(dim=-1)
-        for pair in (states, [lstm(projected, state) for state in states])
-    )
-    assert (after <= lstm_contraction(FORGET) * before).all()
-
-
-def test_an_unstable_rnn_breaks_the_bound() -> None:
-    """A negative control: with W = 2 I a state remembers the sign of its first input for ever."""
-    weight = 2 * torch.eye(SIZE, dtype=torch.float64)
-
-    def cell(x: Tensor, state: State | None) -> State:
-        return (torch.tanh(x if state is None else x + state[0] @ weight.T),)
-
-    x = torch.zeros(1, 300, SIZE, dtype=torch.float64)
-    x[:, 0] = 1
-    difference = (full_recurrence(cell, x)[0] - windowed_recurrence(cell, x, 200)).norm(dim=-1)
-    assert difference.max() > 10 * BOUND**200 * x.norm(dim=-1).max() / (1 - BOUND)
-
-
 @NAMES
 def test_stays_stable_at_every_optimiser_step(name: str) -> None:
     encoder = encoder_of(name, bidirectional=True, num_layers=2).train()

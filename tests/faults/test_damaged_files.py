@@ -13,7 +13,6 @@ import random
 import re
 import shutil
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_runs import options
+from small_runs import AtOpen, options
 from test_hostile_files import BOMBS, EVIL
 
 from recurcli.commands.comparison.collect import collect
@@ -337,21 +336,6 @@ def test_a_run_of_another_format_is_replaced_on_request_alone(recur: Recur, trai
     assert (code, "--overwrite" in err, "--resume" in err) == (2, True, False)
 
 
-class Swap:
-    """An audit hook that puts another run in the place of one, file by file, just before its n-th file is opened."""
-
-    def __init__(self) -> None:
-        self.run, self.other, self.left = Path(), Path(), 0
-        sys.addaudithook(self.hook)
-
-    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and self.left and str(arguments[0]).startswith(f"{self.run}/"):
-            self.left -= 1
-            if not self.left:
-                for path in [*self.other.iterdir()]:
-                    path.replace(self.run / path.name)
-
-
 def logits(run: Path | CommittedFolder) -> list[list[float]]:
     return Predictor.load(run, precision="fp32").logits(["鼠牛虎", "兔龙蛇马"]).tolist()
 
@@ -362,13 +346,18 @@ def test_a_run_that_is_replaced_while_it_is_read_is_never_mixed(trained: Path, t
         shutil.copytree(trained, tmp_path / name, ignore=shutil.ignore_patterns("checkpoints"))
         for name in ("one", "other")
     )
-    swap, seen = Swap(), []
+
+    def put(run: Path) -> None:
+        for path in [*run.with_name(f"{number}other").iterdir()]:
+            path.replace(run / path.name)
+
+    swap, seen = AtOpen(put), []
     tensors(WEIGHTS, "head.output.bias", lambda x: x + 0.25)(other)
     tensors("linear.safetensors", "weights", lambda x: x * 4)(other)
     forged("ensemble.json", lambda whole: json.dumps({**json.loads(whole), "linear_weight": 3.0}).encode())(other)
     whole = [logits(run) for run in (one, other)]
     for number in range(1, 40):
-        swap.run, swap.other = (shutil.copytree(run, tmp_path / f"{number}{run.name}") for run in (one, other))
+        swap.run, _ = (shutil.copytree(run, tmp_path / f"{number}{run.name}") for run in (one, other))
         swap.left = number
         try:
             seen.append(logits(swap.run))

@@ -15,7 +15,6 @@ from logs import Kept, drop_at_step
 from sized_encoders import SIZED
 from small_runs import AWKWARD, fingerprint
 from tiny_task import tiny
-from torchrun import command, has_checkpoint, started, workers
 
 from recurcli.cli.app import explained
 from recurcli.commands.finetune import finetune
@@ -146,28 +145,6 @@ def test_a_resume_refuses_another_meaning_of_auto(tmp_path: Path, monkeypatch: p
         finetune(asked(*settings, resume=True), Kept())
     monkeypatch.undo()
     finetune(asked(*settings, resume=True), Kept())
-
-
-@pytest.mark.slow
-def test_torchrun_restarts_a_run_on_named_columns_with_a_parameter_that_learns_nothing(tmp_path: Path) -> None:
-    data, output = write_reviews(tmp_path / "reviews.csv"), tmp_path / "x"
-    settings = (
-        *REVIEWS,
-        "encoder.window=1",
-        "finetuning.max_steps=200",
-        "finetuning.patience=null",
-        "finetuning.evaluate_every=100",
-        "finetuning.checkpoint_every=20",
-    )
-    source = ("finetune", "--preset", "truncated-rnn-custom", "--data", data, "--output", output)
-    line = command(*source, *tiny(*settings), launcher=("--standalone", "--max-restarts", "1"))
-    with started(line) as process:
-        has_checkpoint(output, process)
-        os.kill(workers(process)[1], signal.SIGKILL)
-        _, err = process.communicate(timeout=100)
-    assert process.returncode == 0, err.decode()
-    assert "recur: resumed at step " in err.decode()
-    assert "step 200/200" in err.decode()
 
 
 def test_a_stop_in_the_last_evaluation_saves_no_weights_under_another_step(
