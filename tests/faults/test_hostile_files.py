@@ -19,17 +19,24 @@ Recur = Callable[..., tuple[int, str, str]]
 FILES = [name for name in CONTENTS if name != "checkpoints"]
 
 
-def killed_run(forks: ForkServer, data: Path, output: Path, step: int = 12) -> list[str]:
-    """A training that died in step `step`; returns the command that goes on with it."""
-    shim = ("die_at", {"moment": "a step", "call": step, "delay": 0})
-    arguments = ["finetune", *options(data, output)]
-    forks.run(*arguments, shims=(shim,))
-    return [*arguments, "--resume"]
+@pytest.fixture(scope="module")
+def killed(forks: ForkServer, tiny_tnews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that died in step 12."""
+    output = tmp_path_factory.mktemp("killed") / "x"
+    shim = ("die_at", {"moment": "a step", "call": 12, "delay": 0})
+    forks.run("finetune", *options(tiny_tnews, output), shims=(shim,))
+    return output
 
 
-def test_nothing_is_written_through_a_link(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+def copied(killed: Path, data: Path, output: Path) -> list[str]:
+    """Copy the run that was killed; returns the command that goes on with it."""
+    shutil.copytree(killed, output)
+    return ["finetune", *options(data, output), "--resume"]
+
+
+def test_nothing_is_written_through_a_link(forks: ForkServer, killed: Path, tiny_tnews: Path, tmp_path: Path) -> None:
     run, elsewhere = tmp_path / "x", tmp_path / "elsewhere"
-    resume = killed_run(forks, tiny_tnews, run)
+    resume = copied(killed, tiny_tnews, run)
     links = [run / name for name in FILES if (run / name).exists()]
     assert len(links) >= 6
     shutil.copytree(run, elsewhere)
@@ -44,9 +51,11 @@ def test_nothing_is_written_through_a_link(forks: ForkServer, tiny_tnews: Path, 
         assert {path.name: path.read_bytes() for path in elsewhere.iterdir() if path.is_file()} == before
 
 
-def test_nothing_is_made_where_a_link_leads_nowhere(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
+def test_nothing_is_made_where_a_link_leads_nowhere(
+    forks: ForkServer, killed: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "x"
-    resume = killed_run(forks, tiny_tnews, run)
+    resume = copied(killed, tiny_tnews, run)
     for name in FILES:
         if name != "preset.yaml":
             (run / name).unlink(missing_ok=True)
@@ -68,9 +77,9 @@ def test_nothing_is_made_where_a_link_leads_nowhere(forks: ForkServer, tiny_tnew
 
 @pytest.mark.slow
 def test_checkpoints_are_not_written_or_deleted_through_a_link(
-    forks: ForkServer, tiny_tnews: Path, tmp_path: Path
+    forks: ForkServer, killed: Path, tiny_tnews: Path, tmp_path: Path
 ) -> None:
-    resume = killed_run(forks, tiny_tnews, tmp_path / "x")
+    resume = copied(killed, tiny_tnews, tmp_path / "x")
     folder, elsewhere = tmp_path / "x" / "checkpoints", tmp_path / "elsewhere"
     folder.rename(elsewhere)
     before = sorted(elsewhere.rglob("*"))
@@ -86,8 +95,10 @@ def test_checkpoints_are_not_written_or_deleted_through_a_link(
     assert sorted(elsewhere.rglob("*")) == before
 
 
-def test_a_checkpoint_that_is_a_link_is_set_aside(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
-    resume = killed_run(forks, tiny_tnews, tmp_path / "x")
+def test_a_checkpoint_that_is_a_link_is_set_aside(
+    forks: ForkServer, killed: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    resume = copied(killed, tiny_tnews, tmp_path / "x")
     older, newest = sorted((tmp_path / "x" / "checkpoints").iterdir())
     for path in (older, newest):
         path.rename(tmp_path / path.name)
@@ -101,8 +112,10 @@ def test_a_checkpoint_that_is_a_link_is_set_aside(forks: ForkServer, tiny_tnews:
     assert len(list((tmp_path / newest.name).iterdir())) >= 4, "what the link led to is whole"
 
 
-def test_pipes_in_place_of_files_are_not_waited_for(forks: ForkServer, tiny_tnews: Path, tmp_path: Path) -> None:
-    resume = killed_run(forks, tiny_tnews, tmp_path / "x")
+def test_pipes_in_place_of_files_are_not_waited_for(
+    forks: ForkServer, killed: Path, tiny_tnews: Path, tmp_path: Path
+) -> None:
+    resume = copied(killed, tiny_tnews, tmp_path / "x")
     newest = max((tmp_path / "x" / "checkpoints").iterdir())
     for path in (newest / "manifest.json", newest / "state.json", tmp_path / "x" / ".lock"):
         path.unlink()
