@@ -248,7 +248,7 @@ ATTACKS: dict[str, Attack] = {
     "no length": Attack(config(max_length=0), "max_length"),
     "an empty result": Attack(forged("result.json", b"{}"), "{run}/result.json: is damaged", ("compare", "resume")),
     "seconds that are a list": compared("{run}/result.json: is damaged: cpu_seconds is [1]", cpu_seconds=[1]),
-    "a score of somebody else": compared("says 0.8750 for the macro F1 of the model, but", dev={"macro_f1": 0.875}),
+    "a score of somebody else": compared("its macro F1 is 0.8750, but its predictions give", dev={"macro_f1": 0.875}),
     **{
         f"{name} as preset.yaml": Attack(
             forged("preset.yaml", BOMBS[name].encode()), "{run}/preset.yaml", PRESET_READERS
