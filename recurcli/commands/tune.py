@@ -116,8 +116,6 @@ class _Search:
 
     def __init__(self, request: TuneRequest, ranges: Sequence[Range], study: "optuna.Study", log: Log) -> None:
         self.request, self.ranges, self.study, self.log = request, ranges, study, log
-        self.shows_notes = True
-        """Whether the notes of a training are shown: those before the first progress."""
 
     def run(self) -> None:
         """Run the trials that are missing. One that a kill interrupted is chosen again, with the same settings."""
@@ -135,14 +133,14 @@ class _Search:
         """
         values = dict(flatten(self.request.resolved.preset.to_dict()))
         settings = {each.key: values[tuple(each.key.split("."))] for each in self.ranges}
-        evaluations = Evaluations()
-        result = self._train(1, settings, evaluations)
+        log = TrialLog(self.log, self.request.trials)
+        result = self._train(1, settings, log)
         known = [each for each in self.ranges if each.contains(result["settings"][each.key])]
 
         def store(trial: "optuna.Trial") -> float:
             for each in known:
                 each.suggest(trial)
-            for part, metric in evaluations.reported.items():
+            for part, metric in log.reported.items():
                 trial.report(metric, part)
             return _stored(trial, result)
 
@@ -161,22 +159,11 @@ class _Search:
         self.study.sampler = TPESampler(seed=seed)
         ranges = ranges_around(self.request, self.ranges, results)
         settings = {each.key: each.suggest(trial) for each in ranges}
-        return _stored(trial, self._train(len(results) + 1, settings, Evaluations(trial)))
+        log = TrialLog(self.log, self.request.trials, best_of(results), trial)
+        return _stored(trial, self._train(len(results) + 1, settings, log))
 
-    def _train(self, number: int, settings: Mapping[str, Any], evaluations: "Evaluations") -> dict[str, Any]:
+    def _train(self, number: int, settings: Mapping[str, Any], log: "TrialLog") -> dict[str, Any]:
         """Train a trial until it is finished, pruned or diverged, and return its result. The first trial is the preset."""
-        result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete"}
-        started = time.perf_counter()
-        try:
-            result |= self._outcome(number, settings, self._finetune(number, settings, evaluations))
-        except _Pruned:
-            result |= {"state": "pruned", "dev_metric": evaluations.best}
-        except NumericError as error:
-            result |= {"state": "diverged", "dev_metric": evaluations.best, "reason": str(error)}
-        return {**result, "evaluations": evaluations.count, "seconds": round(time.perf_counter() - started, 1)}
-
-    def _finetune(self, number: int, settings: Mapping[str, Any], evaluations: "Evaluations") -> dict[str, Any]:
-        """Return the result of a training. Raises _Pruned for one that is pruned."""
         preset = self.request.resolved.preset
         overrides: dict[str, tuple[str, Any]] = {key: ("recur tune", value) for key, value in FIXED.items()}
         if number > 1:
@@ -185,9 +172,16 @@ class _Search:
             overrides["finetuning.linear_baseline"] = ("recur tune", True)
         run = self.request.folder / TRIALS / f"{number:03}"
         remove(run)  # what a kill left
-        earlier = best_of(results_of(self.study))
-        log = _TrialLog(self, number, None if earlier is None else earlier["dev_metric"], evaluations)
-        return finetune(TrainingRequest(self.request.compose(overrides), run), log)
+        result: dict[str, Any] = {"trial": number, "settings": settings, "state": "complete"}
+        log.number, started = number, time.perf_counter()
+        try:
+            trained = finetune(TrainingRequest(self.request.compose(overrides), run), log)
+            result |= self._outcome(number, settings, trained)
+        except Pruned:
+            result |= {"state": "pruned", "dev_metric": log.best}
+        except NumericError as error:
+            result |= {"state": "diverged", "dev_metric": log.best, "reason": str(error)}
+        return {**result, "evaluations": log.count, "seconds": round(time.perf_counter() - started, 1)}
 
     def _outcome(self, number: int, settings: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a study keeps of the result of a training. The settings of the preset are those that `auto` came to.
@@ -218,46 +212,47 @@ class _Search:
             write_atomically(self.request.folder / BEST, best_preset(self.request, results))
 
 
-class _Pruned(Exception):
+class Pruned(Exception):
     """Raised after an evaluation of a trial that is pruned."""
 
 
-class _TrialLog(Log):
-    """Receives the progress of a trial: shows it as the study's, reports its evaluations, and ends it if it is pruned."""
+class TrialLog(Log):
+    """Receives the progress of a trial: shows it as the study's, reports its evaluations, and ends it if it is pruned.
 
-    def __init__(self, search: _Search, number: int, best: float | None, evaluations: "Evaluations") -> None:
-        self.search, self.number, self.best, self.evaluations = search, number, best, evaluations
+    Notes are shown of the first trial, and before its first progress. Without a `trial` of Optuna's nothing is pruned.
+    """
 
-    def note(self, text: str) -> None:
-        if self.search.shows_notes:
-            self.search.log.note(text)
-
-    def warn(self, text: str) -> None:
-        if self.search.shows_notes:
-            self.search.log.warn(text)
-
-    def progress(self, state: State) -> None:
-        if not isinstance(state, Progress):
-            return
-        self.search.shows_notes, metric = False, state.dev_metric
-        if metric is not None:
-            self.evaluations.report(state.step, state.total_steps, metric)
-            self.best = metric if self.best is None else max(self.best, metric)
-        self.search.log.progress(TrialProgress(self.number, self.search.request.trials, state, self.best))
-        if metric is not None and state.step < state.total_steps and self.evaluations.should_prune():
-            raise _Pruned
-
-
-class Evaluations:
-    """The dev metrics of a trial, as the pruner compares them. None in place of the trial: one that is never pruned."""
-
-    def __init__(self, trial: "optuna.Trial | None" = None) -> None:
-        self._trial = trial
-        self.count = 0
+    def __init__(
+        self,
+        shown: Log,
+        trials: int,
+        earlier: Mapping[str, Any] | None = None,
+        trial: "optuna.Trial | None" = None,
+    ) -> None:
+        self._shown, self._trials, self._trial = shown, trials, trial
+        self._earlier = None if earlier is None else earlier["dev_metric"]
+        self.number, self.count = 1, 0
         self.best: float | None = None
+        """The best dev metric of the trial."""
         self.reported: dict[int, float] = {}
         """The dev metric at each of PARTS equal parts of the schedule."""
         self._last = 0.0
+        if trial is None:
+            self.note, self.warn = shown.note, shown.warn  # type: ignore[method-assign]
+
+    def progress(self, state: State) -> None:
+        """Show where the study stands. Raises Pruned for a trial that is below the median of the complete ones.
+
+        A trial is compared after its second evaluation at the earliest, and not in its last step.
+        """
+        assert isinstance(state, Progress)
+        self.note, self.warn = super().note, super().warn  # type: ignore[method-assign]
+        if state.dev_metric is not None:
+            self.report(state.step, state.total_steps, state.dev_metric)
+        best = max((score for score in (self._earlier, self.best) if score is not None), default=None)
+        self._shown.progress(TrialProgress(self.number, self._trials, state, best))
+        if state.dev_metric is not None and state.step < state.total_steps and self.should_prune():
+            raise Pruned
 
     def report(self, step: int, total_steps: int, dev_metric: float) -> None:
         """Report an evaluation after `step` of `total_steps`.

@@ -12,11 +12,11 @@ import pytest
 from forked import ForkServer
 from tiny_task import TINY, rows, write_rows
 
-from recurcli.commands.tune import Evaluations, command_of, facts_of, open_study, storage_errors
+from recurcli.commands.tune import TrialLog, command_of, facts_of, open_study, storage_errors
 from recurcli.commands.tuning import Range, parse_range, ranges_around, ranges_of
 from recurcli.display import progress
 from recurcli.errors import Interrupted, StorageError
-from recurcli.log import Progress, TrialProgress
+from recurcli.log import Log, Progress, TrialProgress
 from recurcli.requests.tune import TuneRequest
 from recurcli.runs.run_directory import RunDirectory
 from recurcli.validation import read_mapping
@@ -178,7 +178,7 @@ def test_trials_are_compared_at_equal_shares_of_their_steps(tmp_path: Path) -> N
 
     def trial(*metrics: tuple[int, float], of: int) -> list[bool]:
         """Report metrics at steps; returns whether the trial should be pruned after each of them."""
-        evaluations, should = Evaluations(study.ask()), []
+        evaluations, should = TrialLog(Log(), 9, trial=study.ask()), []
         for step, metric in metrics:
             evaluations.report(step, of, metric)
             should.append(evaluations.should_prune())
@@ -234,7 +234,7 @@ def test_a_trial_below_the_median_is_pruned(recur: Recur, tiny_tnews: Path, tmp_
     for number in range(1, 6):
         trial = earlier.ask()
         chosen = {each.key: each.suggest(trial) for each in ranges_of(request)}
-        evaluations = Evaluations(trial)
+        evaluations = TrialLog(Log(), 6, trial=trial)
         for evaluation in range(1, 9):
             evaluations.report(2 * evaluation, 16, 2.0)  # better than any accuracy
         result = {"trial": number, "settings": chosen, "state": "complete", "dev_metric": 0.5}
