@@ -80,13 +80,16 @@ def _options(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
             yield each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
-def _call(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Call `function` with the `options` that `_options` has for it."""
+def _arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `function` for the `options` that `_options` has for it, with its dataclasses."""
     arguments = {}
     for key, each in inspect.signature(function).parameters.items():
-        kind: Any = each.annotation
-        arguments[key] = _call(kind, options) if is_dataclass(kind) else options[key]  # type: ignore[arg-type]
-    return function(**arguments)
+        if is_dataclass(each.annotation):
+            kind: Any = each.annotation
+            arguments[key] = kind(**_arguments(kind, options))
+        else:
+            arguments[key] = options[key]
+    return arguments
 
 
 def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -102,7 +105,7 @@ def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., 
         def run(**options: Any) -> None:
             if function.__name__ not in WITHOUT_TORCH:
                 check_packages()
-            _call(function, options)
+            function(**_arguments(function, options))
 
         run.__signature__ = inspect.Signature([*_options(function)])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = function.__name__, function.__doc__

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,6 @@ from recurcli.requests.options import (
 
 if TYPE_CHECKING:
     from recurcli.commands.training.request import Section, TrainingRequest
-    from recurcli.log import Log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,22 +179,12 @@ def _request(
     )
 
 
-def _train(request: "TrainingRequest", section: "Section", log: "Log") -> dict[str, Any]:
-    """Return the result of the training. The repetition of a finished run takes no time, because it does not import torch."""
-    from recurcli.commands.training.request import repeat_finished_run, repeats_finished_run
-
-    if repeats_finished_run(request, section):
-        return repeat_finished_run(request, log)
-    keep_freed_memory()
-    if section == "pretraining":
-        from recurcli.commands.pretrain import pretrain as train
-    else:
-        from recurcli.commands.finetune import finetune as train
-    return train(request, log)
-
-
 def _train_and_show(request: "TrainingRequest", section: "Section", *, json: bool, quiet: bool) -> None:
-    """Show the progress of a training as it runs, and print its result."""
+    """Show the progress of a training as it runs, and print its result.
+
+    The repetition of a finished run takes no time, because it does not import torch.
+    """
+    from recurcli.commands.training.request import repeat_finished_run, repeats_finished_run
     from recurcli.display import progress, tables
     from recurcli.display import training as display
     from recurcli.evaluation.metrics import PERPLEXITY
@@ -203,8 +192,15 @@ def _train_and_show(request: "TrainingRequest", section: "Section", *, json: boo
     preset, finetunes = request.resolved.preset, section == "finetuning"
     of = " of the encoder" if finetunes and preset.ensemble is not None else ""
     metric = preset.finetuning.metric if finetunes else PERPLEXITY
+    keep_freed_memory()
+    if repeats_finished_run(request, section):
+        train = repeat_finished_run
+    elif section == "pretraining":
+        from recurcli.commands.pretrain import pretrain as train
+    else:
+        from recurcli.commands.finetune import finetune as train
     with progress.Screen(quiet=quiet, metric=metric, of=of) as log:
-        result = _train(request, section, log)
+        result = train(request, log)
     if json:
         tables.print_json(result)
     elif request.dry_run:
