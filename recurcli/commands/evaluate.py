@@ -100,7 +100,7 @@ def evaluate(request: EvaluationRequest, log: Log) -> dict[str, Any]:
         run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=ranks
     )
     if not ranks.is_main:
-        predictor.serve()
+        predictor.worker_loop()
         return {}
     RunDirectory(run).note_if_unfinished(log)
     task = task_of(run, predictor)
@@ -120,7 +120,7 @@ def evaluate(request: EvaluationRequest, log: Log) -> dict[str, Any]:
     if request.plots is not None and not len(_diagnosed_rows(tokens)):
         raise DataError("no row has two tokens, so --plots has nothing to draw")
     encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None
-    predictor.dismiss()
+    predictor.stop_workers()
     metrics, facts, evaluated = _evaluated(
         predictor, run, task, scored.name, rows, tokens, encoder_logits, own_dev=own_dev
     )

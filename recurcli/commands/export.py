@@ -51,7 +51,7 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
     predictors = [Predictor.load(run, **asdict(request.inference), fast=request.fast) for run in opened]
     for folder in opened:
         RunDirectory(folder).note_if_unfinished(log)
-    for run in (run for run, predictor in zip(runs, predictors, strict=True) if predictor.is_linear_part):
+    for run in (run for run, predictor in zip(runs, predictors, strict=True) if predictor.is_linear):
         log.note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
     loaded = [
         _trained_run(run, predictor, request.data, format) for run, predictor in zip(opened, predictors, strict=True)
@@ -78,7 +78,7 @@ def _trained_run(run: CommittedFolder, predictor: Predictor, data: Path | None, 
         model=predictor.model,
         tokenizer=predictor.tokenizer,
         ensemble=predictor.ensemble,
-        is_linear_part=predictor.is_linear_part,
+        is_linear=predictor.is_linear,
         temperature=predictor.temperature,
         predict=predict,
     )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from recurcli.commands.prediction.rows import as_text, breaking
+from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.data.config import DataConfig
 from recurcli.data.splits import Example, RowHashes, load_split
 from recurcli.data.tasks import Task, find_source, task_with_columns
@@ -227,7 +227,7 @@ def _check_holdable(path: Path, fields: Fields, added: Sequence[str]) -> None:
         return
     for number, line in enumerate([[*fields.names, *added], *fields.rows]):
         for value in line:
-            if found := breaking(value, "\t"):
+            if found := tsv_obstacle(value, "\t"):
                 raise DataError(
                     f"{path}: '{escaped(value, 60)}' of row {number} holds {found}, which no TSV can hold; name a .csv"
                 )

@@ -4,11 +4,11 @@ import contextlib
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
-from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -22,11 +22,9 @@ from recurcli.commands.prediction.output import (
 )
 from recurcli.commands.prediction.rows import (
     WINDOW_CHARACTERS,
-    Input,
-    InputFormat,
-    OutputFormat,
+    Read,
     RowWriter,
-    check_holdable,
+    is_file,
     named_format,
     open_input,
     output_kind,
@@ -43,8 +41,9 @@ from recurcli.data.columns import (
     find_input_columns,
     trained_delimiter,
 )
-from recurcli.data.readers import format_of, recognised_delimiter, recognised_in_words
-from recurcli.data.rows import QUOTE, UTF8, Format, Record, Records, canonical_encoding
+from recurcli.data.config import DataConfig
+from recurcli.data.readers import Separation, format_of, read_records, recognised_delimiter, recognised_in_words
+from recurcli.data.rows import QUOTE, UTF8, Record, Records, canonical_encoding
 from recurcli.data.values import folded
 from recurcli.distributed.group import current
 from recurcli.errors import DataError, ModelError, UsageError, escaped, pluralize
@@ -53,43 +52,9 @@ from recurcli.facts import Facts
 from recurcli.files import CommittedFolder
 from recurcli.linear.explain import explain
 from recurcli.log import Log
-from recurcli.model.device import Precision, choose_precision
+from recurcli.model.device import choose_precision
+from recurcli.requests.predict import OutputFormat, PredictRequest
 from recurcli.runs.run_directory import RunDirectory, open_run
-
-
-@dataclass(frozen=True)
-class PredictRequest:
-    """The options of `recur predict`."""
-
-    run: Path
-    source: Path = Path("-")
-    output: Path = Path("-")
-    format: OutputFormat | None = None
-    """None: the format that the ending of `output` names, else that of the input."""
-    input_format: InputFormat | None = None
-    """None: that of the file's name, else of the training rows if their delimiter is taken, else of the first byte."""
-    delimiter: str | None = None
-    """Field delimiter; None: that of the training rows if it is the input's too, else TAB for TSV, a comma for CSV."""
-    quote: str | None = None
-    """The quote character of a CSV; None: that of the training file."""
-    encoding: str | None = None
-    """Encoding of the input; None means UTF-8, with a note if the training data had another encoding."""
-    columns: ColumnOptions = field(default_factory=ColumnOptions)
-    probabilities: bool = False
-    top_k: int | None = None
-    threshold: float | None = None
-    """The score below which a row has no prediction. None if every row has one."""
-    strict: bool = False
-    unbuffered: bool = False
-    fast: bool = False
-    """Whether the linear part of a sum predicts alone."""
-    explain: bool = False
-    """Whether each row has the parts of its text that spoke most for its label."""
-    resume: bool = False
-    overwrite: bool = False
-    device: str = "auto"
-    precision: Precision = "fp32"
-    batch_size: int = 64
 
 
 def predict(request: PredictRequest, log: Log) -> None:
@@ -97,47 +62,52 @@ def predict(request: PredictRequest, log: Log) -> None:
 
     Raises DataError if the input cannot be read, and with `strict` for the first bad row.
     """
-    ranks = current()
-    if not ranks.is_main:  # the main process reads the input and writes the output
-        _load(request, open_run(request.run)).serve()
+
+    def load(run: CommittedFolder) -> Predictor:
+        return Predictor.load(run, **asdict(request.inference), fast=request.fast, ranks=current())
+
+    if not current().is_main:  # the main process reads the input and writes the output
+        load(open_run(request.run)).worker_loop()
         return
-    input = Input(
-        request.source, request.input_format, request.delimiter, request.encoding or UTF8, request.quote or QUOTE
-    )
-    input.check()
+    try:
+        DataConfig(delimiter=request.delimiter, quote=request.quote or QUOTE, encoding=request.encoding or UTF8)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
     kind = output_kind(request.format)
     check_prediction_output(request.output, request.source, kind, overwrite=request.overwrite, resume=request.resume)
     with contextlib.ExitStack() as stack:
-        output = stack.enter_context(open_output(request.output, resume=request.resume, overwrite=request.overwrite))
+        output = stack.enter_context(
+            open_output(request.output, log, resume=request.resume, overwrite=request.overwrite)
+        )
         run = open_run(request.run)
-        predictor = _load(request, run)
+        predictor = load(run)
         if request.explain and (predictor.ensemble is None or not predictor.ensemble.linear_weight):
             raise UsageError(
                 f"{request.run}: the model is the encoder alone, and --explain shows n-grams; leave it out"
             )
         RunDirectory(run).note_if_unfinished(log)
-        trained = training_rows(run, predictor)
-        input = _with_delimiter(input._replace(quote=request.quote or trained.quote), request, trained)
         gc.freeze()  # the collector need not look through torch and the model with every few windows
         stack.callback(gc.unfreeze)
         _note_on_encoding(request, run, log)
-        rows = _open_rows(request, input, trained, stack, log, at_once=_answers_at_once(request, output))
+        rows = _open_rows(request, training_rows(run, predictor), output, stack, log)
         writer = _row_writer(request, rows, predictor)
-        progress = output.begin(**_facts(request, run, predictor, writer, rows.records.delimiter))
-        for note in output.notes:
-            log.warn(note)
-        if output.complete:
-            _check_nothing_new(request, rows, progress)
-            predictor.dismiss()
-            log.note(f"{request.output}: is complete; --overwrite writes it again")
-            return
-        _label(request, rows, predictor, writer, output, progress, log)
-    predictor.dismiss()
-    _summary(request, rows.records, predictor, progress, log)
+        progress = output.begin(_facts(request, run, predictor, rows, writer))
+        digest = hashlib.sha256()
+        unread = windows(rows.unread, rows.waits, digest if output.resumable else None)
+        skip(unread, digest, progress, rows.records.name)
+        if not output.is_complete:
+            _label(request, rows, unread, digest, predictor, writer, output, progress, log)
+        elif next(unread, None):
+            name = rows.records.name
+            raise DataError(f"{name}: has grown since {request.output} was complete; --overwrite writes it again")
+    predictor.stop_workers()
+    if output.is_complete:
+        log.note(f"{request.output}: is complete; --overwrite writes it again")
+    else:
+        _summary(request, rows.records, predictor, progress, log)
 
 
-@dataclass(frozen=True)
-class _Rows:
+class _Rows(NamedTuple):
     """The opened input: its records, and what its first rows, and a first pass over a file, tell about them."""
 
     records: Records
@@ -147,99 +117,99 @@ class _Rows:
     """See `open_input`."""
     columns: InputColumns
     format: OutputFormat
-    delimiter: str | None
-    """The separator of the output's fields; None: the usual one."""
     counted: PredictionProgress | None
     """The rows and faults of a file. None for a pipe."""
 
 
-def _with_delimiter(input: Input, request: PredictRequest, trained: ColumnSchema) -> Input:
-    """Return `input` with the delimiter and format of the training rows, or a delimiter that its rows show, or an option."""
-    if request.delimiter is None and trained.delimiter is not None:
-        is_table = format_of(str(request.source)) in ("tsv", "csv")
-        return input._replace(delimiter=trained_delimiter(trained, is_table=is_table))
-    if request.delimiter is None and request.columns.header is not False:
-        mark = recognised_delimiter(request.source, input.encoding, request.input_format, input.quote)
-        return input._replace(
-            delimiter=trained_delimiter(trained._replace(delimiter=mark, format=None), is_table=False)
-        )
-    return input
-
-
 def _open_rows(
-    request: PredictRequest,
-    input: Input,
-    trained: ColumnSchema,
-    stack: contextlib.ExitStack,
-    log: Log,
-    *,
-    at_once: bool,
+    request: PredictRequest, trained: ColumnSchema, output: OutputStream, stack: contextlib.ExitStack, log: Log
 ) -> _Rows:
     """Open the input, find its columns in the first window, and count the rows of a file.
 
     Raises DataError for a row that the output cannot hold, and with `strict` for the first bad row of a file.
     """
-    records, waits = open_input(input, stack, at_once=at_once)
-    if records.name == "standard input" and sys.stdin.isatty():
+    read = _reader(request, trained)
+    typed = str(request.source) == "-" and sys.stdin is not None and sys.stdin.isatty()
+    # Rows are answered without waiting for a whole window only where no file is written: the batches, and with them the last
+    # digit of a score, then depend on the timing of the input.
+    at_once = not output.resumable and (request.unbuffered or is_terminal(request.output) or typed)
+    records, waits = open_input(request.source, read, stack, at_once=at_once)
+    if typed:
         log.note("reading texts from the terminal, a line each; Ctrl-D ends them")
     sample = next(windows(records, waits), [])
     if records.delimiter and request.delimiter is None and trained.delimiter is None:
         log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
-    columns = find_input_columns(records, sample, trained, request.columns)
+    options = ColumnOptions(tuple(request.text or ()), tuple(request.pair or ()), request.id, request.header)
+    columns = find_input_columns(records, sample, trained, options)
     log.add(*columns.notes)
     if columns.header:
         del sample[:1]
-    format = request.format or (has_ending(request.output) and named_format(request.output)) or _same(records.format)
-    _note_on_ids(format, columns, sample, records.name, log)
-    delimiter = records.delimiter if format == records.format else None
-    holdable = partial(check_holdable, columns=columns, format=format, name=records.name, delimiter=delimiter)
-    counted, columns = scan(input, columns, separated=format in ("tsv", "csv"), require=holdable)
-    if request.strict and counted and counted.first_fault:
-        raise DataError(f"{counted.first_fault}{counted.hint}")
-    return _Rows(records, chain(sample, records), waits, columns, format, delimiter, counted)
+    format = request.format or (has_ending(request.output) and named_format(request.output)) or _like(records)
+    if format == "clue" and columns.id is None:
+        _warn_of_ids(columns, sample, records.name, log)
+    counted = None
+    if is_file(request.source):
+        with contextlib.ExitStack() as again:
+            delimiter = records.delimiter if format == records.format else None
+            counted, columns = scan(open_input(request.source, read, again)[0], columns, format, delimiter)
+        if request.strict and counted.first_fault:
+            raise DataError(f"{counted.first_fault}{counted.hint}")
+    return _Rows(records, chain(sample, records), waits, columns, format, counted)
 
 
-def _row_writer(request: PredictRequest, rows: _Rows, predictor: Predictor) -> RowWriter:
-    return RowWriter(
-        rows.format,
-        rows.columns,
-        predictor.labels,
-        name=rows.records.name,
-        delimiter=rows.delimiter,
-        quote=rows.records.quote if rows.format == rows.records.format else QUOTE,
-        probabilities=request.probabilities,
-        top_k=request.top_k,
-        threshold=request.threshold,
-        explains=request.explain,
-        with_reason=rows.counted is None or rows.counted.faults > 0 or request.threshold is not None,
+def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
+    """Return the reader of the input, with the quote and delimiter of the options, else those of the training rows if they are
+    its own too, else a delimiter that its rows show."""
+    encoding, quote = request.encoding or UTF8, request.quote or trained.quote
+    delimiter: str | Callable[[str], Separation] | None = request.delimiter
+    if delimiter is None and trained.delimiter is not None:
+        is_table = format_of(str(request.source)) in ("tsv", "csv")
+        delimiter = trained_delimiter(trained, is_table=is_table)
+    elif delimiter is None and request.header is not False:
+        mark = recognised_delimiter(request.source, encoding, request.input_format, quote)
+        delimiter = trained_delimiter(trained._replace(delimiter=mark, format=None), is_table=False)
+    return partial(
+        read_records,
+        format=request.input_format,
+        header=False,
+        delimiter=delimiter,
+        encoding=encoding,
+        quote=quote,
     )
 
 
-def _check_nothing_new(request: PredictRequest, rows: _Rows, progress: PredictionProgress) -> None:
-    """Raise DataError if the input is not that of the complete output."""
-    digest = hashlib.sha256()
-    unread = windows(rows.unread, rows.waits, digest)
-    skip(unread, digest, progress, rows.records.name)
-    if next(unread, None):
-        raise DataError(
-            f"{rows.records.name}: has grown since {request.output} was complete; --overwrite writes it again"
-        )
+def _like(records: Records) -> OutputFormat:
+    """Return the format of an output that nothing names: that of the input, if it is one of an output."""
+    return records.format if records.format in ("tsv", "csv") else "jsonl"
+
+
+def _row_writer(request: PredictRequest, rows: _Rows, predictor: Predictor) -> RowWriter:
+    records, same_format = rows.records, rows.format == rows.records.format
+    return RowWriter(
+        request=request,
+        format=rows.format,
+        columns=rows.columns,
+        labels=predictor.labels,
+        name=records.name,
+        delimiter=records.delimiter if same_format else None,
+        quote=records.quote if same_format else QUOTE,
+        with_reason=rows.counted is None or rows.counted.faults > 0 or request.threshold is not None,
+    )
 
 
 def _label(
     request: PredictRequest,
     rows: _Rows,
+    unread: Iterator[list[Record]],
+    digest: "hashlib._Hash",
     predictor: Predictor,
     writer: RowWriter,
     output: OutputStream,
     progress: PredictionProgress,
     log: Log,
 ) -> None:
-    """Label the rows after those that `progress` counts, a window at a time."""
-    records, digest = rows.records, hashlib.sha256()
-    unread = windows(rows.unread, rows.waits, digest if output.resumable else None)
+    """Label the `unread` windows, which come after the rows that `progress` counts and update `digest`."""
     if progress.rows:
-        skip(unread, digest, progress, records.name)
         predictor.truncated = progress.truncated
         log.note(f"{request.output}: going on after row {progress.rows:,}")
     else:
@@ -249,20 +219,19 @@ def _label(
     for window in unread:
         before, texts = progress.rows, [rows.columns.texts.read_for_label(record) for record in window]
         for record, text in zip(window, texts, strict=True):
-            progress.count(records.name, record, text.fault)
+            progress.count(rows.records.name, record, text.fault)
         if request.strict and progress.first_fault:
-            raise DataError(f"{progress.first_fault}{records.hint}")
+            raise DataError(f"{progress.first_fault}{rows.records.hint}")
         pairs = [(text.text, text.pair) for text in texts]
         logits = predictor.logits_of_pairs(pairs, partial(log.rows, before=before, total=total))
-        predictions = list(predictor.predictions(logits))
-        explanations: list[Sequence[str] | None] = [None] * len(window)
-        if request.explain:
-            assert predictor.ensemble is not None
-            linear, best = predictor.ensemble.linear, logits.argmax(axis=1).tolist()
-            explanations = [explain(linear, pair, label) for pair, label in zip(pairs, best, strict=True)]
-        answered = enumerate(zip(window, predictions, texts, explanations, strict=True), before)
-        output.write(b"".join(writer.row(n, row, made, text.fault, why) for n, (row, made, text, why) in answered))
-        progress.unlabelled += sum(map(writer.is_unsure, predictions))
+        lines = []
+        for place, prediction in enumerate(predictor.predictions(logits)):
+            why = None
+            if request.explain and predictor.ensemble is not None:
+                why = explain(predictor.ensemble.linear, pairs[place], int(logits[place].argmax()))
+            lines.append(writer.row(before + place, window[place], prediction, texts[place].fault, why))
+            progress.unlabelled += writer.is_unsure(prediction)
+        output.write(b"".join(lines))
         progress.truncated, progress.input_sha256 = predictor.truncated, digest.hexdigest()
         output.save(progress)
 
@@ -272,7 +241,7 @@ def _summary(
 ) -> None:
     """Log notes on all rows: what labelled them, faults, and rows without a prediction or cut."""
     by_linear_model = predictor.ensemble is not None and not predictor.ensemble.encoder_weight
-    if predictor.is_linear_part:
+    if predictor.is_linear:
         log.note("labelled by the linear model alone, as --fast asks; the encoder did not run")
     elif by_linear_model and not predictor.model.config.is_linear and RunDirectory(request.run).is_finished:
         log.note("labelled by the linear model alone, which was kept by the dev rows; the encoder did not run")
@@ -291,17 +260,6 @@ def _summary(
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
 
 
-def _load(request: PredictRequest, run: CommittedFolder) -> Predictor:
-    return Predictor.load(
-        run,
-        device=request.device,
-        precision=request.precision,
-        batch_size=request.batch_size,
-        fast=request.fast,
-        ranks=current(),
-    )
-
-
 def _note_on_encoding(request: PredictRequest, run: CommittedFolder, log: Log) -> None:
     """Log a note if the input is read as UTF-8, although the run was trained on files of another encoding."""
     with contextlib.suppress(ModelError):  # a prediction needs no preset
@@ -310,10 +268,8 @@ def _note_on_encoding(request: PredictRequest, run: CommittedFolder, log: Log) -
             log.note(f"the input is read as UTF-8; the training data were {trained} (--encoding {trained})")
 
 
-def _note_on_ids(format: OutputFormat, columns: InputColumns, rows: Sequence[Record], name: str, log: Log) -> None:
-    """Warn if CLUE's ids will be row numbers, although a column of ids in the first `rows` has others."""
-    if format != "clue" or columns.id is not None:
-        return
+def _warn_of_ids(columns: InputColumns, rows: list[Record], name: str, log: Log) -> None:
+    """Warn if CLUE's ids, which are row numbers, are not those that a column of ids has in the first `rows`."""
     for column, key in zip(columns.names, columns.keys, strict=True):
         ids = [str(record.fields.get(key, "")) for record in rows]
         if folded(column) in ID_NAMES and ids != [str(number) for number in range(len(rows))]:
@@ -323,45 +279,25 @@ def _note_on_ids(format: OutputFormat, columns: InputColumns, rows: Sequence[Rec
             return
 
 
-def _same(format: Format) -> OutputFormat:
-    return "csv" if format == "csv" else "tsv" if format == "tsv" else "jsonl"
-
-
-def _answers_at_once(request: PredictRequest, output: OutputStream) -> bool:
-    """Whether a row is answered as soon as no other row is waiting, instead of with a whole window.
-
-    The batches, and with them the last digit of a score, then depend on the timing of the input. So this is on only for a
-    terminal or with --unbuffered, never for an output file.
-    """
-    if output.resumable:
-        return False
-    typed = str(request.source) == "-" and sys.stdin is not None and sys.stdin.isatty()
-    return request.unbuffered or is_terminal(request.output) or typed
-
-
 def _facts(
-    request: PredictRequest, run: CommittedFolder, predictor: Predictor, writer: RowWriter, delimiter: str | None
+    request: PredictRequest, run: CommittedFolder, predictor: Predictor, rows: _Rows, writer: RowWriter
 ) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
-    columns, config = writer.columns, predictor.config
-    on_gpu = config.device.type == "cuda"
+    columns, config = rows.columns, predictor.config
+    given = ("probabilities", "top_k", "threshold", "strict", "explain")
     return {
         "options": {
             "the model": run.sha256,
-            "--format": writer.format,
-            "--delimiter": delimiter,
+            "--format": rows.format,
+            "--delimiter": rows.records.delimiter,
             "--quote": writer.quote,
             "--encoding": canonical_encoding(request.encoding or UTF8),
             "--text": " + ".join(columns.texts.text),
             "--pair": " + ".join(columns.texts.pair) or None,
             "--id": columns.id,
             "--header": columns.header,
-            "--probabilities": request.probabilities,
-            "--top-k": request.top_k,
-            "--threshold": request.threshold,
-            "--strict": request.strict,
-            **({"--fast": True} if predictor.is_linear_part else {}),
-            **({"--explain": True} if request.explain else {}),
+            **{f"--{name.replace('_', '-')}": getattr(request, name) for name in given},
+            "--fast": predictor.is_linear,
             "--device": config.device.type,
             "--precision": choose_precision(config.precision, config.device),
             "--batch-size": config.batch_size,
@@ -371,6 +307,6 @@ def _facts(
         "machine": {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
-            "device": torch.cuda.get_device_name(config.device) if on_gpu else "cpu",
+            "device": torch.cuda.get_device_name(config.device) if config.device.type == "cuda" else "cpu",
         },
     }

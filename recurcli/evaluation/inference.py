@@ -255,7 +255,7 @@ class Predictor:
         ensemble: Ensemble | None = None,
         temperature: float = 1.0,
         *,
-        is_linear_part: bool = False,
+        is_linear: bool = False,
     ) -> None:
         self.run = run
         """The run directory of the model. None if it is not known."""
@@ -263,7 +263,7 @@ class Predictor:
         """The linear model whose logits are added to the encoder's. None if there is none."""
         self.temperature = temperature
         """The probabilities are softmax(logits / temperature). It is 1 with an ensemble, whose weights are fitted instead."""
-        self.is_linear_part = is_linear_part
+        self.is_linear = is_linear
         """Whether the ensemble is the linear part of a sum, whose encoder is left out (`linear_part`)."""
         self.model = model
         self.tokenizer = tokenizer
@@ -288,7 +288,7 @@ class Predictor:
         Raises ModelError if it is damaged, was not written by recur, or has no labels.
 
         `fast` takes the linear part of a sum alone. Raises UsageError if the model has none. With several `ranks`, rank 0
-        predicts and finally calls `dismiss`; the others call `serve`.
+        predicts and finally calls `stop_workers`; the others call `worker_loop`.
         """
         files = read_model(Path(run) if isinstance(run, str) else run)
         config = InferenceConfig(choose_device(device, ranks), precision, batch_size, ranks)
@@ -314,7 +314,7 @@ class Predictor:
         if not self.ensemble.encoder_weight:
             return self
         part = self.ensemble.without_encoder()
-        return Predictor(self.model, self.tokenizer, self.config, self.run, part, is_linear_part=True)
+        return Predictor(self.model, self.tokenizer, self.config, self.run, part, is_linear=True)
 
     @property
     def cut_to(self) -> str:
@@ -392,15 +392,15 @@ class Predictor:
         self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
         return tokens
 
-    def serve(self) -> None:
-        """Compute this rank's batches of every prediction of rank 0, until rank 0 calls `dismiss`."""
+    def worker_loop(self) -> None:
+        """Compute this rank's batches of every prediction of rank 0, until rank 0 calls `stop_workers`."""
         while (sizes := self.config.ranks.broadcast(None)) is not None:
             tokens = Tokens(offsets=np.zeros(sizes[0] + 1, np.int64), ids=np.zeros(sizes[1], np.int32))
             self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
             compute_logits(self.model, tokens, self.config)
 
-    def dismiss(self) -> None:
-        """End `serve` on the other ranks."""
+    def stop_workers(self) -> None:
+        """End `worker_loop` on the other ranks."""
         self.config.ranks.broadcast(None)
 
 

@@ -28,7 +28,7 @@ class TrainedRun:
     tokenizer: Tokenizer
     ensemble: Ensemble | None
     """The linear model whose logits are added to the encoder's. None if there is none."""
-    is_linear_part: bool
+    is_linear: bool
     """Whether the ensemble is the linear part of a sum, whose encoder is left out."""
     temperature: float
     """The probabilities are softmax(logits / temperature)."""

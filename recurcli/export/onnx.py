@@ -77,7 +77,7 @@ def export_onnx(
         runtime = least_runtime(graph)
         files["model.onnx"] = graph, f"encoder; {within}"
         files["tokenizer.json"] = run.tokenizer.to_json().encode(), "tokenizer"
-    elif not run.is_linear_part:
+    elif not run.is_linear:
         why = "was kept" if RunDirectory(run.folder).is_finished else "labels until the training is finished"
         log.note(f"the linear model alone {why}, so there is no model.onnx: no encoder needs to run")
     if run.ensemble is not None and weights[1]:
@@ -186,7 +186,7 @@ def _card(run: TrainedRun, about: str, runtime: str | None) -> str:
     texts = "two texts a line, separated by a TAB" if run.model.config.columns.get("pair") else "one text a line"
     part = (
         "\nThis folder has the linear part of the sum alone (`--fast`): its dev accuracy is that of the linear baseline.\n"
-        if run.is_linear_part
+        if run.is_linear
         else ""
     )
     return (

@@ -15,8 +15,9 @@ from tiny_task import rows, tiny, write_rows
 
 import recurcli
 from recurcli.cli import run
-from recurcli.commands.predict import PredictRequest, predict
+from recurcli.commands.predict import predict
 from recurcli.log import Log
+from recurcli.requests.predict import PredictRequest
 
 
 @pytest.fixture(scope="session")
@@ -451,7 +452,7 @@ class Endless(io.RawIOBase):
 def test_memory_does_not_grow_with_the_input(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Endless(rows=128), 1 << 16)))
     tracemalloc.start()
-    predict(PredictRequest(trained, output=tmp_path / "out"), Log())
+    predict(PredictRequest(run=trained, output=tmp_path / "out"), Log())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (tmp_path / "out").read_bytes().count(b"\n") == 128

@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pytest
@@ -13,12 +12,13 @@ from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
 
-from recurcli.commands.prediction.rows import OutputFormat, RowWriter
+from recurcli.commands.prediction.rows import RowWriter
 from recurcli.data.columns import InputColumns
 from recurcli.data.rows import Record
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
 from recurcli.evaluation.inference import Prediction
+from recurcli.requests.predict import OutputFormat, PredictRequest
 
 ROWS = [["1", "鼠,\n牛"], ["2", 'a "虎"\t兔'], ["3", ""], ["4", "NA"]]
 
@@ -180,17 +180,19 @@ def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
     assert (second[:2], second[4]) == (["2", "牛"], "has 3 fields, not 2")
 
 
-def row_writer(format: OutputFormat, **more: Any) -> RowWriter:
+def row_writer(format: OutputFormat, *, explain: bool = False, delimiter: str | None = None) -> RowWriter:
     """The writer of rows of one column."""
     columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
-    fixed: dict[str, Any] = {
-        "name": "x",
-        "probabilities": False,
-        "threshold": None,
-        "top_k": None,
-        "with_reason": False,
-    }
-    return RowWriter(format, columns, ["x"], **fixed, **more)
+    request = PredictRequest(run=Path("run"), explain=explain)
+    return RowWriter(
+        request=request,
+        format=format,
+        columns=columns,
+        labels=["x"],
+        name="x",
+        delimiter=delimiter,
+        with_reason=False,
+    )
 
 
 def test_a_label_that_holds_the_delimiter_of_a_tsv_is_refused() -> None:
@@ -202,7 +204,7 @@ def test_a_label_that_holds_the_delimiter_of_a_tsv_is_refused() -> None:
 
 @pytest.mark.parametrize(("format", "mark", "shown"), [("tsv", "\t", ", | a\\tb"), ("csv", ",", ", | a\tb")])
 def test_an_explanation_is_escaped_in_a_tsv_and_quoted_in_a_csv(format: OutputFormat, mark: str, shown: str) -> None:
-    writer = row_writer(format, explains=True)
+    writer = row_writer(format, explain=True)
     line = writer.row(0, Record(1, {"1": "text"}), Prediction("x", 0.5, {"x": 1.0}), None, [",", "a\tb"])
     assert next(csv.reader([line.decode()], delimiter=mark))[-1] == shown
 

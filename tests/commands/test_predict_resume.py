@@ -16,13 +16,14 @@ from forked import Child, ForkServer
 from logs import Kept, drop
 from predicting import Recur, as_stdin, texts
 
-from recurcli.commands.predict import PredictRequest, predict
+from recurcli.commands.predict import predict
 from recurcli.commands.prediction import output as prediction_output
 from recurcli.commands.prediction import rows as prediction_rows
-from recurcli.commands.prediction.output import PredictionProgress, journal_of, partial_of, rows_kept
+from recurcli.commands.prediction.output import PredictionProgress, journal_of, partial_of
 from recurcli.files import extend_manifest
 from recurcli.log import RowsDone
-from recurcli.model.device import Precision
+from recurcli.requests.options import Inference, Precision
+from recurcli.requests.predict import PredictRequest
 
 WINDOW = 512
 DROPPED = WINDOW + 100
@@ -60,7 +61,7 @@ def whole(trained: Path, sources: dict[str, Path]) -> dict[str, bytes]:
     found = {}
     for form, source in sources.items():
         output = source.with_name(f"whole-{form}")
-        predict(PredictRequest(trained, source, output), Kept())
+        predict(PredictRequest(run=trained, source=source, output=output), Kept())
         found[form] = output.read_bytes()
     return found
 
@@ -87,7 +88,7 @@ def test_a_stop_in_any_window_resumes_byte_for_byte(
     form: str, ending: str, precision: Precision, trained: Path, sources: dict[str, Path], tmp_path: Path
 ) -> None:
     whole = tmp_path / f"whole{ending}"
-    request = PredictRequest(trained, sources[form], whole, precision=precision)
+    request = PredictRequest(run=trained, source=sources[form], output=whole, inference=Inference(precision=precision))
     predict(request, Kept())
     for rows in (0, 1, WINDOW - 1, WINDOW + 1, 2 * WINDOW, ROWS):
         output = tmp_path / f"{rows}{ending}"
@@ -106,7 +107,7 @@ def test_a_pipe_is_given_again_and_ids_and_notes_go_on(
     code, _, told = recur(*command, "--output", tmp_path / "whole")
     assert code == 0
     as_stdin(monkeypatch, content)
-    drop_after(DROPPED, PredictRequest(trained, output=output, format="clue"))
+    drop_after(DROPPED, PredictRequest(run=trained, output=output, format="clue"))
     as_stdin(monkeypatch, content)
     code, _, err = recur(*command, "--output", output, "--resume")
     assert code == 0
@@ -180,7 +181,7 @@ def test_what_is_done_is_not_lost_in_silence(
     recur: Recur, trained: Path, sources: dict[str, Path], whole: dict[str, bytes], tmp_path: Path
 ) -> None:
     source, output = sources["tsv"], tmp_path / "out"
-    drop_after(DROPPED, PredictRequest(trained, source, output))
+    drop_after(DROPPED, PredictRequest(run=trained, source=source, output=output))
     kept = partial_of(output).read_bytes(), journal_of(output).read_bytes()
     code, _, err = recur("predict", trained, source, "--output", output)
     assert code == 2
@@ -209,7 +210,7 @@ def test_other_options_are_refused_by_name(
     options: list[object], named: str, recur: Recur, trained: Path, sources: dict[str, Path], tmp_path: Path
 ) -> None:
     source, output = sources["tsv"], tmp_path / "out"
-    drop_after(DROPPED, PredictRequest(trained, source, output))
+    drop_after(DROPPED, PredictRequest(run=trained, source=source, output=output))
     kept = partial_of(output).read_bytes(), journal_of(output).read_bytes()
     code, _, err = recur("predict", trained, source, "--output", output, "--resume", "--quiet", *options)
     assert code == 2
@@ -223,7 +224,7 @@ def test_another_model_is_refused(
 ) -> None:
     from tiny_task import tiny
 
-    drop_after(DROPPED, PredictRequest(trained, sources["tsv"], tmp_path / "out"))
+    drop_after(DROPPED, PredictRequest(run=trained, source=sources["tsv"], output=tmp_path / "out"))
     options = ["--preset", "bilstm-tnews", "--data", tiny_tnews, "--output", tmp_path / "other", "--quiet"]
     assert recur("finetune", *options, *tiny("finetuning.max_steps=1"))[0] == 0
     code, _, err = recur("predict", tmp_path / "other", sources["tsv"], "--output", tmp_path / "out", "--resume")
@@ -239,7 +240,7 @@ def test_another_input_is_refused_and_more_rows_at_its_end_are_not(
     content = sources[form].read_bytes()
     lines = content.splitlines(keepends=True)
     source.write_bytes(content)
-    drop_after(DROPPED, PredictRequest(trained, source, output))
+    drop_after(DROPPED, PredictRequest(run=trained, source=source, output=output))
     for changed in (
         content.replace("鼠".encode(), "牛".encode(), 1),
         b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]),
@@ -277,7 +278,7 @@ def test_what_is_damaged_is_made_anew_with_a_note(
     tmp_path: Path,
 ) -> None:
     output = tmp_path / "out"
-    drop_after(DROPPED, PredictRequest(trained, sources["tsv"], output))
+    drop_after(DROPPED, PredictRequest(run=trained, source=sources["tsv"], output=output))
     damage(hidden(output))  # type: ignore[operator]
     code, _, err = recur("predict", trained, sources["tsv"], "--output", output, "--resume")
     assert code == 0
@@ -292,11 +293,11 @@ def test_an_output_that_was_to_be_replaced_is_replaced_by_the_resume(
     for rows in (0, DROPPED):
         output = tmp_path / f"{rows}"
         output.write_text("old")
-        drop_after(rows, PredictRequest(trained, sources["tsv"], output, overwrite=True))
+        drop_after(rows, PredictRequest(run=trained, source=sources["tsv"], output=output, overwrite=True))
         assert output.read_text() == "old"
         assert recur("predict", trained, sources["tsv"], "--output", output, "--resume", "--quiet")[0] == 0
         assert output.read_bytes() == whole["tsv"]
-    drop_after(DROPPED, PredictRequest(trained, sources["tsv"], tmp_path / "new"))
+    drop_after(DROPPED, PredictRequest(run=trained, source=sources["tsv"], output=tmp_path / "new"))
     (tmp_path / "new").write_text("put there by somebody else")
     code, _, err = recur("predict", trained, sources["tsv"], "--output", tmp_path / "new", "--resume")
     assert code == 2
@@ -314,7 +315,7 @@ def test_two_at_once_are_told_apart(recur: Recur, trained: Path, sources: dict[s
         for option in ([], ["--resume"], ["--overwrite"]):
             tried.append(recur("predict", trained, sources["tsv"], "--output", output, *option))
 
-    predict(PredictRequest(trained, sources["tsv"], output), Kept(try_another))
+    predict(PredictRequest(run=trained, source=sources["tsv"], output=output), Kept(try_another))
     assert len(tried) == 3
     for code, _, err in tried:
         assert (code, err) == (5, f"recur: error: {output}: another recur predict is writing it\n"), "it does not wait"
@@ -416,7 +417,7 @@ def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(forks: ForkServer, tr
     source.write_text("".join(f"{text}\n" for text in texts(20_000)))
     child = start(forks, trained, source, output, "--quiet")
     deadline = time.monotonic() + 60
-    while not _journalled(output):
+    while not rows_kept(output):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     child.send(signal.SIGTERM)
@@ -429,6 +430,7 @@ def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(forks: ForkServer, tr
     assert partial_of(output).read_bytes().count(b"\n") == rows > 0
 
 
-def _journalled(output: Path) -> int:
+def rows_kept(output: Path) -> int:
+    """The number of rows that a resume skips."""
     progress = PredictionProgress.read(journal_of(output))
     return progress.rows if progress else 0

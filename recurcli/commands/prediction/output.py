@@ -11,6 +11,7 @@ import dataclasses
 import glob
 import gzip
 import hashlib
+import io
 import json
 import os
 import sys
@@ -37,7 +38,6 @@ from recurcli.files import (
     OutputKind,
     check_ending,
     check_writable,
-    is_locked,
     is_stream,
     locked,
     read_limited,
@@ -47,6 +47,7 @@ from recurcli.files import (
     write_atomically,
     writing,
 )
+from recurcli.log import Log
 
 MAX_BYTES = 16 << 20
 GZIPPED = ".gz"
@@ -83,7 +84,7 @@ class PredictionProgress:
     replaces: bool = False
     """Whether the output replaces a finished file."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """Facts that a resume compares; see `recurcli.facts`."""
+    """Facts that a resume compares, as `OutputStream.begin` takes them."""
 
     def count(self, name: str, record: Record, fault: str | None) -> None:
         """Count a row of the input `name`."""
@@ -134,11 +135,6 @@ def has_ending(output: Path) -> bool:
     return str(output) not in _STANDARD and not str(output).startswith("/dev/")
 
 
-def is_gzipped(output: Path) -> bool:
-    """Whether `output` is compressed."""
-    return has_ending(output) and output.name.endswith(GZIPPED)
-
-
 def is_terminal(output: Path) -> bool:
     """Whether `output` is standard output on a terminal."""
     return str(output) in _STANDARD and sys.stdout.isatty()
@@ -155,22 +151,35 @@ def _path_of(stream: object) -> Path | None:
 class OutputStream:
     """An unbuffered output, named in its errors; control characters are escaped for a terminal."""
 
-    resumable = False
-    """Whether the written rows are kept if the command stops early."""
-    complete = False
-    """Whether an earlier run has written all rows, so that nothing is to be written."""
-
-    def __init__(self, stream: BinaryIO, name: str, *, terminal: bool = False, gzipped: bool = False) -> None:
+    def __init__(self, stream: BinaryIO, output: Path, earlier: PredictionProgress | None = None) -> None:
         self._stream = stream
-        self._name = name
-        self._terminal = terminal
-        self._gzipped = gzipped
-        self.notes: list[str] = []
-        """Warnings about an earlier run that cannot be resumed exactly."""
+        self._terminal = is_terminal(output)
+        self._gzipped = has_ending(output) and output.name.endswith(GZIPPED)
+        self.output = output
+        self.earlier = earlier
+        """The progress of an earlier run, which has written a part of the file or all of it."""
+        self.resumable = earlier is not None
+        """Whether the written rows are kept if the command stops early."""
 
-    def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
-        """Start writing. Returns the progress to continue from, which is zero for a stream."""
-        return PredictionProgress()
+    @property
+    def is_complete(self) -> bool:
+        """Whether an earlier run has written all rows, so that nothing is to be written."""
+        return self.earlier is not None and COMPLETE in self.earlier.facts
+
+    def begin(self, facts: dict[str, Facts]) -> PredictionProgress:
+        """Return a copy of the progress to continue from; it is zero without an earlier run.
+
+        `facts`: the "options" and the facts of the "input", which a resume must match, and of the "machine". Raises UsageError
+        if the earlier run had other options, DataError if it had another input.
+        """
+        if self.earlier is None:
+            return PredictionProgress()
+        check_same(self.earlier.facts["options"], facts["options"], self.output)
+        if difference := first_difference(self.earlier.facts["input"], facts["input"]):
+            raise DataError(
+                f"{self.output}: was started with another input: {difference}; start again with --overwrite"
+            )
+        return dataclasses.replace(self.earlier)
 
     def save(self, progress: PredictionProgress) -> None:
         """Store the progress after all rows of a window are written."""
@@ -191,25 +200,14 @@ class OutputStream:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise StorageError(f"{self._name}: cannot be written: {error.strerror or error}") from None
+            name = "standard output" if str(self.output) in _STANDARD else self.output
+            raise StorageError(f"{name}: cannot be written: {error.strerror or error}") from None
 
 
 def make_blocking(stream: TextIO) -> None:
     """Let reads and writes of `stream` wait: a parent process may share a pipe in non-blocking mode."""
     with contextlib.suppress(OSError, ValueError):
         os.set_blocking(stream.fileno(), True)
-
-
-@contextlib.contextmanager
-def open_stream(output: Path) -> Iterator[OutputStream]:
-    """Open standard output, a FIFO or a device for the length of the block."""
-    if str(output) in _STANDARD:
-        make_blocking(sys.stdout)
-        yield OutputStream(sys.stdout.buffer, "standard output", terminal=is_terminal(output))
-        return
-    # Unbuffered: what a full disk refuses must not be tried once more when the file is closed.
-    with output.open("wb", buffering=0) as stream:
-        yield OutputStream(stream, str(output), gzipped=is_gzipped(output))
 
 
 def _shown(data: bytes) -> bytes:
@@ -226,66 +224,55 @@ def _shown(data: bytes) -> bytes:
 
 
 class PredictionFile(OutputStream):
-    """The unfinished file `output`, opened by `open_output`."""
+    """The unfinished file `output`, opened by `open_output`. What is written replaces the `earlier` run; an error keeps it."""
 
-    resumable = True
-
-    def __init__(self, output: Path, stream: BinaryIO) -> None:
-        super().__init__(stream, str(output), gzipped=is_gzipped(output))
-        self.output = output
+    def __init__(self, output: Path, stream: BinaryIO, log: Log, *, resume: bool) -> None:
+        super().__init__(stream, output)
+        self.resumable = True
+        self._log, self._resume = log, resume
         self._digest = hashlib.sha256()
         self._saved = time.monotonic()
         self._progress = PredictionProgress(replaces=os.path.lexists(output))
-        self._earlier: PredictionProgress | None = None
-        """Progress of an earlier run that is not yet resumed or replaced; an error keeps it."""
-        self._resume = False
-        self._keeps_progress = False
 
-    def check_earlier(self, *, resume: bool, overwrite: bool) -> None:
+    def check_earlier(self, *, overwrite: bool) -> None:
         """Read the progress of an earlier run. Raises UsageError if the options allow neither to resume nor to replace it."""
-        self._keeps_progress = resume
-        size = os.fstat(self._stream.fileno()).st_size
-        earlier = PredictionProgress.read(journal_of(self.output))
+        size, journal = os.fstat(self._stream.fileno()).st_size, journal_of(self.output)
+        earlier = PredictionProgress.read(journal)
         if earlier and not size and COMPLETE in earlier.facts:  # its file was deleted
-            journal_of(self.output).unlink()
+            journal.unlink()
             earlier = None
-        if earlier and not (self._is_unchanged(earlier) if resume else size >= earlier.size):
+        if earlier and not (self._is_unchanged(earlier) if self._resume else size >= earlier.size):
             earlier = None
         if earlier and earlier.rows:
-            self._earlier, self._resume = earlier, resume
-        if self._progress.replaces and not overwrite and not (resume and earlier and earlier.replaces):
+            self.earlier = earlier
+        if self._progress.replaces and not overwrite and not (self._resume and earlier and earlier.replaces):
             raise UsageError(f"{self.output}: exists already; replace it with --overwrite")
-        if self._earlier:
-            if not resume and not overwrite:
-                raise UsageError(
-                    f"{self.output}: has {pluralize(self._earlier.rows, 'finished row')}; "
-                    "continue with --resume, or start again with --overwrite"
-                )
-            return
-        if resume and not earlier and (size or journal_of(self.output).exists()):
-            self.notes.append(f"{self.output}: what is left of an earlier run is damaged; starting again")
-        self._record()
+        if self.earlier and not self._resume and not overwrite:
+            raise UsageError(
+                f"{self.output}: has {pluralize(self.earlier.rows, 'finished row')}; "
+                "continue with --resume, or start again with --overwrite"
+            )
+        if not self.earlier:
+            if self._resume and not earlier and (size or journal.exists()):
+                self._log.warn(f"{self.output}: what is left of an earlier run is damaged; starting again")
+            self._record()
 
-    def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
-        """Resume the earlier run, or start anew. Returns a copy of the progress to continue from.
-
-        Raises UsageError if the earlier run had different options, DataError if it had a different input.
-        """
-        facts = as_stored({"options": options, "input": input, "machine": machine})
-        if self._earlier and self._resume:
-            _check_same_run(self.output, self._earlier, options, input)
-            if difference := first_difference(self._earlier.facts["machine"], machine):
-                self.notes.append(f"{difference}: the run continues, but last digits of scores may differ")
-            self._progress = dataclasses.replace(self._earlier, facts=facts)
+    def begin(self, facts: dict[str, Facts]) -> PredictionProgress:
+        """Resume the earlier run, or start anew. Raises as for every output."""
+        facts = as_stored(facts)
+        if self.earlier and self._resume:
+            self._progress = dataclasses.replace(super().begin(facts), facts=facts)
+            if difference := first_difference(self.earlier.facts["machine"], facts["machine"]):
+                self._log.warn(f"{difference}: the run continues, but last digits of scores may differ")
         else:
-            self._earlier, self._digest = None, hashlib.sha256()
-            self._progress.facts = facts
+            self.earlier, self._digest = None, hashlib.sha256()
+            self._progress.facts = dict(facts)
             self._record()
         self._cut()
         return dataclasses.replace(self._progress)
 
     def _append(self, data: bytes) -> None:
-        self._earlier = None
+        self.earlier = None
         super()._append(data)
         self._digest.update(data)
 
@@ -298,37 +285,35 @@ class PredictionFile(OutputStream):
 
     def finish(self) -> None:
         """Rename the complete file to `output`."""
-        facts = {**self._progress.facts, COMPLETE: True}
-        digest = self._digest.hexdigest()
-        self._progress = dataclasses.replace(
-            self._progress, size=self._stream.tell(), output_sha256=digest, facts=facts
-        )
+        self.save(dataclasses.replace(self._progress, facts={**self._progress.facts, COMPLETE: True}))
         self._record()
         sync_file(partial_of(self.output))
         partial_of(self.output).replace(self.output)
         self._forget()
         sync_directory(self.output.parent)
 
-    def leave(self) -> None:
-        """Keep the finished rows for a resume."""
-        if self._earlier:
-            return
-        if not partial_of(self.output).exists():  # it was just renamed
-            self._forget()
-        elif not self._progress.rows and not self._progress.replaces:
-            self.drop()
-        else:
-            with contextlib.suppress(OSError, StorageError):  # on a full disk the previous progress remains valid
-                self._cut()
-                self._record()
+    def leave(self) -> int:
+        """Keep the finished rows for a resume, and return their number."""
+        partial, journal = partial_of(self.output), journal_of(self.output)
+        if not self.earlier:
+            if not partial.exists():  # it was just renamed
+                self._forget()
+            elif not self._progress.rows and not self._progress.replaces:
+                self.drop()
+            else:
+                with contextlib.suppress(OSError, StorageError):  # on a full disk the previous progress remains valid
+                    self._cut()
+                    self._record()
+        kept = PredictionProgress.read(journal) if partial.exists() else None
+        return kept.rows if kept else 0
 
     def _forget(self) -> None:
-        if not self._keeps_progress:
+        if not self._resume:
             journal_of(self.output).unlink(missing_ok=True)
 
     def drop(self) -> None:
         """Delete the files of this run."""
-        if not self._earlier:
+        if not self.earlier:
             journal_of(self.output).unlink(missing_ok=True)
             partial_of(self.output).unlink(missing_ok=True)
 
@@ -351,38 +336,6 @@ class PredictionFile(OutputStream):
         return not left and self._digest.hexdigest() == earlier.output_sha256
 
 
-class CompleteFile(OutputStream):
-    """A complete output file. A resume compares its facts, and writes nothing.
-
-    Raises UsageError if no progress beside the file says how it was written, or if it was changed since then.
-    """
-
-    resumable = complete = True
-
-    def __init__(self, output: Path) -> None:
-        self.output, self.notes = output, []
-        earlier = PredictionProgress.read(journal_of(output))
-        if earlier is None or COMPLETE not in earlier.facts:
-            raise UsageError(
-                f"{output}: is complete, but nothing says by which run and options; --overwrite writes it again"
-            )
-        if not output.is_file() or size_and_hash(output) != (earlier.size, earlier.output_sha256):
-            raise UsageError(f"{output}: was changed since it was written; --overwrite writes it again")
-        self._earlier = earlier
-
-    def begin(self, *, options: Facts, input: Facts, machine: Facts) -> PredictionProgress:
-        """Return the progress of the run that wrote the file. Raises UsageError or DataError if it was another run."""
-        _check_same_run(self.output, self._earlier, options, input)
-        return dataclasses.replace(self._earlier)
-
-
-def _check_same_run(output: Path, earlier: PredictionProgress, options: Facts, input: Facts) -> None:
-    """Raise UsageError if the earlier run had different options, DataError if it had a different input."""
-    check_same(earlier.facts["options"], options, output)
-    if difference := first_difference(earlier.facts["input"], input):
-        raise DataError(f"{output}: was started with another input: {difference}; start again with --overwrite")
-
-
 def partial_of(output: Path) -> Path:
     """Return the path of the file that holds the rows of `output` until it is complete."""
     return output.with_name(f".{output.name}.partial")
@@ -393,60 +346,50 @@ def journal_of(output: Path) -> Path:
     return output.with_name(f".{output.name}.progress.json")
 
 
-def is_complete(output: Path) -> bool:
-    """Whether `output` is complete."""
-    return os.path.lexists(output) and not os.path.lexists(partial_of(output))
-
-
-def rows_kept(output: Path) -> int:
-    """Return the number of rows that a resume would skip. It is 0 while another process writes them."""
-    try:
-        progress = None if is_locked(partial_of(output)) else PredictionProgress.read(journal_of(output))
-    except OSError:
-        return 0
-    return progress.rows if progress else 0
-
-
-@contextlib.contextmanager
-def naming_the_resume(output: Path) -> Iterator[None]:
-    """Add a note to an exception that leaves the block: --resume continues `output`, if it has finished rows."""
-    try:
-        yield
-    except REFUSALS:
-        raise
-    except BaseException as error:
-        if not is_stream(output) and (rows := rows_kept(output)):
-            error.add_note(f"{pluralize(rows, 'row', 'are')} done; continue with the same command and --resume")
-        raise
+def _progress_of_complete(output: Path) -> PredictionProgress:
+    """Return the progress of a complete file. Raises UsageError if nothing says how it was written, or if it was changed."""
+    earlier = PredictionProgress.read(journal_of(output))
+    if earlier is None or COMPLETE not in earlier.facts:
+        raise UsageError(
+            f"{output}: is complete, but nothing says by which run and options; --overwrite writes it again"
+        )
+    if not output.is_file() or size_and_hash(output) != (earlier.size, earlier.output_sha256):
+        raise UsageError(f"{output}: was changed since it was written; --overwrite writes it again")
+    return earlier
 
 
 @contextlib.contextmanager
-def open_output(output: Path, *, resume: bool, overwrite: bool) -> Iterator[OutputStream]:
+def open_output(output: Path, log: Log, *, resume: bool, overwrite: bool) -> Iterator[OutputStream]:
     """Open `output`, a stream or a file, for the length of the block.
 
-    A file is locked. The end of the block renames it to its final name; a stop keeps it for a resume; after one of the
-    REFUSALS, the files of this run are deleted. Raises StorageError without waiting if another process holds the lock,
-    UsageError if the options would destroy the rows of an earlier run.
+    A file is locked. The end of the block renames it to its final name; a stop keeps it for a resume, which a note on the
+    exception says; after one of the REFUSALS, the files of this run are deleted. Raises StorageError without waiting if another
+    process holds the lock, UsageError if the options would destroy the rows of an earlier run.
     """
-    if is_stream(output):
-        with open_stream(output) as stream:
-            yield stream
+    if str(output) in _STANDARD:
+        make_blocking(sys.stdout)
+        yield OutputStream(sys.stdout.buffer, output)
         return
-    if resume and is_complete(output):
-        yield CompleteFile(output)
+    if is_stream(output):  # unbuffered: what a full disk refuses must not be tried once more when the file is closed
+        with output.open("wb", buffering=0) as stream:
+            yield OutputStream(stream, output)
+        return
+    if resume and os.path.lexists(output) and not os.path.lexists(partial_of(output)):
+        yield OutputStream(io.BytesIO(), output, _progress_of_complete(output))
         return
     busy = f"{output}: another recur predict is writing it"
     with locked(partial_of(output), busy=busy, target=output) as opened:
         for leftover in output.parent.glob(f".{glob.escape(journal_of(output).name)}.*.tmp"):
             leftover.unlink(missing_ok=True)
-        file = PredictionFile(output, opened)
+        file = PredictionFile(output, opened, log, resume=resume)
         try:
-            file.check_earlier(resume=resume, overwrite=overwrite)
+            file.check_earlier(overwrite=overwrite)
             yield file
             file.finish()
         except REFUSALS:
             file.drop()
             raise
-        except BaseException:
-            file.leave()
+        except BaseException as error:
+            if rows := file.leave():
+                error.add_note(f"{pluralize(rows, 'row', 'are')} done; continue with the same command and --resume")
             raise

@@ -10,29 +10,24 @@ import select
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
 from recurcli.data.columns import InputColumns
-from recurcli.data.config import DataConfig
-from recurcli.data.readers import Separation, escapes_of, read_records
-from recurcli.data.rows import QUOTE, UTF8, Record, Records, first_repeated
+from recurcli.data.readers import escapes_of
+from recurcli.data.rows import QUOTE, Record, Records, first_repeated
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.evaluation.inference import WINDOW, Prediction
 from recurcli.files import OutputKind
+from recurcli.requests.predict import OutputFormat, PredictRequest
 
-InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
-OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
 MAX_COLUMNS = 10_000
 WINDOW_CHARACTERS = 8 << 20
 """A window ends early at this many characters, so that very long rows do not fill the memory."""
-
-ADDED = ("prediction", "score", "reason")
-JSON_ADDED = (*ADDED, "top", "probabilities")
 ENDINGS: dict[OutputFormat, tuple[str, ...]] = {
     "tsv": (".tsv",),
     "csv": (".csv",),
@@ -40,7 +35,7 @@ ENDINGS: dict[OutputFormat, tuple[str, ...]] = {
     "clue": (".json", ".jsonl"),
 }
 """The endings of an output file by its format; each may be followed by .gz."""
-_AS_CSV = "write a CSV (--output x.csv) or JSON lines"
+_NO_TSV = "which no TSV can hold; write a CSV (--output x.csv) or JSON lines"
 _ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
@@ -65,58 +60,38 @@ class PollableStream(io.RawIOBase):
         return line >= self._rows and not select.select([self._descriptor], [], [], 0)[0]
 
 
-class Input(NamedTuple):
-    """The input path and its format options."""
-
-    source: Path
-    format: InputFormat | None = None
-    """None: detected from the file name or the first byte."""
-    delimiter: str | Callable[[str], Separation] | None = None
-    """Field delimiter, or a function of the first row that returns its `Separation`; None: TAB for TSV, a comma for CSV."""
-    encoding: str = UTF8
-    quote: str = QUOTE
-
-    def check(self) -> None:
-        """Raise UsageError if the delimiter, the quote or the encoding is invalid."""
-        try:
-            mark = self.delimiter if isinstance(self.delimiter, str) else None
-            DataConfig(delimiter=mark, quote=self.quote, encoding=self.encoding)
-        except ValueError as error:
-            raise UsageError(f"--{error}") from None
+Read = Callable[..., Records]
+"""`read_records` with the options on the form of the input, for a path or a stream and its `name`."""
 
 
 def open_input(
-    input: Input, stack: contextlib.ExitStack, *, at_once: bool = False
+    source: Path, read: Read, stack: contextlib.ExitStack, *, at_once: bool = False
 ) -> tuple[Records, Callable[[int], bool] | None]:
     """Open the input and return its records, including a header.
 
     With `at_once`, the second value for a stream is a function of n: whether reading the record after line n would wait.
     Otherwise it is None.
     """
-    source, format, mark, encoding, quote = input
-    opened: Path | BinaryIO = source
-    waits = None
-    if str(source) == "-":
+    name, opened, waits = str(source), cast(Path | BinaryIO, source), None
+    if name == "-":
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file")
         make_blocking(sys.stdin)
-        opened = sys.stdin.buffer
-    elif is_fifo(source):
+        name, opened = "standard input", sys.stdin.buffer
+    elif not is_file(source):
         opened = stack.enter_context(source.open("rb"))
     if at_once and not isinstance(opened, Path):
         pollable = PollableStream(opened.fileno())
         opened, waits = cast(BinaryIO, pollable), pollable.keeps_waiting
-    name = "standard input" if str(source) == "-" else str(source)
-    records = read_records(opened, format, header=False, name=name, delimiter=mark, encoding=encoding, quote=quote)
-    return stack.enter_context(records), waits
+    return stack.enter_context(read(opened, name=name)), waits
 
 
-def is_fifo(source: Path) -> bool:
-    """Whether `source` is a FIFO, which can be read only once."""
+def is_file(source: Path) -> bool:
+    """Whether `source` can be read twice: it is neither standard input nor a FIFO. Reading tells what is wrong with it."""
     try:
-        return stat.S_ISFIFO(source.stat().st_mode)
+        return str(source) != "-" and not stat.S_ISFIFO(source.stat().st_mode)
     except (OSError, ValueError):
-        return False  # read_records raises the error
+        return True
 
 
 def windows(
@@ -129,7 +104,10 @@ def windows(
     window: list[Record] = []
     characters = 0
     for record in records:
-        content = _content(record)
+        try:
+            content = repr((record.fields, record.fault))
+        except RecursionError:
+            content = f"line {record.line}, nested deeply"
         window.append(record)
         characters += len(content)
         if digest is not None:
@@ -156,41 +134,27 @@ def skip(rows: Iterator[list[Record]], digest: Any, earlier: PredictionProgress,
         )
 
 
-def _content(record: Record) -> str:
-    """Return the content of a record as a unique string."""
-    try:
-        return repr((record.fields, record.fault))
-    except RecursionError:
-        return f"line {record.line}, nested deeply"
-
-
 def scan(
-    input: Input, columns: InputColumns, *, separated: bool, require: Callable[[Record], None]
-) -> tuple[PredictionProgress | None, InputColumns]:
-    """Count the rows and faults of a file before any output is written. The count is None for a pipe.
+    records: Records, columns: InputColumns, format: OutputFormat, delimiter: str | None
+) -> tuple[PredictionProgress, InputColumns]:
+    """Count the rows and faults of a file before any output is written.
 
-    `require` raises DataError for a record that the output cannot hold.
-
-    For JSON input, the returned `columns` have the keys of all rows as names if the output is TSV or CSV (`separated`);
-    otherwise only the keys that the output adds, too. Raises DataError for more than MAX_COLUMNS keys.
+    For JSON input, the returned `columns` have the keys of all rows as names if the output is TSV or CSV; otherwise only the
+    keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, and as `check_holdable` does.
     """
-    source = input.source
-    if str(source) == "-" or is_fifo(source):
-        return None, columns
     progress = PredictionProgress()
     names: dict[str, None] = {}
-    with contextlib.ExitStack() as stack:
-        records, _ = open_input(input, stack)
-        if columns.header:
-            next(records, None)
-        for record in records:
-            require(record)
-            progress.count(records.name, record, columns.texts.read_for_label(record).fault)
-            if columns.typed:
-                names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))
-                if len(names) > MAX_COLUMNS:
-                    raise DataError(f"{source}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
-        progress.hint = records.hint
+    if columns.header:
+        next(records, None)
+    for record in records:
+        check_holdable(record, columns, format, name=records.name, delimiter=delimiter)
+        progress.count(records.name, record, columns.texts.read_for_label(record).fault)
+        if columns.typed:
+            separated = format in ("tsv", "csv")
+            names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))
+            if len(names) > MAX_COLUMNS:
+                raise DataError(f"{records.name}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
+    progress.hint = records.hint
     return progress, replace(columns, names=tuple(names), keys=tuple(names)) if columns.typed else columns
 
 
@@ -220,8 +184,8 @@ def check_holdable(
     if format == "tsv" and columns.breaks:
         fields = record.fields.items() if columns.typed else zip(columns.names, record.fields.values(), strict=False)
         for column, value in fields:
-            if isinstance(value, str) and (found := breaking(value, delimiter or "\t")):
-                raise DataError(f"{place}: '{escaped(column)}' holds {found}, which no TSV can hold; {_AS_CSV}")
+            if isinstance(value, str) and (found := tsv_obstacle(value, delimiter or "\t")):
+                raise DataError(f"{place}: '{escaped(column)}' holds {found}, {_NO_TSV}")
     if format == "clue" and columns.id is not None:
         value = record.fields.get(columns.id)
         if not (value.strip() if isinstance(value, str) else type(value) is int):
@@ -229,14 +193,18 @@ def check_holdable(
             raise DataError(f"{place}: the id is {shown}; CLUE's ids are whole numbers or texts")
 
 
-def breaking(value: str, delimiter: str) -> str | None:
+def tsv_obstacle(value: str, delimiter: str) -> str | None:
     """Return what in `value` would end a field or a row of a TSV, in words, or None if nothing would."""
     if delimiter in value:
         return "a TAB" if delimiter == "\t" else f"a '{escaped(delimiter)}'"
     return "a line end" if "\n" in value or "\r" in value else None
 
 
-@dataclass
+JSON_ADDED = ("prediction", "score", "reason", "top", "probabilities", "explanation")
+"""The keys that JSON lines add."""
+
+
+@dataclass(kw_only=True)
 class RowWriter:
     """Formats output rows: the input's columns, `prediction`, `score`, those of --probabilities, --top-k and --explain.
 
@@ -244,61 +212,60 @@ class RowWriter:
     if the options do not fit the format.
     """
 
+    request: PredictRequest
     format: OutputFormat
     columns: InputColumns
     labels: Sequence[str]
-    _: KW_ONLY
     name: str
     """Name of the input in messages."""
     delimiter: str | None = None
     """Separator of the fields of a TSV or CSV; None: TAB or a comma."""
     quote: str = QUOTE
-    probabilities: bool
-    top_k: int | None
-    threshold: float | None
-    """The score below which a row has no prediction. None if every row has one."""
-    explains: bool = False
-    """Whether the output has the column `explanation`."""
     with_reason: bool
     """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
 
     def __post_init__(self) -> None:
-        if self.format == "clue" and (self.probabilities or self.top_k or self.explains or self.threshold is not None):
+        request, names = self.request, self.columns.names
+        if self.format == "clue" and (
+            request.probabilities or request.top_k or request.explain or request.threshold is not None
+        ):
             raise UsageError(
                 "--format clue has a label for each row; leave out --probabilities, --top-k, --explain and --threshold"
             )
         if self.format != "clue" and self.columns.id is not None:
             raise UsageError("--id belongs to --format clue; the other formats keep all columns of the input")
         self._mark = self.delimiter or ("\t" if self.format == "tsv" else ",")
-        self._escapes = escapes_of(self._mark)
-        self._best = min(self.top_k or 0, len(self.labels))
-        self._added = set() if self.format == "clue" else {*ADDED, *self._more_names()}
-        names = self.columns.names
-        self.check_no_added(names)
+        self._escapes = escapes_of(self._mark) if self.format == "tsv" else {}
+        self._best = min(request.top_k or 0, len(self.labels))
+        self._added = self._names_added()
+        self._check_no_added(names)
         if self.format == "jsonl" and (twice := first_repeated(names)) is not None:
             raise DataError(f"{self.name}: has the column '{escaped(twice)}' twice, which JSON cannot hold; rename one")
 
-    def check_no_added(self, names: Iterable[str]) -> None:
-        """Raise DataError if the input has one of the columns that the output adds."""
-        for name in names:
-            if name in self._added:
-                raise DataError(f"{self.name}: has a column '{name}', which the output adds; rename it first")
+    def _names_added(self) -> list[str]:
+        """Return the columns that a TSV or CSV adds, or the keys that JSON lines add. The last one is `reason`."""
+        if self.format == "clue":
+            return []
+        names = ["prediction", "score"]
+        if self._best:
+            columns = [f"{word}_{n}" for n in range(1, self._best + 1) for word in ("label", "score")]
+            names += ["top"] if self.format == "jsonl" else columns
+        if self.request.probabilities:
+            columns = [f"probability_{label}" for label in self.labels]
+            names += ["probabilities"] if self.format == "jsonl" else columns
+        return [*names, *(["explanation"] if self.request.explain else []), "reason"]
 
-    def _more_names(self) -> list[str]:
-        why = ["explanation"] if self.explains else []
-        if self.format == "jsonl":
-            return [*(["top"] if self._best else []), *(["probabilities"] if self.probabilities else []), *why]
-        names = [f"{word}_{n}" for n in range(1, self._best + 1) for word in ("label", "score")]
-        return [*names, *(f"probability_{label}" for label in self.labels if self.probabilities), *why]
+    def _check_no_added(self, names: Iterable[str]) -> None:
+        if clash := next((name for name in names if name in self._added), None):
+            raise DataError(f"{self.name}: has a column '{clash}', which the output adds; rename it first")
 
     def head(self) -> bytes:
         """Return the header row. It is empty if the format has none, and if the input has none and no class is to be named."""
-        if not self._separated or not (self.columns.header or self.columns.typed or self.probabilities):
+        columns = self.columns
+        if self.format not in ("tsv", "csv") or not (columns.header or columns.typed or self.request.probabilities):
             return b""
-        added = ["prediction", "score", *self._more_names(), *(["reason"] if self.with_reason else [])]
-        names = [*self.columns.names]
-        given, checked = ([], [*names, *added]) if self.columns.breaks else (names, added)
-        return self._line(given, checked, f"{self.name}: the header")
+        added = self._added if self.with_reason else self._added[:-1]
+        return self._line([*columns.names], added, f"{self.name}: the header", check_all=columns.breaks)
 
     def row(
         self, number: int, record: Record, prediction: Prediction, fault: str | None, why: Sequence[str] | None = None
@@ -310,41 +277,36 @@ class RowWriter:
         check_holdable(record, self.columns, self.format, name=self.name, delimiter=self.delimiter)
         if self.format == "clue":
             return _json_line({"id": self._id(record, number), "label": prediction.label})
-        if self.columns.typed and self._separated and (late := record.fields.keys() - set(self.columns.names)):
+        if self.format != "jsonl" and self.columns.typed and (late := record.fields.keys() - set(self.columns.names)):
             fault = fault or f"has the key '{escaped(min(late))}', which the first rows lack, so it has no column"
+        answer: dict[str, Any] = {"prediction": prediction.label, "score": round(prediction.score, 6)}
         if self.is_unsure(prediction):
-            unsure = f"the score is below {self.threshold:g}"
+            answer["prediction"], unsure = None, f"the score is below {self.request.threshold:g}"
             fault = f"{fault}; {unsure}" if fault else unsure
-        best = nlargest(self._best, prediction.probabilities.items(), key=itemgetter(1)) if self._best else []
-        if self.format == "jsonl":
-            return self._json_row(record, prediction, best, fault, why)
-        values = [record.fields.get(key, "") for key in self.columns.keys]
-        if self.columns.typed:
-            values = [as_text(value) for value in values]
-        label = "" if self.is_unsure(prediction) else prediction.label
-        added = [label, f"{prediction.score:.6f}"]
-        added += [text for label, share in best for text in (label, f"{share:.6f}")]
-        if self.probabilities:
-            added += [f"{share:.6f}" for share in prediction.probabilities.values()]
+        if self._best:
+            best = nlargest(self._best, prediction.probabilities.items(), key=itemgetter(1))
+            answer["top"] = [{"label": label, "score": round(share, 6)} for label, share in best]
+        if self.request.probabilities:
+            answer["probabilities"] = {label: round(share, 6) for label, share in prediction.probabilities.items()}
         if why is not None:
-            shown = " | ".join(why)
-            added.append(shown.translate(self._escapes) if self.format == "tsv" else shown)
+            answer["explanation"] = list(why)
+        if self.format == "jsonl":
+            return self._json_row(record, answer, fault)
+        place = f"{self.name}:{record.line}"
+        if fault and not self.with_reason:
+            raise DataError(f"{place}: {fault}; the file was changed while it was read")
+        if why is not None:
+            answer["explanation"] = " | ".join(why).translate(self._escapes)
         if self.with_reason:
-            added.append((fault or "").translate(self._escapes) if self.format == "tsv" else fault or "")
-        elif fault:
-            raise DataError(f"{self.name}:{record.line}: {fault}; the file was changed while it was read")
-        return self._line(values, added, f"{self.name}:{record.line}")
+            answer["reason"] = (fault or "").translate(self._escapes)
+        values = [record.fields.get(key, "") for key in self.columns.keys]
+        return self._line([*map(as_text, values)] if self.columns.typed else values, _cells(answer), place)
 
     def is_unsure(self, prediction: Prediction) -> bool:
         """Return whether the score is below the threshold."""
-        return self.threshold is not None and prediction.score < self.threshold
+        return self.request.threshold is not None and prediction.score < self.request.threshold
 
-    @property
-    def _separated(self) -> bool:
-        """Whether the format is TSV or CSV."""
-        return self.format in ("tsv", "csv")
-
-    def _line(self, values: list[str], added: list[str], place: str) -> bytes:
+    def _line(self, values: list[str], added: list[str], place: str, *, check_all: bool = False) -> bytes:
         """One row: the values of the input and the added ones. A CSV quotes delimiters and line ends in them.
 
         Raises DataError, which names the `place`, for an added value that a TSV cannot hold, such as a label with a TAB.
@@ -353,9 +315,9 @@ class RowWriter:
             buffer = io.StringIO()
             csv.writer(buffer, delimiter=self._mark, quotechar=self.quote, lineterminator="\n").writerow(values + added)
             return buffer.getvalue().encode()
-        for value in added:
-            if found := breaking(value, self._mark):
-                raise DataError(f"{place}: '{escaped(value)}' holds {found}, which no TSV can hold; {_AS_CSV}")
+        for value in values + added if check_all else added:
+            if found := tsv_obstacle(value, self._mark):
+                raise DataError(f"{place}: '{escaped(value)}' holds {found}, {_NO_TSV}")
         return (self._mark.join(values + added) + "\n").encode()
 
     def _id(self, record: Record, number: int) -> object:
@@ -365,32 +327,25 @@ class RowWriter:
         value = record.fields[self.columns.id]
         return int(value) if isinstance(value, str) and _ROW_NUMBER.fullmatch(value) else value
 
-    def _json_row(
-        self,
-        record: Record,
-        prediction: Prediction,
-        best: Sequence[tuple[str, float]],
-        fault: str | None,
-        why: Sequence[str] | None,
-    ) -> bytes:
-        fields = dict(zip(self.columns.names, record.fields.values(), strict=False))
+    def _json_row(self, record: Record, answer: dict[str, Any], fault: str | None) -> bytes:
+        fields = record.fields
         if self.columns.typed:
-            self.check_no_added(record.fields)
-            fields = record.fields
-        label = None if self.is_unsure(prediction) else prediction.label
-        line: dict[str, Any] = {"prediction": label, "score": round(prediction.score, 6)}
-        if best:
-            line["top"] = [{"label": label, "score": round(share, 6)} for label, share in best]
-        if self.probabilities:
-            line["probabilities"] = {label: round(share, 6) for label, share in prediction.probabilities.items()}
-        if why is not None:
-            line["explanation"] = list(why)
-        reason = {"reason": fault} if fault else {}
+            self._check_no_added(fields)
+        else:
+            fields = dict(zip(self.columns.names, fields.values(), strict=False))
         try:
-            return _json_line({**fields, **line, **reason})
+            return _json_line({**fields, **answer, **({"reason": fault} if fault else {})})
         except (ValueError, RecursionError):  # 1e999 is read as Infinity, which is no JSON
             kept = {key: value for key, value in fields.items() if isinstance(value, str | int | None)}
-            return _json_line({**kept, **line, "reason": fault or "holds a value that cannot be written as JSON"})
+            return _json_line({**kept, **answer, "reason": fault or "holds a value that cannot be written as JSON"})
+
+
+def _cells(answer: Any) -> list[str]:
+    """Return a part of the answer for a row, as JSON has it, as cells of a TSV or CSV."""
+    if isinstance(answer, dict | list):
+        parts = answer.values() if isinstance(answer, dict) else answer
+        return [cell for part in parts for cell in _cells(part)]
+    return [f"{answer:.6f}" if isinstance(answer, float) else answer or ""]
 
 
 def as_text(value: Any) -> str:

@@ -1,0 +1,91 @@
+"""The request of `recur predict`: its arguments and options."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from recurcli.requests.options import Delimiter, Fast, Header, Inference, Pair, Quote, Run, Text
+
+InputFormat = Literal["tsv", "csv", "jsonl", "fasttext", "parquet"]
+OutputFormat = Literal["tsv", "csv", "jsonl", "clue"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictRequest:
+    """The arguments and options of `recur predict`."""
+
+    run: Run
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="TSV, CSV, JSON lines, fastText (also .gz) or Parquet; '-' is standard input.", metavar="INPUT"
+        ),
+    ] = Path("-")
+    output: Annotated[
+        Path,
+        typer.Option(
+            help="File to write, in the format of its ending: .tsv, .csv or .jsonl, each also with .gz; "
+            "'-' is standard output.",
+            metavar="FILE",
+        ),
+    ] = Path("-")
+    format: Annotated[
+        OutputFormat | None,
+        typer.Option(
+            help="Format of the output. Default: from the ending of --output, else that of the input; jsonl for "
+            "Parquet and fastText."
+        ),
+    ] = None
+    input_format: Annotated[
+        InputFormat | None,
+        typer.Option(
+            help="Format of the input. Default: from the file name, else detected; a CSV in a pipe is not detected."
+        ),
+    ] = None
+    text: Text = None
+    pair: Pair = None
+    id: Annotated[
+        str | None, typer.Option("--id", help="Column of the ids that --format clue writes.", metavar="COLUMN")
+    ] = None
+    header: Header = None
+    delimiter: Delimiter = None
+    quote: Quote = None
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoding of the input, such as latin-1, cp1252, gb18030 or utf-16. Default: UTF-8, as the output.",
+            metavar="NAME",
+        ),
+    ] = None
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Add the probability of each label.")] = False
+    top_k: Annotated[
+        int | None, typer.Option(help="Add the K best labels with their probabilities.", min=1, metavar="K")
+    ] = None
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Leave `prediction` empty where the score is lower.", min=0, max=1, metavar="SCORE"),
+    ] = None
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a row that cannot be read.")] = False
+    unbuffered: Annotated[
+        bool,
+        typer.Option("--unbuffered", help="Predict rows of a pipe as soon as no more wait; default on a terminal."),
+    ] = False
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Add the parts of the row with the largest share in the linear model's score of its label.",
+        ),
+    ] = False
+    fast: Fast = False
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue a stopped prediction to --output; start it if there is none; pass over a complete one.",
+        ),
+    ] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output file.")] = False
+    inference: Inference = field(default_factory=Inference)
