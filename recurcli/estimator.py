@@ -103,8 +103,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, texts: Rows, *, fast: bool = False) -> np.ndarray:
         """Return the label of each text (N,), of the type that `fit` was given.
 
-        `fast` takes the linear part of a sum alone. Raises TypeError or ValueError for what is neither a text nor a pair of
-        texts, with its row from 0. Raises ValueError with `fast` if the model has no linear part.
+        `fast` takes the linear model of an ensemble alone. Raises TypeError or ValueError for what is neither a text nor a pair
+        of texts, with its row from 0. Raises ValueError with `fast` if the model has no linear model.
         """
         logits = self._chosen(fast=fast).logits(texts)
         return self.classes_[logits.argmax(axis=1)]
@@ -133,10 +133,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise
 
     def _chosen(self, *, fast: bool) -> Predictor:
-        """Return the fitted model, or with `fast` its linear part."""
+        """Return the fitted model, or with `fast` its linear model."""
         check_is_fitted(self, "classes_")
         with _python_errors():
-            return self._predictor.linear_part() if fast else self._predictor
+            return self._predictor.linear_model() if fast else self._predictor
 
     def _resolve(self, more: Mapping[str, Any]) -> ResolvedPreset:
         """Return the preset with `settings`, `seed` and the keys `more`."""

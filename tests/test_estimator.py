@@ -205,7 +205,7 @@ def test_a_fitted_model_survives_pickling(fitted: TextClassifier) -> None:
     assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
 
 
-def test_fast_predicts_with_the_linear_part_alone(fitted: TextClassifier) -> None:
+def test_fast_predicts_with_the_linear_model_alone(fitted: TextClassifier) -> None:
     model = pickle.loads(pickle.dumps(fitted))
     whole = model._predictor.ensemble
     model._predictor.ensemble = replace(whole, encoder_weight=0.7, linear_weight=1.3)
@@ -213,7 +213,7 @@ def test_fast_predicts_with_the_linear_part_alone(fitted: TextClassifier) -> Non
     assert np.array_equal(model.predict_proba(TEXTS, fast=True), probabilities(logits, 1.0))
     assert np.array_equal(model.predict(TEXTS, fast=True), model.classes_[logits.argmax(axis=1)])
     model._predictor.ensemble = replace(whole, encoder_weight=1.0, linear_weight=0.0)
-    with pytest.raises(ValueError, match=r"it has no linear part.*fast=True"):
+    with pytest.raises(ValueError, match=r"it has no linear model.*fast=True"):
         model.predict(TEXTS, fast=True)
 
 

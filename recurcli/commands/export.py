@@ -10,19 +10,17 @@ from recurcli.commands.trained_run import data_config, task_of
 from recurcli.errors import ModelError, UsageError, escaped
 from recurcli.evaluation.inference import Predictor
 from recurcli.export.clue_export import export_clue
-from recurcli.export.format import ExportFormat, Texts, TrainedRun
+from recurcli.export.format import ExportFormat, TrainedRun
 from recurcli.export.onnx import export_onnx
 from recurcli.export.quantize import MIN_AGREEMENT
-from recurcli.files import MANIFEST, CommittedFolder, OutputKind, check_place, check_writable, read_manifest
-from recurcli.log import AfterBatch, Log
+from recurcli.files import MANIFEST, OutputKind, check_place, check_writable, read_manifest
+from recurcli.log import Log
 from recurcli.requests.export import ExportRequest
 from recurcli.runs.run_directory import RunDirectory, contents_of, open_run
 
 FORMATS: dict[str, ExportFormat] = {
     "clue": ExportFormat(export_clue, OutputKind("a CLUE submission", (".zip",))),
-    "onnx": ExportFormat(
-        export_onnx, OutputKind("an ONNX export", ()), folder_with="predict.py", reads_data=False, quantized=export_onnx
-    ),
+    "onnx": ExportFormat(export_onnx, OutputKind("an ONNX export", ()), folder_with="predict.py"),
 }
 """The formats of `recur export` by the value of `--format`; each is a file of `recurcli.export` and a row here."""
 
@@ -31,57 +29,35 @@ def export(request: ExportRequest, log: Log) -> dict[str, Any]:
     """Load every run and write all of them in one format.
 
     Raises UsageError for an unknown format, for an output that exists without `overwrite`, with `fast` for a run whose model
-    has no linear part, and for what cannot be quantised.
+    has no linear model, and for what cannot be quantised.
     """
     if request.format not in FORMATS:
         raise UsageError(f"--format: unknown format '{escaped(request.format)}'; known: {', '.join(FORMATS)}")
-    format, runs, output = FORMATS[request.format], request.runs, request.output
+    format, output = FORMATS[request.format], request.output
     if request.quantize is None and request.min_agreement is not None:
         raise UsageError("--min-agreement compares int8 with fp32; add --quantize int8")
-    if request.quantize is not None and format.quantized is None:
+    if request.quantize is not None and not format.folder_with:
         raise UsageError(f"--quantize: {format.kind.title} has no weights; add --format onnx")
-    if request.data is not None and not format.reads_data:
+    if request.data is not None and format.folder_with:
         raise UsageError(f"--data: {format.kind.title} needs no rows of the task; leave it out")
     if format.folder_with:
         _check_folder(output, format, overwrite=request.overwrite)
     else:
-        read = [file for run in runs for file in contents_of(run)]
+        read = [file for run in request.runs for file in contents_of(run)]
         check_writable(output, format.kind, overwrite=request.overwrite, inputs=read)
-    opened = [open_run(run) for run in runs]
-    predictors = [Predictor.load(run, **asdict(request.inference), fast=request.fast) for run in opened]
-    for folder in opened:
+    loaded = []
+    for run in request.runs:
+        folder = open_run(run)
+        predictor = Predictor.load(folder, **asdict(request.inference), fast=request.fast)
         RunDirectory(folder).note_if_unfinished(log)
-    for run in (run for run, predictor in zip(runs, predictors, strict=True) if predictor.is_linear):
-        log.note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
-    loaded = [
-        _trained_run(run, predictor, request.data, format) for run, predictor in zip(opened, predictors, strict=True)
-    ]
-    if request.quantize is None or format.quantized is None:
-        facts = format.export(loaded, output, log)
-    else:
-        least = MIN_AGREEMENT if request.min_agreement is None else request.min_agreement
-        facts = format.quantized(loaded, output, log, least)
-    return {"output": str(output), "format": request.format, **facts}
-
-
-def _trained_run(run: CommittedFolder, predictor: Predictor, data: Path | None, format: ExportFormat) -> TrainedRun:
-    def predict(texts: Texts, after_batch: AfterBatch) -> list[str]:
-        logits = predictor.logits_of_pairs(texts, after_batch)
-        return [predictor.labels[index] for index in logits.argmax(axis=1)]
-
-    config = data_config(run, data) if format.reads_data else RunDirectory(run).read_data_config()
-    task = task_of(run, predictor)
-    return TrainedRun(
-        folder=run,
-        task=task,
-        data=config,
-        model=predictor.model,
-        tokenizer=predictor.tokenizer,
-        ensemble=predictor.ensemble,
-        is_linear=predictor.is_linear,
-        temperature=predictor.temperature,
-        predict=predict,
-    )
+        if predictor.is_linear:
+            log.note(f"{run}: the linear model predicts alone, as --fast asks; no encoder needs to run")
+        read_here = RunDirectory(folder).read_data_config() if format.folder_with else data_config(folder, request.data)
+        loaded.append(TrainedRun(folder, predictor, task_of(folder, predictor), read_here))
+    more = {}
+    if request.quantize is not None:
+        more["min_agreement"] = MIN_AGREEMENT if request.min_agreement is None else request.min_agreement
+    return {"output": str(output), "format": request.format, **format.export(loaded, output, log, **more)}
 
 
 def _check_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> None:
@@ -92,7 +68,7 @@ def _check_folder(output: Path, format: ExportFormat, *, overwrite: bool) -> Non
     if not output.is_dir() and os.path.lexists(output):
         raise UsageError(f"{output}: is a file, but {format.kind.title} is a folder; choose another --output")
     if output.is_dir() and (os.path.ismount(output) or output.name in ("", "..") or output.samefile(Path.cwd())):
-        place = "a mount point" if os.path.ismount(output) else "the working folder or one above it"
+        place = "a mount point, the working folder or one above it"
         raise UsageError(f"{output}: is {place}, which cannot be replaced; give a folder inside it to --output")
     if output.is_dir() and any(output.iterdir()):
         if not _is_earlier_export(output, format):

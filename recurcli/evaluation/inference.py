@@ -225,8 +225,9 @@ def _nats(
     return torch.cat(nats).cpu().numpy()
 
 
-Text = str | tuple[str, str | None]
-"""A text, or a pair of texts; None as the second item: no second text."""
+Pair = tuple[str, str | None]
+"""A pair of texts; None as the second item: no second text."""
+Text = str | Pair
 WINDOW = 4096
 """Number of rows that are sorted by length and predicted together; it limits the memory."""
 
@@ -264,7 +265,7 @@ class Predictor:
         self.temperature = temperature
         """The probabilities are softmax(logits / temperature). It is 1 with an ensemble, whose weights are fitted instead."""
         self.is_linear = is_linear
-        """Whether the ensemble is the linear part of a sum, whose encoder is left out (`linear_part`)."""
+        """Whether this is the linear model of an ensemble whose encoder is left out (`linear_model`)."""
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
@@ -287,7 +288,7 @@ class Predictor:
 
         Raises ModelError if it is damaged, was not written by recur, or has no labels.
 
-        `fast` takes the linear part of a sum alone. Raises UsageError if the model has none. With several `ranks`, rank 0
+        `fast` takes the linear model of an ensemble alone. Raises UsageError if there is none. With several `ranks`, rank 0
         predicts and finally calls `stop_workers`; the others call `worker_loop`.
         """
         files = read_model(Path(run) if isinstance(run, str) else run)
@@ -297,19 +298,18 @@ class Predictor:
         temperature = 1.0 if ensemble else read_temperature(files.folder)
         model = build_trained_classifier(files, config.device)
         predictor = cls(model, files.tokenizer, config, run_of(files.path), ensemble, temperature)
-        try:
-            return predictor.linear_part() if fast and ranks.is_main else predictor
-        except UsageError as error:
-            raise UsageError(f"{run}: {error}") from None
+        return predictor.linear_model() if fast and ranks.is_main else predictor
 
-    def linear_part(self) -> "Predictor":
-        """Return a predictor with the linear part of the sum alone, which runs no encoder.
+    def linear_model(self) -> "Predictor":
+        """Return a predictor with the linear model of the ensemble alone, which runs no encoder.
 
         It is this one if its model is the linear model alone. Raises UsageError if its model is the encoder alone.
         """
         if self.ensemble is None or not self.ensemble.linear_weight:
+            where = "" if self.run is None else f"{self.run}: "
             raise UsageError(
-                "the model is the encoder alone, so it has no linear part; predict without --fast (in Python: fast=True)"
+                f"{where}the model is the encoder alone, so it has no linear model; "
+                "predict without --fast (in Python: fast=True)"
             )
         if not self.ensemble.encoder_weight:
             return self
@@ -346,7 +346,7 @@ class Predictor:
         while window := self._pairs(islice(source, WINDOW)):
             yield from self.predictions(self.logits(window), self.model.config.classes)
 
-    def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[tuple[str, str | None]]:
+    def _pairs(self, rows: Iterable[tuple[int, Any]]) -> list[Pair]:
         """Return numbered texts or pairs as pairs. Raises as `predict` does."""
         pairs = [(row, as_pair(text, row)) for row, text in rows]
         of_pairs = "pair" in self.model.config.columns
@@ -371,9 +371,9 @@ class Predictor:
         """Return the logits (N, C) of `texts`. Raises as `predict` does."""
         return self.logits_of_pairs(self._pairs(enumerate(text_rows(texts))))
 
-    def logits_of_pairs(self, texts: Sequence[Text], after_batch: AfterBatch = ignore) -> np.ndarray:
+    def logits_of_pairs(self, texts: Sequence[Pair], after_batch: AfterBatch = ignore) -> np.ndarray:
         """Return the logits (N, C) of texts that are known to be of the kind that the model was trained on."""
-        linear = None if self.ensemble is None else self.ensemble.linear.logits(_as_pairs(texts))
+        linear = None if self.ensemble is None else self.ensemble.linear.logits(texts)
         if self.ensemble is not None and linear is not None and not self.ensemble.encoder_weight:
             after_batch(len(texts))
             return self.ensemble.join(np.zeros_like(linear), linear)
@@ -384,9 +384,9 @@ class Predictor:
         """Return the logits (N, C) of the encoder alone for the `tokens` of `encode`."""
         return compute_logits(self.model, tokens, self.config, after_batch)
 
-    def encode(self, texts: Sequence[Text]) -> Tokens:
-        """Tokenise `texts`, count those that are truncated, and broadcast the tokens to the other ranks."""
-        tokens = self.tokenizer.encode(_as_pairs(texts), self.model.config.max_length)
+    def encode(self, texts: Sequence[Pair]) -> Tokens:
+        """Tokenise texts, count those that are truncated, and broadcast the tokens to the other ranks."""
+        tokens = self.tokenizer.encode(texts, self.model.config.max_length)
         self.truncated += tokens.truncated
         self.config.ranks.broadcast([len(tokens), len(tokens.ids)])
         self.config.ranks.broadcast_([torch.from_numpy(tokens.offsets), torch.from_numpy(tokens.ids)])
@@ -421,11 +421,7 @@ def text_rows(texts: Iterable[Any]) -> Iterable[Any]:
     return [row[0] for row in rows] if shape[1] == 1 else rows
 
 
-def _as_pairs(texts: Iterable[Text]) -> list[tuple[str, str | None]]:
-    return [as_pair(text, row) for row, text in enumerate(texts)]
-
-
-def as_pair(text: object, row: int, what: str = "texts") -> tuple[str, str | None]:
+def as_pair(text: object, row: int, what: str = "texts") -> Pair:
     """Return `text` as a pair. Raises TypeError or ValueError, `what[row]` first, if it is neither a text nor a pair."""
     if isinstance(text, str):
         return text, None

@@ -5,7 +5,6 @@ line is one JSON object, and the scorer reads only `label`, line by line, in the
 and labels are those of `recurcli.data.tasks.TASKS`. A zip is read member by member into memory, never extracted.
 """
 
-import codecs
 import copy
 import io
 import json
@@ -22,13 +21,14 @@ from typing import Any, BinaryIO, NamedTuple
 from recurcli.data.readers import BadJson, json_object
 from recurcli.data.rows import BOM
 from recurcli.data.tasks import TASKS, Task
-from recurcli.errors import DataError, StorageError, UsageError, did_you_mean, escaped
+from recurcli.errors import DataError, StorageError, did_you_mean, escaped
 from recurcli.files import write_atomically
 from recurcli.findings import Finding, Findings, sort_by_severity
 
 MAX_BYTES = 8 << 20
 """The longest test file makes 0.6 MB of predictions (ours: leaves room for keys that CLUE does not read)."""
 
+_TOO_LARGE = f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
 OTHER_NAMES = (
     "c311_predict.json",
     "c310_predict.json",
@@ -36,17 +36,14 @@ OTHER_NAMES = (
     "chid10_predict.json",
     "cmrc2018_predict.json",
 )
-"""Names that CLUE reads; without a row in TASKS their contents are not checked."""
+"""Names that CLUE reads and that have no row in TASKS: their contents are not checked."""
 
 ALIASES = {"wsc": "cluewsc"}
 """Former name of a task in file names (`wsc_predict.json`) to its present name."""
 
 
-class Row(NamedTuple):
-    """A line that is not blank; `fields` is None if it is not one JSON object."""
-
-    line: int
-    fields: dict[str, Any] | None
+Rows = list[tuple[int, dict[str, Any] | None]]
+"""The lines that are not blank: the number of each, and its object, or None if it is not one JSON object."""
 
 
 class Target(NamedTuple):
@@ -83,39 +80,30 @@ def validate_file(name: str, content: BinaryIO | bytes) -> list[Finding]:
     """
     found = Findings(escaped(name))
     known = targets()
-    if name in OTHER_NAMES and name not in known:
+    if name in OTHER_NAMES:
         found.add("information", "unchecked", "CLUE reads this name, but recur does not know its test set; not checked")
         return found.ordered()
     data = content if isinstance(content, bytes) else content.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        found.add("error", "size", f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row")
+        found.add("error", "size", _TOO_LARGE)
         return found.ordered()
     rows = _read_rows(data, found)
     if name in known:
         _check_count(known[name], len(rows), found)
         task: Task | None = known[name].task
     else:
-        found.add("error", "name", name_fault(name, rows=len(rows)))
+        found.add("error", "name", _name_fault(name))
         task = next((known[other].task for other in _names_of_same_task(name) if other in known), None)
     _check_labels(task, rows, found)
     _check_ids(rows, found, counted=task is None or task.test_ids_from_zero)
     return found.ordered()
 
 
-def _read_rows(data: bytes, found: Findings) -> list[Row]:
-    """Return the rows of a file, none if it is UTF-16 or one array; adds faults to `found`."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        found.add("error", "utf-16", "is UTF-16; save it as UTF-8 without a byte-order mark")
-        return []
-    if data.startswith(codecs.BOM_UTF8):
-        found.add("error", "mark", "begins with a byte-order mark; save it as UTF-8 without one", line=1)
-        data = data.removeprefix(codecs.BOM_UTF8)
-    if data.lstrip()[:1] == b"[":
-        found.add("error", "array", "is one JSON array; write each of its objects on a separate line, without commas")
-        return []
+def _read_rows(data: bytes, found: Findings) -> Rows:
+    """Return the rows of a file, and add the faults of its lines to `found`."""
     if data and not data.endswith(b"\n"):
         found.add("warning", "end", "the last line has no newline at its end")
-    rows = []
+    rows: Rows = []
     for line, content in enumerate(io.BytesIO(data), start=1):
         if content.endswith(b"\r\n"):
             what = "ends in CR LF; CLUE's files end their lines in LF (dos2unix mends it)"
@@ -131,23 +119,18 @@ def _read_rows(data: bytes, found: Findings) -> list[Row]:
         except BadJson as fault:
             shown = escaped(content.decode().strip(), limit=60)
             found.add("error", "form", f"{fault}; expected one JSON object a line: {shown}", line=line)
-        rows.append(Row(line, fields))
+        rows.append((line, fields))
     return rows
 
 
-def name_fault(name: str, *, rows: int | None = None) -> str:
-    """Return why CLUE would not read the file `name`, with the right name. `rows`, if known, tells between right names."""
+def _name_fault(name: str) -> str:
+    """Return why CLUE would not read the file `name`, with the names that it may have."""
     known, near = targets(), _names_of_same_task(name)
     fault = f"CLUE reads no file named '{escaped(name)}': it would score 0"
     if not near:
         return fault + did_you_mean(name.lower(), {*known, *OTHER_NAMES})
-    fitting = [other for other in near if other in known and known[other].rows == rows]
-    if len(fitting) == 1:
-        source = known[fitting[0]].test_file
-        return f"{fault}; its {rows:,} rows are those of {source}, so name it {fitting[0]}"
     choices = [f"{other} (predictions for {known[other].test_file})" if other in known else other for other in near]
-    reason = "a name must say which version of the test set it is for; " if len(near) > 1 else ""
-    return f"{fault}; {reason}name it {' or '.join(choices)}"
+    return f"{fault}; name it {' or '.join(choices)}"
 
 
 def _names_of_same_task(name: str) -> list[str]:
@@ -162,21 +145,15 @@ def _task_of(name: str) -> str:
 
 
 def _check_count(target: Target, rows: int, found: Findings) -> None:
-    if rows == target.rows:
-        return
-    fault = f"has {rows:,} rows; {target.test_file} has {target.rows:,}, and each needs its line"
-    for other in targets().values():
-        if other.task is target.task and rows == other.rows:
-            fault += f"; {rows:,} rows are those of {other.test_file}, whose predictions are named {other.name}"
-    if rows == target.task.rows.get("dev"):
-        fault += f"; {rows:,} rows are those of the dev set: predict {target.test_file}"
-    found.add("error", "count", fault)
+    if rows != target.rows:
+        fault = f"has {rows:,} rows; {target.test_file} has {target.rows:,}, and each needs its line"
+        same = [target.task.files[split] for split, count in target.task.rows.items() if count == rows]
+        found.add("error", "count", fault + "".join(f"; {rows:,} rows are those of {name}" for name in same))
 
 
-def _check_labels(task: Task | None, rows: list[Row], found: Findings) -> None:
+def _check_labels(task: Task | None, rows: Rows, found: Findings) -> None:
     """Check that each `label` is a string and one of the task's; `task` None: unknown."""
     written = set()
-    as_indexes = task is not None and _look_like_indexes(task, rows)
     for line, fields in rows:
         if fields is None:
             continue
@@ -186,22 +163,14 @@ def _check_labels(task: Task | None, rows: list[Row], found: Findings) -> None:
         if "label" not in fields:
             found.add("error", "no label", "has no 'label', the one key that CLUE reads", line=line)
             continue
-        label = fields["label"]
-        text = _text_of(label)
+        label, text = fields["label"], _text_of(fields["label"])
         written.add(text)
         if not isinstance(label, str):
-            way_out = f'; write "{escaped(text)}"' if isinstance(label, int | float) else ""
-            found.add("error", "label type", f"label {escaped(text)} is not a string{way_out}", line=line)
-        if task is None or text in task.labels:
-            continue
-        if as_indexes:
-            what = f"these look like class indexes 0–{len(task.labels) - 1}; {task.name.upper()} wants {_wanted(task)}"
-            found.add("error", "indexes", f"label '{escaped(text)}': {what}", line=line)
-        else:
+            found.add("error", "label type", f"label {escaped(text)} is not a string", line=line)
+        if task is not None and text not in task.labels:
             near = text.strip().lower()
-            known = " ".join(task.labels) if len(task.labels) <= 20 else _wanted(task)
-            hint = f"; did you mean '{near}'?" if near in task.labels else f": {known}"
-            what = f"label '{escaped(text)}' is not one of the {len(task.labels)} labels of {task.name.upper()}{hint}"
+            known = f"; did you mean '{near}'?" if near in task.labels else f": {', '.join(task.labels[:20])}"
+            what = f"label '{escaped(text)}' is not one of the {len(task.labels)} labels of {task.name.upper()}{known}"
             found.add("error", "label", what, line=line)
     if len(rows) > 1 and len(written) == 1:
         found.add("warning", "one class", f"every row has the label '{escaped(written.pop())}'; is the model trained?")
@@ -214,54 +183,23 @@ def _text_of(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _look_like_indexes(task: Task, rows: list[Row]) -> bool:
-    """Return whether all labels are numbers below the number of classes and not the task's labels."""
-    texts = {_text_of(fields["label"]) for _, fields in rows if fields and "label" in fields}
-    indexes = {str(index) for index in range(len(task.labels))}
-    return bool(texts) and texts <= indexes and not texts <= set(task.labels)
-
-
-def _wanted(task: Task) -> str:
-    """Return the labels of a task in a few words."""
-    if len(task.labels) > 3 and all(label.isdecimal() for label in task.labels):
-        numbers = sorted(task.labels, key=int)
-        return f"{numbers[0]}–{numbers[-1]}"
-    return ", ".join(task.labels)
-
-
-def _check_ids(rows: list[Row], found: Findings, *, counted: bool) -> None:
+def _check_ids(rows: Rows, found: Findings, *, counted: bool) -> None:
     """Check that the ids are 0 … n-1; a line that is not an object matches any id.
 
-    `counted` False: the ids of the test file are allowed too, because CLUE reads only `label`.
+    `counted` False: the ids of the test file, which begin at 1, are allowed too, because CLUE reads only `label`.
     """
-    ids: list[int] = []
-    for line, fields in rows:
-        number = len(ids) if fields is None else fields.get("id")
-        if fields is not None and "id" not in fields:
-            found.add("error", "no id", f"has no 'id'; its row number is {len(ids)}", line=line)
-            return
-        if not isinstance(number, int) or isinstance(number, bool):
-            shown = f'"{number}"' if isinstance(number, str) else _text_of(number)
-            what = f"id {escaped(shown, limit=40)} is not a number; the row number is {len(ids)}"
-            found.add("error", "id type", what, line=line)
-            return
-        ids.append(number)
-    wrong = next((row for row, number in enumerate(ids) if number != row), None)
-    if wrong is None:
+    ids = [row if fields is None else fields.get("id") for row, (_, fields) in enumerate(rows)]
+    if not counted and ids and ids == list(range(1, len(ids) + 1)):
+        what = "ids are those of the test file: valid if the lines are in its order"
+        found.add("warning", "own ids", what, line=rows[0][0])
         return
-    if all(number == 0 or number == before + 1 for before, number in zip([-1, *ids], ids, strict=False)):
-        what = f"id is 0 again: ids seem to be numbered per batch; number all rows from 0 to {len(ids) - 1:,}"
-    elif not counted and sorted(ids) == list(range(1, len(ids) + 1)):
-        what = f"ids are those of the test file (the first is {ids[0]}): valid if the lines are in its order"
-        found.add("warning", "own ids", what, line=rows[0].line)
-        return
-    elif all(number == row + ids[0] for row, number in enumerate(ids)):
-        what = f"ids begin at {escaped(ids[0], limit=40)}; they begin at 0"
-    elif sorted(ids) == list(range(len(ids))):
-        what = f"id is {ids[wrong]}: the ids are complete but out of order; sort the lines, CLUE pairs them by order"
-    else:
-        what = f"id is {escaped(ids[wrong], limit=40)}, the row number is {wrong}"
-    found.add("error", "ids", what, line=rows[wrong].line)
+    for row, (number, (line, fields)) in enumerate(zip(ids, rows, strict=True)):
+        if number != row or type(number) is not int:
+            has = fields is not None and "id" in fields
+            shown = escaped(f'"{number}"' if isinstance(number, str) else _text_of(number), limit=40)
+            what = f"id is {shown}" if has else "has no 'id'"
+            found.add("error", "ids", f"{what}; its row number is {row}, and ids are row numbers from 0", line=line)
+            return
 
 
 MAX_ZIP_BYTES = 16 << 20
@@ -271,7 +209,6 @@ MAX_MEMBERS = 32
 """Members that are checked; CLUE reads about 15 names."""
 
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_JUNK = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini")
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError),
     *(OSError, OverflowError),  # a seek to before the file's start, or beyond what an offset can be
@@ -304,17 +241,11 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[str]]) -> No
     """Check {file name: labels in the order of the test file}, then write the zip `path`.
 
     The same predictions give the same bytes on any machine: members are sorted, dated 1980-01-01 and not compressed,
-    because builds of zlib differ. Raises UsageError for a name that CLUE does not read, DataError for wrong labels.
+    because builds of zlib differ. Raises DataError for a name that CLUE does not read, and for wrong labels.
     """
-    if path.suffix != ".zip":
-        raise UsageError(f"{escaped(path)}: a CLUE submission is a zip; name it {escaped(path.name)}.zip")
-    if not predictions:
-        raise UsageError(f"{escaped(path)}: has no predictions to submit")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(predictions):
-            if name not in targets():
-                raise UsageError(name_fault(name))
             content = submission_bytes(predictions[name])
             for finding in validate_file(name, content):
                 if finding.level == "error":
@@ -366,10 +297,10 @@ def _validate_zip(name: str, file: BinaryIO) -> list[Finding]:
         checked: set[str] = set()
         for member in members[:MAX_MEMBERS]:
             base = _base_name(member)
-            if base in checked or not base.lower().endswith(".json") or _is_junk(member):
+            if base in checked or not base.lower().endswith(".json") or base.startswith("."):
                 continue
             checked.add(base)
-            content = b"" if base in OTHER_NAMES and base not in targets() else _content(archive, member, found)
+            content = b"" if base in OTHER_NAMES else _content(archive, member, found)
             if content is not None:
                 inside += validate_file(base, content)
     tasks = {name: target.task.name for name, target in targets().items()}
@@ -385,20 +316,10 @@ def _check_names(members: list[zipfile.ZipInfo], found: Findings) -> None:
         found.add("error", "empty", "is empty")
     if len(members) > MAX_MEMBERS:
         found.add("error", "members", f"has {len(members):,} members; only the first {MAX_MEMBERS} were looked at")
-    members = members[:MAX_MEMBERS]
-    for member in members:
-        shown = escaped(member.orig_filename)
-        base = _base_name(member)
-        if _is_junk(member):
-            what = f"holds '{shown}', left by a file manager; zip the prediction files alone: zip -X"
-            found.add("error", "junk", what)
-        elif not base:
-            found.add("error", "folder", f"holds the folder '{shown}'; zip the files and not their folder: zip -j")
-        elif not base.lower().endswith(".json"):
-            found.add("error", "foreign", f"holds '{shown}', which is not a prediction file; leave it out")
-        elif base != member.orig_filename:
-            found.add("error", "flat", f"holds '{shown}' in a folder, where CLUE does not look: zip -j")
-    for name, count in Counter(member.orig_filename for member in members).items():
+    for name, count in Counter(member.orig_filename for member in members[:MAX_MEMBERS]).items():
+        if name.startswith(".") or not name.lower().endswith(".json") or re.search(r"[/\\]", name):
+            way_out = "zip the prediction files alone, without folders: zip -jX"
+            found.add("error", "foreign", f"holds '{escaped(name)}', where CLUE reads nothing; {way_out}")
         if count > 1:
             found.add("error", "twice", f"holds '{escaped(name)}' {count} times; keep one of them")
 
@@ -408,27 +329,19 @@ def _base_name(member: zipfile.ZipInfo) -> str:
     return member.orig_filename.replace("\\", "/").rpartition("/")[2]
 
 
-def _is_junk(member: zipfile.ZipInfo) -> bool:
-    parts = member.orig_filename.replace("\\", "/").split("/")
-    return any(part in _JUNK or part.startswith("._") for part in parts)
-
-
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings) -> bytes | None:
     """Return the bytes of a member; None, with a finding, if it cannot be read.
 
     Neither the declared size nor the real one may pass MAX_BYTES.
     """
-    content, fault = None, None
-    too_large = f"is larger than {MAX_BYTES:,} bytes; predictions need a few dozen bytes a row"
+    content, fault = b"", None
     if member.flag_bits & 1:
         fault = "is encrypted; make the zip without a password"
     elif stat.S_ISLNK(member.external_attr >> 16):
         fault = "is a symbolic link; zip the file that it leads to"
     elif member.compress_type not in _READABLE:
         fault = "is compressed in a way that not every reader knows; use zip's default, deflate"
-    elif member.file_size > MAX_BYTES:
-        fault = too_large
-    else:
+    elif member.file_size <= MAX_BYTES:
         unbounded = copy.copy(member)
         unbounded.file_size = 2 * MAX_BYTES  # zipfile stops at the declared size, which may be too small
         try:
@@ -436,11 +349,11 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings)
                 content = stream.read(MAX_BYTES + 1)
         except _DAMAGE as error:
             fault = f"is damaged: {escaped(error)}"
-    if content is not None and len(content) > MAX_BYTES:
-        content, fault = None, too_large
-    elif content is not None and len(content) != member.file_size:
+    if fault is None and max(member.file_size, len(content)) > MAX_BYTES:
+        fault = _TOO_LARGE
+    elif fault is None and len(content) != member.file_size:
         fault = f"holds {len(content):,} bytes but declares {member.file_size:,}; make the zip again"
     if fault is not None:
         shown = escaped(member.orig_filename)
         found.add("error", f"member {shown}", f"'{shown}' {fault}")
-    return content
+    return content if fault is None else None

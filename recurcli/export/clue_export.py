@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from recurcli.data.columns import ColumnSchema, find_columns
 from recurcli.data.config import DataConfig
@@ -14,16 +14,8 @@ from recurcli.data.values import TextColumns
 from recurcli.errors import DataError, UsageError, escaped
 from recurcli.export.clue import Target, validate, write_submission
 from recurcli.export.format import TrainedRun
-from recurcli.log import Log, Note
+from recurcli.log import Log
 from recurcli.runs.run_directory import run_of
-
-
-class _Answer(NamedTuple):
-    """A file of the zip: its name, the run that predicts it, and the rows."""
-
-    target: Target
-    run: TrainedRun
-    rows: Split
 
 
 def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
@@ -32,11 +24,11 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
     All test files are read before the first row is predicted. Raises UsageError for a task that is not CLUE's and for
     two runs of one task, DataError for a test file that is missing, has bad rows or is of another length.
     """
-    answers: list[_Answer] = []
+    answers: list[tuple[Target, TrainedRun, Split]] = []
     for run in runs:
         if not run.task.submissions:
             raise UsageError(f"{run.path}: {run.task.name} is not a task of CLUE's leaderboard")
-        if earlier := next((answer.run for answer in answers if answer.target.task.name == run.task.name), None):
+        if earlier := next((other for _, other, _ in answers if other.task.name == run.task.name), None):
             raise UsageError(f"{run.path}: is of the task {run.task.name}, as is {earlier.path}; give one run per task")
         for split in run.task.submissions:
             target = Target(run.task, split)
@@ -44,17 +36,18 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
             if isinstance(rows, str):
                 log.warn(f"{target.name} is left out: {rows}")
             else:
-                answers.append(_Answer(target, run, rows))
+                answers.append((target, run, rows))
     if not answers:
         raise DataError("no submission can be made of these runs; the reasons stand above")
     labels: dict[str, list[str]] = {}
-    done, total = 0, sum(len(answer.rows.examples) for answer in answers)
+    done, total = 0, sum(len(rows.examples) for _, _, rows in answers)
     for target, run, rows in answers:
-        labels[target.name] = run.predict(rows.texts, partial(log.rows, before=done, total=total))
+        logits = run.predictor.logits_of_pairs(rows.texts, partial(log.rows, before=done, total=total))
+        labels[target.name] = [run.predictor.labels[index] for index in logits.argmax(axis=1)]
         done += len(rows.examples)
     write_submission(output, labels)
     for finding in validate(output):
-        log.add(Note(finding.message, "warning" if finding.level == "warning" else "info"))
+        (log.warn if finding.level == "warning" else log.note)(finding.message)
     files = [
         {
             "name": target.name,
@@ -62,21 +55,20 @@ def export_clue(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str,
             "from": target.test_file if rows.path is None else rows.path.name,
             "run": str(run_of(run.path)),
         }
-        for target, run, rows in sorted(answers, key=lambda answer: answer.target.name)
+        for target, run, rows in sorted(answers, key=lambda answer: answer[0].name)
     ]
     return {"files": files}
 
 
 def _test_rows(target: Target, run: TrainedRun) -> Split | str:
     """Read the rows of `target`, or return why it is left out."""
-    config = replace(
-        run.data, files=run.data.files_of_folder or None, skip_bad_rows=False
-    )  # --test names labelled rows
+    # The file of --test has labelled rows.
+    config = replace(run.data, files=run.data.files_of_folder or None, skip_bad_rows=False)
     if not _has_test_file(target, config):
         return f"{target.test_file} is missing"
     if column := _empty_column(target, config):
         return f"the run reads the column '{escaped(column)}', and no row of {target.test_file} has a text there"
-    trained = ColumnSchema(str(run.path), TextColumns.from_json(run.model.config.columns))
+    trained = ColumnSchema(str(run.path), TextColumns.from_json(run.predictor.model.config.columns))
     rows = load_split(target.task, target.split, config, trained=trained)
     if len(rows.examples) != target.rows:
         raise DataError(

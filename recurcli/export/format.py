@@ -1,39 +1,24 @@
-"""The interface of an export format, and the parts of a trained run that it is given."""
+"""The interface of an export format, and the trained run that it is given."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recurcli.data.config import DataConfig
 from recurcli.data.tasks import Task
+from recurcli.evaluation.inference import Predictor
 from recurcli.files import CommittedFolder, OutputKind
-from recurcli.linear.ensemble import Ensemble
-from recurcli.log import AfterBatch, Log
-from recurcli.model.models import Classifier
-from recurcli.tokens.tokenizer import Tokenizer
-
-Texts = Sequence[tuple[str, str | None]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainedRun:
+class TrainedRun(NamedTuple):
     """A verified run."""
 
     folder: CommittedFolder
+    predictor: Predictor
     task: Task
     data: DataConfig
     """The preset's `data`, with the command's `--data`; the rows may be gone if the format does not read them."""
-    model: Classifier
-    tokenizer: Tokenizer
-    ensemble: Ensemble | None
-    """The linear model whose logits are added to the encoder's. None if there is none."""
-    is_linear: bool
-    """Whether the ensemble is the linear part of a sum, whose encoder is left out."""
-    temperature: float
-    """The probabilities are softmax(logits / temperature)."""
-    predict: Callable[[Texts, AfterBatch], list[str]]
-    """Predicts the label of each text."""
 
     @property
     def path(self) -> Path:
@@ -43,16 +28,14 @@ class TrainedRun:
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """One export format."""
+    """One export format: the predictions of test rows in a file, or the model in a folder."""
 
-    export: Callable[[Sequence[TrainedRun], Path, Log], dict[str, Any]]
-    """Writes the runs to a path, replacing what is there, and returns `files`: facts of each for a table, `name` first."""
+    export: Callable[..., dict[str, Any]]
+    """A function of the runs (a sequence), the path and the log. It writes the runs to the path, replacing what is there, and
+    returns `files`: facts of each for a table, `name` first. That of a folder takes `min_agreement`, too: it then writes the
+    model in int8 if so large a share of the labels of the dev rows stays, and returns `quantization`."""
     kind: OutputKind
     """The format in words, for messages, and the ending of a file."""
     folder_with: str = ""
-    """For a format that writes a folder (by `commit_directory`): the file by which an earlier export is recognised."""
-    reads_data: bool = True
-    """Whether it reads rows of the task, so that the command's --data makes sense."""
-    quantized: Callable[[Sequence[TrainedRun], Path, Log, float], dict[str, Any]] | None = None
-    """Writes them in int8, if so large a share of the labels of the dev rows stays, and returns `quantization` too; None: the
-    format has no weights."""
+    """For a format that writes a folder (by `commit_directory`): the file by which an earlier export is recognised. It reads no
+    rows of the task."""

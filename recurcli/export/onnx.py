@@ -8,7 +8,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from recurcli.errors import ModelError, UsageError, escaped
+from recurcli.evaluation.inference import Predictor
 from recurcli.export.format import TrainedRun
-from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, quantized
+from recurcli.export.quantize import Agreement, as_half, in_half, onnx_logits, onnx_session, quantized
 from recurcli.files import commit_directory, read_limited, to_json
 from recurcli.interruptible import interruptible
 from recurcli.linear.model import LinearModel
@@ -54,53 +55,49 @@ def export_onnx(
     if len(runs) != 1:
         raise UsageError("--format onnx writes one run; give one RUN and call it again for the others")
     [run] = runs
-    about = _about(run.path)
-    weights = (
-        (1 / run.temperature, 0.0)
-        if run.ensemble is None
-        else (run.ensemble.encoder_weight, run.ensemble.linear_weight)
-    )
+    about, predictor = _about(run.path), run.predictor
+    ensemble, finished = predictor.ensemble, RunDirectory(run.folder).is_finished
+    weights = 1 / predictor.temperature, 0.0
+    if ensemble is not None:
+        weights = ensemble.encoder_weight, ensemble.linear_weight
     if weights[0]:
         check_packages("onnx", "--format onnx")
-        check_exportable(run.model)
-    if not RunDirectory(run.folder).is_finished:
+        check_exportable(predictor.model)
+    if not finished:
         about += "\nThe training of this model was not finished when it was exported.\n"
     dev = [] if min_agreement is None else _dev_rows(run)
-    if "spans" in run.model.config.columns:
+    if "spans" in predictor.model.config.columns:
         log.warn("predict.py does not mark the two spans of a text; give it texts that are marked")
     files: dict[str, tuple[bytes, str]] = {}
-    content, graph, facts, runtime = None, None, {}, None
+    fp32, graph, facts, runtime = None, None, {}, None
     if weights[0]:
-        content, difference = interruptible(partial(onnx_model, run.model.cpu()))
-        graph = content if min_agreement is None else interruptible(partial(quantized, content))
-        within = f"its logits are within {difference:.0e} of the run's" if graph is content else "in int8"
+        fp32, difference = interruptible(partial(onnx_model, predictor.model.cpu()))
+        graph, within = fp32, f"its logits are within {difference:.0e} of the run's"
+        if min_agreement is not None:
+            graph, within = interruptible(partial(quantized, fp32)), "in int8"
         runtime = least_runtime(graph)
         files["model.onnx"] = graph, f"encoder; {within}"
-        files["tokenizer.json"] = run.tokenizer.to_json().encode(), "tokenizer"
-    elif not run.is_linear:
-        why = "was kept" if RunDirectory(run.folder).is_finished else "labels until the training is finished"
+        files["tokenizer.json"] = predictor.tokenizer.to_json().encode(), "tokenizer"
+    elif not predictor.is_linear:
+        why = "was kept" if finished else "labels until the training is finished"
         log.note(f"the linear model alone {why}, so there is no model.onnx: no encoder needs to run")
-    if run.ensemble is not None and weights[1]:
+    if ensemble is not None and weights[1]:
         half = ", in half precision" if dev else ""
-        files["linear.npz"] = _npz(run.ensemble.linear, half=bool(dev)), f"linear model on n-grams{half}"
+        files["linear.npz"] = _npz(ensemble.linear, half=bool(dev)), f"linear model on n-grams{half}"
         files["linear_model.py"] = (SCRIPTS / "linear_model.py").read_bytes(), "numpy code of the linear model"
     script = (SCRIPTS / "predict.py").read_bytes()
     if min_agreement is not None:
-        agreement = _compare(run, dev, weights, content, graph, log)
+        agreement = _compare(run, dev, weights, fp32, graph, log)
         agreement.check(min_agreement)
         log.note(str(agreement))
         facts = {"quantization": {"type": "int8", **asdict(agreement)}}
         script = script.replace(*ONE_AT_A_TIME)
         about += f"\n## int8\n\n{agreement}.\n"
-    files["config.json"] = (
-        to_json({**_config(run, weights), "onnxruntime": runtime, **facts}).encode(),
-        "labels and settings",
-    )
+    config = to_json({**_config(predictor, weights), "onnxruntime": runtime, **facts})
+    files["config.json"] = config.encode(), "labels and settings"
     files["predict.py"] = script, "labels texts: python predict.py < texts.txt"
-    files["README.md"] = _card(run, about, runtime).encode(), "model card"
-    writers: dict[str, Callable[[Path], object]] = {
-        name: partial(Path.write_bytes, data=content) for name, (content, _) in files.items()
-    }
+    files["README.md"] = _card(predictor, about, runtime).encode(), "model card"
+    writers = {name: partial(Path.write_bytes, data=content) for name, (content, _) in files.items()}
     commit_directory(output, writers, replace=True)
     listed = [{"name": name, "bytes": len(content), "purpose": what} for name, (content, what) in files.items()]
     return {"files": listed, **facts}
@@ -119,20 +116,20 @@ def _compare(
     run: TrainedRun, rows: list[RowText], weights: tuple[float, float], fp32: bytes | None, int8: bytes | None, log: Log
 ) -> Agreement:
     """Compare the run with the quantised one on its dev rows; the linear model is the one that was not fitted on them."""
-    labels, texts = run.model.config.labels, [(row.text, row.pair) for row in rows]
-    sums = [np.zeros((len(rows), len(labels))) for _ in range(2)]
+    config, texts = run.predictor.model.config, [(row.text, row.pair) for row in rows]
+    labels = config.labels
+    joined = [np.zeros((len(rows), len(labels))) for _ in range(2)]
     if fp32 is not None and int8 is not None:
-        tokens = run.tokenizer.encode(texts, run.model.config.max_length)
+        tokens = run.predictor.tokenizer.encode(texts, config.max_length)
         for part, content in enumerate((fp32, int8)):
             progress = partial(log.rows, before=part * len(rows), total=2 * len(rows))
-            logits = onnx_logits(content, tokens, run.model.config.pad_id, progress)
-            sums[part] += weights[0] * logits
+            joined[part] += weights[0] * onnx_logits(content, tokens, config.pad_id, progress)
     if weights[1]:
         linear = read_linear_model(run.folder, len(labels), first_fit=True)
         assert linear is not None, "the run has an ensemble"
         for part, model in enumerate((linear, in_half(linear))):
-            sums[part] += weights[1] * model.logits(texts)
-    return Agreement.of(sums[0], sums[1], np.array([labels.index(row.label) for row in rows]))
+            joined[part] += weights[1] * model.logits(texts)
+    return Agreement.of(joined[0], joined[1], np.array([labels.index(row.label) for row in rows]))
 
 
 def _npz(linear: LinearModel, *, half: bool) -> bytes:
@@ -142,10 +139,9 @@ def _npz(linear: LinearModel, *, half: bool) -> bytes:
     return buffer.getvalue()
 
 
-def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
+def _config(predictor: Predictor, weights: tuple[float, float]) -> dict[str, Any]:
     """Return config.json: that of the run, and what predict.py needs besides."""
-    tokenizer, config = run.tokenizer, run.model.config
-    ngrams = None if run.ensemble is None else run.ensemble.linear.ngrams.config
+    tokenizer, config, ensemble = predictor.tokenizer, predictor.model.config, predictor.ensemble
     return {
         **config_to_dict(config),
         "pairs": bool(config.columns.get("pair")),
@@ -157,7 +153,7 @@ def _config(run: TrainedRun, weights: tuple[float, float]) -> dict[str, Any]:
         "template": tokenizer.template,
         "characters_per_token": CHARACTERS_PER_TOKEN,
         "longest_text": MAX_TEXT,
-        "ngrams": None if ngrams is None else ngrams_to_dict(ngrams),
+        "ngrams": None if ensemble is None else ngrams_to_dict(ensemble.linear.ngrams.config),
     }
 
 
@@ -177,20 +173,17 @@ def _about(run: Path) -> str:
     return read_limited(card, MAX_CARD).decode(errors="replace").partition("\n## Use\n")[0]
 
 
-def _card(run: TrainedRun, about: str, runtime: str | None) -> str:
+def _card(predictor: Predictor, about: str, runtime: str | None) -> str:
     """Return the run's model card, which begins with `about`, with the use of this folder.
 
     `runtime` is the least version of onnxruntime. None: there is no encoder.
     """
     packages = f"'onnxruntime>={runtime}' tokenizers numpy" if runtime else "numpy"
-    texts = "two texts a line, separated by a TAB" if run.model.config.columns.get("pair") else "one text a line"
-    part = (
-        "\nThis folder has the linear part of the sum alone (`--fast`): its dev accuracy is that of the linear baseline.\n"
-        if run.is_linear
-        else ""
-    )
+    texts = "two texts a line, separated by a TAB" if predictor.model.config.columns.get("pair") else "one text a line"
+    if predictor.is_linear:
+        about += "\nThis folder has the linear model of the ensemble alone (`--fast`), with its own dev accuracy.\n"
     return (
-        f"{about}{part}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"
+        f"{about}\n## Use\n\n    pip install {packages}\n    python predict.py < texts.txt > labels.tsv\n\n"
         f"texts.txt has {texts} (UTF-8); labels.tsv has `label<TAB>probability` for each, in order.\n"
     )
 
@@ -295,11 +288,7 @@ def least_runtime(content: bytes) -> str:
 
 
 def _largest_difference(content: bytes, batches: list[Tensor], expected: list[np.ndarray]) -> float:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = onnx_session(content)
     found = [session.run(["logits"], {"input_ids": ids.numpy()})[0] for ids in batches]
     return float(max(np.abs(one - other).max() for one, other in zip(found, expected, strict=True)))
 

@@ -79,14 +79,18 @@ def in_half(linear: LinearModel) -> LinearModel:
     return replace(linear, ngrams=ngrams, weights=as_half(linear.weights).astype(np.float32))
 
 
-def onnx_logits(content: bytes, tokens: Tokens, pad_id: int, after_batch: AfterBatch) -> NDArray[np.float64]:
-    """Return the logits (N, C) of a graph, one row at a time as predict.py of an int8 export."""
+def onnx_session(content: bytes) -> Any:
+    """Return a session of onnxruntime for an ONNX file, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    logits = []
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def onnx_logits(content: bytes, tokens: Tokens, pad_id: int, after_batch: AfterBatch) -> NDArray[np.float64]:
+    """Return the logits (N, C) of a graph, one row at a time as predict.py of an int8 export."""
+    session, logits = onnx_session(content), []
     for row, (start, end) in enumerate(zip(tokens.offsets, tokens.offsets[1:], strict=False), 1):
         ids = tokens.ids[start:end] if end > start else [pad_id]
         logits.append(session.run(["logits"], {"input_ids": np.asarray(ids, np.int64)[None]})[0][0])
@@ -116,14 +120,16 @@ class _Graph:
         from onnx import TensorProto, numpy_helper
 
         self.graph = graph
-        self.weights: dict[str, NDArray[np.float32]] = {
+        weights = {
             tensor.name: numpy_helper.to_array(tensor)
             for tensor in graph.initializer
             if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) > 1 and np.prod(tensor.dims) >= MIN_CELLS
         }
-        self.weights = {
-            name: values for name, values in self.weights.items() if np.isfinite(values).all()
-        }  # a mask is not
+        self.weights: dict[str, NDArray[np.float32]] = {
+            name: values
+            for name, values in weights.items()
+            if np.isfinite(values).all()  # a mask is not
+        }
         self.made: list[Any] = []
         self.names: set[str] = set()
 
@@ -135,14 +141,14 @@ class _Graph:
                 self._table(node.input[0], node.input[1], node.output[0])
             else:
                 self.made.append(node)
-        read = {*_names_read(self.made), *(output.name for output in self.graph.output)}
-        rest, self.made = self.made, []
+        rest, self.made, outputs = self.made, [], {output.name for output in self.graph.output}
+        read = {*_names_read(rest), *outputs}
         stored = [name for name in self.weights if name in read and self.weights[name].shape[-1] >= MIN_ROW]
         for name in stored:
             self._stored(name)
         del self.graph.node[:]
         self.graph.node.extend([*self.made, *rest])
-        read = {*_names_read(self.graph.node), *(output.name for output in self.graph.output)} - {*stored}
+        read = {*_names_read(self.graph.node), *outputs} - {*stored}
         kept = [tensor for tensor in self.graph.initializer if tensor.name in read]
         del self.graph.initializer[:]
         self.graph.initializer.extend(kept)

@@ -88,7 +88,9 @@ Run = Annotated[Path, typer.Argument(help="Run directory of `recur finetune`.", 
 
 Fast = Annotated[
     bool,
-    typer.Option("--fast", help="Take the linear part of a sum alone: no encoder runs, and the labels may differ."),
+    typer.Option(
+        "--fast", help="Take the linear model of an ensemble alone: no encoder runs, and the labels may differ."
+    ),
 ]
 
 

@@ -180,9 +180,10 @@ def test_a_damaged_model_among_several_ends_it_before_anything(
 def export_vocabulary(runs: Sequence[TrainedRun], output: Path, log: Log) -> dict[str, Any]:
     """A format of the test: the label of a text, and the tokens of the vocabulary, a line each."""
     [run] = runs
-    [label] = run.predict([("鼠", None)], log.rows)
-    write_atomically(output, "".join(f"{line}\n" for line in (label, *run.tokenizer.tokens)))
-    file = {"name": output.name, "rows": len(run.tokenizer.tokens), "from": run.task.name, "run": str(run.path)}
+    [prediction] = run.predictor.predict(["鼠"])
+    tokens = run.predictor.tokenizer.tokens
+    write_atomically(output, "".join(f"{line}\n" for line in (prediction.label, *tokens)))
+    file = {"name": output.name, "rows": len(tokens), "from": run.task.name, "run": str(run.path)}
     return {"files": [file]}
 
 

@@ -248,13 +248,13 @@ def test_the_linear_model_alone_needs_numpy_only(
         assert done.stderr.decode() == f"predict.py: error: {reason}\n"
 
 
-def test_fast_exports_the_linear_part_of_a_sum_alone(
+def test_fast_exports_the_linear_model_of_an_ensemble_alone(
     recur: Recur, trained: Path, tmp_path: Path, without: Callable[..., None]
 ) -> None:
     without(*ONNX)
     code, _, err = recur("export", trained, "--format", "onnx", "--fast", "--output", tmp_path / "folder")
     assert (code, f"{trained}: the linear model predicts alone, as --fast asks" in err) == (0, True), err
-    assert "linear part of the sum alone (`--fast`)" in (tmp_path / "folder" / "README.md").read_text()
+    assert "linear model of the ensemble alone (`--fast`)" in (tmp_path / "folder" / "README.md").read_text()
     assert not (tmp_path / "folder" / "model.onnx").exists()
     (tmp_path / "x.txt").write_text("鼠牛虎\n龙蛇\n猴鸡 nothing known\n")
     predicted = tsv(recur("predict", trained, tmp_path / "x.txt", "--no-header", "--fast")[1])
@@ -303,9 +303,9 @@ def test_only_an_earlier_export_is_replaced(
     assert (code, err) == (2, f"recur: error: {folder}: exists already; replace it with --overwrite\n")
     (folder / "model.onnx").write_bytes(b"damaged")
     monkeypatch.chdir(folder)
-    for place, what in ((".", "the working folder"), (folder, "the working folder"), ("/", "a mount point")):
+    for place in (".", folder, "/"):
         code, _, err = recur(*line, place, "--overwrite")
-        assert (code, f"is {what}" in err, err.count("\n")) == (2, True, 1), err
+        assert (code, "cannot be replaced" in err, err.count("\n")) == (2, True, 1), err
     monkeypatch.chdir(tmp_path)
     assert (folder / "model.onnx").read_bytes() == b"damaged"
     assert recur(*line, folder, "--overwrite")[0] == 0

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import stat
 import struct
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recurcli.data.tasks import TASKS
-from recurcli.errors import DataError, UsageError
+from recurcli.errors import DataError
 from recurcli.export.clue import submission_bytes, validate, write_submission
 from recurcli.findings import Finding
 
@@ -76,12 +77,6 @@ def test_the_zip_holds_the_files_flat_sorted_and_dated_alike(tmp_path: Path) -> 
     assert {stat.filemode(member.external_attr >> 16) for member in members} == {"-rw-r--r--"}
 
 
-def test_the_order_of_the_predictions_does_not_matter(tmp_path: Path) -> None:
-    write_submission(tmp_path / "a.zip", {OCNLI: OCNLI_LABELS, AFQMC: AFQMC_LABELS})
-    write_submission(tmp_path / "b.zip", {AFQMC: AFQMC_LABELS, OCNLI: OCNLI_LABELS})
-    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
-
-
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from recurcli.export.clue import write_submission\n"
@@ -111,30 +106,22 @@ def test_labels_come_back_as_they_were_given(tmp_path: Path, seed: int) -> None:
     assert lines[-1] == ""
 
 
-def test_nothing_is_written_when_a_label_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^afqmc_predict.json line 2: label '2' is not one of the 2 labels"):
-        write_submission(tmp_path / "a.zip", {AFQMC: ["0", "2", *AFQMC_LABELS[2:]]})
-    with pytest.raises(DataError, match=r"has 1 rows; test\.json has 3,861"):
-        write_submission(tmp_path / "a.zip", {AFQMC: ["0"]})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_older_zip_stays_when_the_new_one_is_wrong(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "labels", "reason"),
+    [
+        (AFQMC, ["0", "2", *AFQMC_LABELS[2:]], "afqmc_predict.json line 2: label '2' is not one of the 2 labels"),
+        (AFQMC, ["0"], "has 1 rows; test.json has 3,861"),
+        ("tnews_predict.json", ["100"], "name it tnews11_predict.json"),
+        ("../afqmc_predict.json", AFQMC_LABELS, "CLUE reads no file named '../afqmc_predict.json'"),
+    ],
+)
+def test_an_older_zip_stays_when_the_new_one_is_wrong(
+    name: str, labels: list[str], reason: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.zip").write_bytes(b"older")
-    with pytest.raises(DataError):
-        write_submission(tmp_path / "a.zip", {AFQMC: ["0"]})
-    assert (tmp_path / "a.zip").read_bytes() == b"older"
-
-
-def test_refuses_to_write_what_is_no_submission(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"name it tnews11_predict\.json"):
-        write_submission(tmp_path / "a.zip", {"tnews_predict.json": ["100"]})
-    with pytest.raises(UsageError, match=r"CLUE reads no file named '\.\./afqmc_predict\.json'"):
-        write_submission(tmp_path / "a.zip", {"../afqmc_predict.json": AFQMC_LABELS})
-    with pytest.raises(UsageError, match="no predictions to submit"):
-        write_submission(tmp_path / "a.zip", {})
-    with pytest.raises(UsageError, match=r"name it a\.json\.zip"):
-        write_submission(tmp_path / "a.json", {AFQMC: AFQMC_LABELS})
+    with pytest.raises(DataError, match=re.escape(reason)):
+        write_submission(tmp_path / "a.zip", {name: labels})
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.zip", b"older")]
 
 
 def test_a_single_class_is_no_reason_to_refuse(tmp_path: Path) -> None:
@@ -150,17 +137,13 @@ def test_tells_a_zip_from_a_file_by_its_bytes(tmp_path: Path) -> None:
     assert "text.zip: is not a zip that can be read" in errors(validate(tmp_path / "text.zip"))[0]
 
 
-def test_a_path_that_is_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"), [("none.zip", "does not exist"), ("fifo", "not a plain file"), (".", "not a plain file")]
+)
+def test_a_path_that_is_no_file(name: str, reason: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    for name, reason in (
-        ("none.zip", "does not exist"),
-        ("fifo", "not a plain file"),
-        (".", "not a plain file"),
-    ):
-        with pytest.raises(DataError, match=reason):
-            validate(tmp_path / name)
-        with pytest.raises(DataError, match=reason):
-            validate(tmp_path / name)
+    with pytest.raises(DataError, match=reason):
+        validate(tmp_path / name)
 
 
 def test_faults_inside_are_told_by_file_and_line(tmp_path: Path) -> None:
@@ -170,31 +153,22 @@ def test_faults_inside_are_told_by_file_and_line(tmp_path: Path) -> None:
     assert inside.startswith("ocnli_50k_predict.json: has 0 rows")
 
 
-@pytest.mark.parametrize("folder", ["submit/", "submit/deep/", "../", "/", "submit\\"])
-def test_a_zip_that_is_not_flat(tmp_path: Path, folder: str) -> None:
-    message = only_error(zipped(tmp_path / "a.zip", {folder + AFQMC: GOOD}))
-    assert message.startswith("a.zip: holds '")
-    assert "in a folder, where CLUE does not look: zip -j" in message
-
-
-def test_an_entry_for_a_folder(tmp_path: Path) -> None:
-    assert "holds the folder 'submit/'" in only_error(zipped(tmp_path / "a.zip", {"submit/": b"", AFQMC: GOOD}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(folder + AFQMC for folder in ("submit/", "submit/deep/", "../", "/", "submit\\")),
+        *("submit/", "__MACOSX/._afqmc_predict.json", ".DS_Store", "Thumbs.db", "._afqmc_predict.json"),
+        *("readme.txt", "afqmc_predict.json.bak", "inner.zip"),
+    ],
+)
+def test_what_is_no_prediction_file_at_the_top_is_named(tmp_path: Path, name: str) -> None:
+    path = zipped(tmp_path / "a.zip", {OCNLI: submission_bytes(OCNLI_LABELS), name: GOOD})
+    assert only_error(path).startswith(f"a.zip: holds '{name}', where CLUE reads nothing; ")
 
 
 def test_duplicate_members(tmp_path: Path) -> None:
     message = only_error(zipped(tmp_path / "a.zip", [(AFQMC, GOOD), (AFQMC, GOOD)]))
     assert message.startswith("a.zip: holds 'afqmc_predict.json' 2 times")
-
-
-@pytest.mark.parametrize("name", ["__MACOSX/._afqmc_predict.json", ".DS_Store", "Thumbs.db", "._afqmc_predict.json"])
-def test_members_left_by_a_file_manager(tmp_path: Path, name: str) -> None:
-    assert "left by a file manager" in only_error(zipped(tmp_path / "a.zip", {AFQMC: GOOD, name: b"\0\5\x16\7"}))
-
-
-@pytest.mark.parametrize("name", ["readme.txt", "afqmc_predict.json.bak", "inner.zip"])
-def test_foreign_members(tmp_path: Path, name: str) -> None:
-    message = only_error(zipped(tmp_path / "a.zip", {AFQMC: GOOD, name: b"hello"}))
-    assert message == f"a.zip: holds '{name}', which is not a prediction file; leave it out"
 
 
 def test_a_member_that_clue_does_not_read(tmp_path: Path) -> None:
@@ -217,7 +191,7 @@ def test_hostile_names_are_shown_escaped(tmp_path: Path) -> None:
 def test_a_name_that_hides_its_end_behind_a_nul(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"afqmc_predict.json_evil": GOOD})
     path.write_bytes(path.read_bytes().replace(b"json_evil", b"json\0evil"))
-    assert r"holds 'afqmc_predict.json\x00evil', which is not a prediction file" in only_error(path)
+    assert r"holds 'afqmc_predict.json\x00evil', where CLUE reads nothing" in only_error(path)
 
 
 def patched(path: Path, offset: int, value: int, form: str) -> Path:
@@ -276,7 +250,7 @@ def test_a_zip_of_too_many_members(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {f"{row}.txt": b"" for row in range(500)})
     many, foreign = errors(validate(path))
     assert many == "a.zip: has 500 members; only the first 32 were looked at"
-    assert foreign == "a.zip: holds '0.txt', which is not a prediction file; leave it out (and 31 more)"
+    assert foreign.startswith("a.zip: holds '0.txt'") and foreign.endswith("(and 31 more)")
 
 
 def test_a_zip_too_large_is_not_opened(tmp_path: Path) -> None:
