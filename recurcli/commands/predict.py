@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 import torch
 
@@ -22,6 +21,7 @@ from recurcli.commands.prediction.output import (
 )
 from recurcli.commands.prediction.rows import (
     WINDOW_CHARACTERS,
+    Input,
     Read,
     RowWriter,
     is_file,
@@ -90,7 +90,7 @@ def predict(request: PredictRequest, log: Log) -> None:
         stack.callback(gc.unfreeze)
         _note_on_encoding(request, run, log)
         rows = _open_rows(request, training_rows(run, predictor), output, stack, log)
-        writer = _row_writer(request, rows, predictor)
+        writer = RowWriter(request, rows, predictor.labels)
         progress = output.begin(_facts(request, run, predictor, rows, writer))
         digest = hashlib.sha256()
         unread = windows(rows.unread, rows.waits, digest if output.resumable else None)
@@ -107,23 +107,9 @@ def predict(request: PredictRequest, log: Log) -> None:
         _summary(request, rows.records, predictor, progress, log)
 
 
-class _Rows(NamedTuple):
-    """The opened input: its records, and what its first rows, and a first pass over a file, tell about them."""
-
-    records: Records
-    unread: Iterator[Record]
-    """All records but the header."""
-    waits: Callable[[int], bool] | None
-    """See `open_input`."""
-    columns: InputColumns
-    format: OutputFormat
-    counted: PredictionProgress | None
-    """The rows and faults of a file. None for a pipe."""
-
-
 def _open_rows(
     request: PredictRequest, trained: ColumnSchema, output: OutputStream, stack: contextlib.ExitStack, log: Log
-) -> _Rows:
+) -> Input:
     """Open the input, find its columns in the first window, and count the rows of a file.
 
     Raises DataError for a row that the output cannot hold, and with `strict` for the first bad row of a file.
@@ -151,10 +137,9 @@ def _open_rows(
     if is_file(request.source):
         with contextlib.ExitStack() as again:
             delimiter = records.delimiter if format == records.format else None
-            counted, columns = scan(open_input(request.source, read, again)[0], columns, format, delimiter)
-        if request.strict and counted.first_fault:
-            raise DataError(f"{counted.first_fault}{counted.hint}")
-    return _Rows(records, chain(sample, records), waits, columns, format, counted)
+            first_pass, _ = open_input(request.source, read, again)
+            counted, columns = scan(first_pass, columns, format, delimiter, strict=request.strict)
+    return Input(records, chain(sample, records), columns, format, waits, counted)
 
 
 def _reader(request: PredictRequest, trained: ColumnSchema) -> Read:
@@ -183,23 +168,9 @@ def _like(records: Records) -> OutputFormat:
     return records.format if records.format in ("tsv", "csv") else "jsonl"
 
 
-def _row_writer(request: PredictRequest, rows: _Rows, predictor: Predictor) -> RowWriter:
-    records, same_format = rows.records, rows.format == rows.records.format
-    return RowWriter(
-        request=request,
-        format=rows.format,
-        columns=rows.columns,
-        labels=predictor.labels,
-        name=records.name,
-        delimiter=records.delimiter if same_format else None,
-        quote=records.quote if same_format else QUOTE,
-        with_reason=rows.counted is None or rows.counted.faults > 0 or request.threshold is not None,
-    )
-
-
 def _label(
     request: PredictRequest,
-    rows: _Rows,
+    rows: Input,
     unread: Iterator[list[Record]],
     digest: "hashlib._Hash",
     predictor: Predictor,
@@ -280,7 +251,7 @@ def _warn_of_ids(columns: InputColumns, rows: list[Record], name: str, log: Log)
 
 
 def _facts(
-    request: PredictRequest, run: CommittedFolder, predictor: Predictor, rows: _Rows, writer: RowWriter
+    request: PredictRequest, run: CommittedFolder, predictor: Predictor, rows: Input, writer: RowWriter
 ) -> dict[str, Facts]:
     """Return the facts that a resume must match (options, input) and those that it should match (machine)."""
     columns, config = rows.columns, predictor.config

@@ -4,9 +4,8 @@ Batches hold rows of similar length; the results come back in the order of the r
 cross-entropy of all tokens in nats. Shapes: N rows or texts, b rows per batch, C labels; D hidden, V vocabulary.
 """
 
-import contextlib
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -44,46 +43,32 @@ class InferenceConfig(NamedTuple):
     """The processes that share the batches."""
 
 
-def logits_by_batch(
-    model: Classifier, tokens: Tokens, config: InferenceConfig
-) -> Generator[tuple[np.ndarray, np.ndarray], None, None]:
-    """Yield the row numbers (b,) and float64 logits (b, C) of each batch; the longest rows come first.
+def compute_logits(
+    model: Classifier, tokens: Tokens, config: InferenceConfig, after_batch: AfterBatch = ignore
+) -> np.ndarray:
+    """Return the float64 logits (N, C) of all rows. The ranks share the batches; the longest rows come first.
 
-    Each rank yields only its own batches. All ranks yield the same number of batches, so the last one may be empty. The
-    model is in evaluation mode until the generator ends or is closed; then its previous mode is restored. Raises
-    NumericError if a logit is not finite.
+    The model is in evaluation mode meanwhile; then its previous mode is restored. Raises NumericError if a logit is not finite.
     """
     ranks, batches = config.ranks, sorted_batches(tokens.lengths, config.batch_size)
+    logits = np.zeros((len(tokens), len(model.config.labels)))
     was_training = model.training
     model.eval()  # once for all batches, because a change of mode clears every CachedMap
     try:
         for turn in range(0, len(batches), ranks.world_size):
-            if turn + ranks.rank >= len(batches):
-                yield np.zeros(0, np.int64), np.zeros((0, len(model.config.labels)))
-                continue
-            rows = batches[turn + ranks.rank]
-            with torch.inference_mode(), autocast(config.device, config.precision):
-                ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
-                output, _ = model(ids.to(config.device), mask.to(config.device))
-                logits = output.double().cpu().numpy()
-            finite = np.isfinite(logits).all(axis=1)
-            if not finite.all():
-                raise NumericError(f"row {rows[~finite][0]}: the model's logits are not finite")
-            yield rows, logits
+            if turn + ranks.rank < len(batches):
+                rows = batches[turn + ranks.rank]
+                with torch.inference_mode(), autocast(config.device, config.precision):
+                    ids, mask = collate(tokens, rows, pad_id=model.config.pad_id)
+                    output, _ = model(ids.to(config.device), mask.to(config.device))
+                    logits[rows] = output.double().cpu().numpy()
+                finite = np.isfinite(logits[rows]).all(axis=1)
+                if not finite.all():
+                    raise NumericError(f"row {rows[~finite][0]}: the model's logits are not finite")
+            after_batch(min((turn + ranks.world_size) * config.batch_size, len(tokens)))
     finally:
         model.train(was_training)
-
-
-def compute_logits(
-    model: Classifier, tokens: Tokens, config: InferenceConfig, after_batch: AfterBatch = ignore
-) -> np.ndarray:
-    """Return the float64 logits (N, C) of all rows. Raises NumericError if a logit is not finite."""
-    logits = np.zeros((len(tokens), len(model.config.labels)))
-    with contextlib.closing(logits_by_batch(model, tokens, config)) as batches:
-        for count, (rows, batch) in enumerate(batches, 1):
-            logits[rows] = batch
-            after_batch(min(count * config.batch_size * config.ranks.world_size, len(tokens)))
-    return config.ranks.sum_disjoint(logits)
+    return ranks.sum_disjoint(logits)
 
 
 def probabilities(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:

@@ -12,9 +12,10 @@ from cases import slow_but
 from predicting import Recur, as_stdin
 from pyarrow import parquet
 
-from recurcli.commands.prediction.rows import RowWriter
+from recurcli.commands.prediction.output import PredictionProgress
+from recurcli.commands.prediction.rows import Input, RowWriter
 from recurcli.data.columns import InputColumns
-from recurcli.data.rows import Record
+from recurcli.data.rows import Record, Records
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
 from recurcli.evaluation.inference import Prediction
@@ -183,16 +184,9 @@ def test_the_output_of_the_same_form_has_the_delimiter_of_the_input(
 def row_writer(format: OutputFormat, *, explain: bool = False, delimiter: str | None = None) -> RowWriter:
     """The writer of rows of one column."""
     columns = InputColumns(names=("1",), keys=("1",), header=False, typed=False, texts=TextColumns(("1",)))
-    request = PredictRequest(run=Path("run"), explain=explain)
-    return RowWriter(
-        request=request,
-        format=format,
-        columns=columns,
-        labels=["x"],
-        name="x",
-        delimiter=delimiter,
-        with_reason=False,
-    )
+    records = Records("x", "csv" if format == "csv" else "tsv", ("1",), iter(()), delimiter=delimiter)
+    input = Input(records, records, columns, format, counted=PredictionProgress())
+    return RowWriter(PredictRequest(run=Path("run"), explain=explain), input, ["x"])
 
 
 def test_a_label_that_holds_the_delimiter_of_a_tsv_is_refused() -> None:

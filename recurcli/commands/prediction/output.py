@@ -72,8 +72,6 @@ class PredictionProgress:
     first_fault: str | None = None
     unlabelled: int = 0
     """Number of rows whose score was below the threshold."""
-    hint: str = ""
-    """The likely encoding of the input, if rows could not be decoded (`TextDecoder.hint`)."""
     truncated: int = 0
     """Number of rows that were truncated to the model's max_length tokens."""
     input_sha256: str = _EMPTY

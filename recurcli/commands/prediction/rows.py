@@ -10,11 +10,11 @@ import select
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from recurcli.commands.prediction.output import GZIPPED, PredictionProgress, make_blocking
 from recurcli.data.columns import InputColumns
@@ -135,12 +135,13 @@ def skip(rows: Iterator[list[Record]], digest: Any, earlier: PredictionProgress,
 
 
 def scan(
-    records: Records, columns: InputColumns, format: OutputFormat, delimiter: str | None
+    records: Records, columns: InputColumns, format: OutputFormat, delimiter: str | None, *, strict: bool
 ) -> tuple[PredictionProgress, InputColumns]:
     """Count the rows and faults of a file before any output is written.
 
     For JSON input, the returned `columns` have the keys of all rows as names if the output is TSV or CSV; otherwise only the
-    keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, and as `check_holdable` does.
+    keys that the output adds. Raises DataError for more than MAX_COLUMNS keys, with `strict` for the first bad row, and as
+    `check_holdable` does.
     """
     progress = PredictionProgress()
     names: dict[str, None] = {}
@@ -154,7 +155,8 @@ def scan(
             names.update(dict.fromkeys(key for key in record.fields if separated or key in JSON_ADDED))
             if len(names) > MAX_COLUMNS:
                 raise DataError(f"{records.name}: has more than {MAX_COLUMNS:,} different keys; use --format jsonl")
-    progress.hint = records.hint
+    if strict and progress.first_fault:
+        raise DataError(f"{progress.first_fault}{records.hint}")
     return progress, replace(columns, names=tuple(names), keys=tuple(names)) if columns.typed else columns
 
 
@@ -204,7 +206,21 @@ JSON_ADDED = ("prediction", "score", "reason", "top", "probabilities", "explanat
 """The keys that JSON lines add."""
 
 
-@dataclass(kw_only=True)
+class Input(NamedTuple):
+    """The opened input: its records, and what its first rows, and a first pass over a file, tell about them."""
+
+    records: Records
+    unread: Iterator[Record]
+    """All records but the header."""
+    columns: InputColumns
+    format: OutputFormat
+    """The format of the output."""
+    waits: Callable[[int], bool] | None = None
+    """See `open_input`."""
+    counted: PredictionProgress | None = None
+    """The rows and faults of a file. None for a pipe."""
+
+
 class RowWriter:
     """Formats output rows: the input's columns, `prediction`, `score`, those of --probabilities, --top-k and --explain.
 
@@ -212,23 +228,17 @@ class RowWriter:
     if the options do not fit the format.
     """
 
-    request: PredictRequest
-    format: OutputFormat
-    columns: InputColumns
-    labels: Sequence[str]
-    name: str
-    """Name of the input in messages."""
-    delimiter: str | None = None
-    """Separator of the fields of a TSV or CSV; None: TAB or a comma."""
-    quote: str = QUOTE
-    with_reason: bool
-    """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
-
-    def __post_init__(self) -> None:
-        request, names = self.request, self.columns.names
-        if self.format == "clue" and (
-            request.probabilities or request.top_k or request.explain or request.threshold is not None
-        ):
+    def __init__(self, request: PredictRequest, input: Input, labels: Sequence[str]) -> None:
+        self.request, self.labels = request, labels
+        self.name, self.columns, self.format = input.records.name, input.columns, input.format
+        same_format = input.format == input.records.format
+        self.delimiter = input.records.delimiter if same_format else None
+        """Separator of the fields of a TSV or CSV; None: TAB or a comma."""
+        self.quote = input.records.quote if same_format else QUOTE
+        self.with_reason = input.counted is None or input.counted.faults > 0 or request.threshold is not None
+        """Whether a TSV or CSV has a last column `reason`. In JSON lines only the rows with a reason have this key."""
+        more = request.probabilities or request.top_k or request.explain or request.threshold is not None
+        if self.format == "clue" and more:
             raise UsageError(
                 "--format clue has a label for each row; leave out --probabilities, --top-k, --explain and --threshold"
             )
@@ -236,10 +246,10 @@ class RowWriter:
             raise UsageError("--id belongs to --format clue; the other formats keep all columns of the input")
         self._mark = self.delimiter or ("\t" if self.format == "tsv" else ",")
         self._escapes = escapes_of(self._mark) if self.format == "tsv" else {}
-        self._best = min(request.top_k or 0, len(self.labels))
+        self._best = min(request.top_k or 0, len(labels))
         self._added = self._names_added()
-        self._check_no_added(names)
-        if self.format == "jsonl" and (twice := first_repeated(names)) is not None:
+        self._check_no_added(self.columns.names)
+        if self.format == "jsonl" and (twice := first_repeated(self.columns.names)) is not None:
             raise DataError(f"{self.name}: has the column '{escaped(twice)}' twice, which JSON cannot hold; rename one")
 
     def _names_added(self) -> list[str]:
