@@ -208,7 +208,6 @@ HEAD = 1 << 16
 MAX_MEMBERS = 32
 """Members that are checked; CLUE reads about 15 names."""
 
-_READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError),
     *(OSError, OverflowError),  # a seek to before the file's start, or beyond what an offset can be
@@ -335,12 +334,9 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: Findings)
     Neither the declared size nor the real one may pass MAX_BYTES.
     """
     content, fault = b"", None
-    if member.flag_bits & 1:
-        fault = "is encrypted; make the zip without a password"
-    elif stat.S_ISLNK(member.external_attr >> 16):
-        fault = "is a symbolic link; zip the file that it leads to"
-    elif member.compress_type not in _READABLE:
-        fault = "is compressed in a way that not every reader knows; use zip's default, deflate"
+    is_link, is_encrypted = stat.S_ISLNK(member.external_attr >> 16), member.flag_bits & 1
+    if is_link or is_encrypted or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        fault = "is a link, encrypted, or compressed in a rare way; zip the files themselves with zip's defaults"
     elif member.file_size <= MAX_BYTES:
         unbounded = copy.copy(member)
         unbounded.file_size = 2 * MAX_BYTES  # zipfile stops at the declared size, which may be too small

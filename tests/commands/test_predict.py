@@ -122,47 +122,40 @@ def test_a_column_at_fault_is_named_before_anything_is_written(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("piped", [False, True])
 def test_a_json_key_that_the_output_adds_is_refused_wherever_it_stands(
-    recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    piped: bool, recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = '{"sentence": "a"}\n' * 9 + '{"sentence": "b", "score": 1}\n'
-    (tmp_path / "x.jsonl").write_text(content)
-    code, out, err = recur("predict", trained, tmp_path / "x.jsonl")
-    assert (code, out) == (3, "")
-    assert "has a column 'score'" in err
-    as_stdin(monkeypatch, content.encode())
-    code, out, _ = recur("predict", trained)
-    assert (code, out) == (3, "")
+    (tmp_path / "x.jsonl").write_text('{"sentence": "a"}\n' * 9 + '{"sentence": "b", "score": 1}\n')
+    as_stdin(monkeypatch, (tmp_path / "x.jsonl").read_bytes())
+    code, out, err = recur("predict", trained, "-" if piped else tmp_path / "x.jsonl")
+    assert (code, out, "has a column 'score'" in err) == (3, "", True)
 
 
-def test_json_finds_its_text_by_the_usual_names_or_asks(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    source = tmp_path / "x.jsonl"
-    for content, options in (
-        ('{"text": "鼠"}\n', []),
-        ('{"n": 1, "body": "鼠"}\n', ["--text", "body"]),
-        ('{"body": "鼠"}\n', []),
-    ):
-        source.write_text(content)
-        code, out, err = recur("predict", trained, source, *options)
-        assert code == 0, err
-        assert "reason" not in jsonl(out)[0]
-    source.write_text('{"a": "鼠", "b": "虎"}\n')
-    assert "which column is the text?" in recur("predict", trained, source)[2]
-    assert "did you mean 'a'" in recur("predict", trained, source, "--text", "aa")[2]
-
-
-def test_a_wrong_delimiter_is_noticed(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.tsv").write_text('"id","sentence"\n1,a\n')
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv")
-    assert code == 0
-    assert len(tsv(out)) == 2
-    assert "but ',' seems to separate fields: --input-format csv" in err
+@pytest.mark.parametrize(
+    ("row", "options", "reason"),
+    [
+        ('{"text": "鼠"}', [], ""),
+        ('{"n": 1, "body": "鼠"}', ["--text", "body"], ""),
+        ('{"body": "鼠"}', [], ""),
+        ('{"a": "鼠", "b": "虎"}', [], "which column is the text?"),
+        ('{"a": "鼠", "b": "虎"}', ["--text", "aa"], "did you mean 'a'"),
+    ],
+)
+def test_json_finds_its_text_by_the_usual_names_or_asks(
+    row: str, options: list[str], reason: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.jsonl").write_text(row + "\n")
+    code, out, err = recur("predict", trained, tmp_path / "x.jsonl", *options)
+    assert (code, reason in err) == (3 if reason else 0, True), err
+    assert reason or "reason" not in jsonl(out)[0]
 
 
 @pytest.mark.parametrize(
     ("name", "mark", "way_out"),
     [
         ("x.csv", ";", "--delimiter ';'"),
+        ("x.tsv", ",", "--input-format csv"),
         ("x.csv", "\t", "--input-format tsv"),
         ("x.tsv", "|", "--input-format csv --delimiter '|'"),
     ],

@@ -10,11 +10,18 @@ import torch
 from loops import TEXTS, tokenizer, training_loop
 
 from recurcli.distributed.group import Ranks
-from recurcli.evaluation.inference import InferenceConfig, logits_by_batch
+from recurcli.evaluation.inference import InferenceConfig, compute_logits
 from recurcli.model.models import Classifier
 from recurcli.training.session import StopRequest
 
 CPU = torch.device("cpu")
+
+
+class Apart(Ranks):
+    """Processes whose logits are not put together."""
+
+    def combine(self, values: Any) -> Any:
+        return values
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -22,15 +29,14 @@ def test_every_batch_is_scored_by_one_process_as_by_one_alone(size: int) -> None
     tokens = tokenizer().encode([(text, None) for text in TEXTS], 16)
     model = training_loop().model.float()
     assert isinstance(model, Classifier)
-    alone = {tuple(rows): scores for rows, scores in logits_by_batch(model, tokens, InferenceConfig(CPU, "fp32", 2))}
-    turns = set()
+    alone = compute_logits(model, tokens, InferenceConfig(CPU, "fp32", 2))
+    parts, turns = [], set()
     for rank in range(size):
-        computation = InferenceConfig(CPU, "fp32", 2, Ranks(rank, size))
-        mine = list(logits_by_batch(model, tokens, computation))
-        turns.add(len(mine))
-        for rows, scores in mine:
-            assert len(rows) == 0 or np.array_equal(alone.pop(tuple(rows)), scores)
-    assert not alone
+        done: list[int] = []
+        parts.append(compute_logits(model, tokens, InferenceConfig(CPU, "fp32", 2, Apart(rank, size)), done.append))
+        turns.add(len(done))
+    assert np.array_equal(np.sum(parts, axis=0), alone)
+    assert (np.sum([part.any(axis=1) for part in parts], axis=0) == 1).all()
     assert len(turns) == 1, "all ask for a stop equally often"
 
 
