@@ -112,38 +112,29 @@ def test_a_test_file_without_a_column_that_the_run_reads_is_left_out(recur: Recu
     assert err.splitlines()[-1] == "recur: error: no submission can be made of these runs; the reasons stand above"
 
 
+GOOD = '{"sentence": "鼠"}\n' * 10_000
+
+
 @pytest.mark.parametrize(
-    ("count", "more", "reason"),
+    ("files", "reason"),
     [
-        (9_999, "", "test.json: has 9,999 rows; test.json of CLUE has 10,000"),
-        (9_999, '{"sentence": 7}\n', "test.json:10000: 'sentence' is a number"),
-        (10_000, '{"sentence": "a"}\n', "has 10,001 rows"),
-        (0, "", "test.json: has no rows"),
+        ({"test.json": GOOD.replace("\n", "", 1)}, "test.json:1: "),
+        ({"test.json": GOOD[: -len(GOOD) // 10_000]}, "test.json: has 9,999 rows; test.json of CLUE has 10,000"),
+        ({"test.json": GOOD + '{"sentence": 7}\n'}, "test.json:10001: 'sentence' is a number"),
+        ({"test.json": ""}, "test.json: has no rows"),
+        ({"test.json": GOOD, "test1.0.json": "{\n"}, "test1.0.json"),
+        ({}, "has no test rows (looked for test.json"),
     ],
 )
-def test_a_test_file_of_another_length_makes_no_zip(
-    count: int, more: str, reason: str, recur: Recur, trained: Path, tmp_path: Path
+def test_a_test_file_that_is_bad_or_missing_makes_no_zip(
+    files: dict[str, str], reason: str, recur: Recur, trained: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "test.json").write_text('{"sentence": "鼠"}\n' * count + more)
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
     code, out, err = recur("export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
     assert (code, out) == (3, "")
     assert reason in err.splitlines()[-1]
     assert not (tmp_path / "clue.zip").exists()
-
-
-def test_a_second_test_file_that_is_bad_is_not_left_out_in_silence(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "test.json").write_text('{"sentence": "鼠"}\n' * 10_000)
-    (tmp_path / "test1.0.json").write_text("{\n")
-    code, _, err = recur("export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
-    assert code == 3
-    assert "test1.0.json" in err
-
-
-def test_a_folder_without_test_rows_is_named(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    code, _, err = recur("export", trained, "--data", tmp_path, "--output", tmp_path / "clue.zip")
-    assert code == 3
-    assert "has no test rows (looked for test.json" in err
-    assert "--data" in err
 
 
 def test_two_runs_of_one_task_are_refused(recur: Recur, trained: Path, full_tests: Path, tmp_path: Path) -> None:

@@ -33,31 +33,10 @@ from recurcli.tokens.tokenizer import Tokenizer
 
 ONNX = ("onnx", "onnxruntime", "onnxscript")
 NASTY = [
-    *(
-        "鼠牛虎",
-        "",
-        " ",
-        "龙" * 5000,
-        "ｆｕｌｌ Ｗｉｄｔｈ",
-        "e\u0301É",
-        "İSTANBUL ß",
-        "👩‍👩‍👧 🇩🇪",
-        "\x07\x1b[31m",
-        "\u202eabc\u200b",
-    ),
-    *(
-        "[SEP]",
-        "a[PAD]b [MASK] [UNK]",
-        "NA",
-        "null",
-        '"',
-        "  鼠  猴 ",
-        "\u2028\x85\x0b\x0c龙",
-        "\ufeff龙",
-        "蛇\r猴",
-        "𪚥",
-        "1e400",
-    ),
+    *("鼠牛虎", "", " ", "龙" * 5000, "ｆｕｌｌ Ｗｉｄｔｈ", "e\u0301É"),
+    *("İSTANBUL ß", "👩‍👩‍👧 🇩🇪", "\x07\x1b[31m", "\u202eabc\u200b", "[SEP]", "a[PAD]b [MASK] [UNK]"),
+    *("NA", "null", '"', "  鼠  猴 ", "\u2028\x85\x0b\x0c龙", "\ufeff龙"),
+    *("蛇\r猴", "𪚥", "1e400"),
 ]
 ALONE = """
 import runpy, sys

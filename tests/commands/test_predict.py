@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import shlex
 import shutil
 import sys
@@ -66,30 +67,31 @@ def test_a_header_and_the_text_in_it_are_found(
     assert row[-2:] == plain[0][-2:]
 
 
-def test_a_header_alone_gives_a_header(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.tsv").write_text("id\tsentence\n")
+@pytest.mark.parametrize(("content", "expected"), [("id\tsentence\n", "id\tsentence\tprediction\tscore\n"), ("", "")])
+def test_an_input_without_rows_gives_its_header_and_a_warning(
+    content: str, expected: str, recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tsv").write_text(content)
     code, out, err = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
-    assert (code, out) == (0, "id\tsentence\tprediction\tscore\n")
-    assert err == f"recur: warning: {tmp_path / 'x.tsv'}: the input has no rows\n"
+    assert (code, out, err) == (0, expected, f"recur: warning: {tmp_path / 'x.tsv'}: the input has no rows\n")
 
 
-def test_an_empty_pipe_is_a_warning(recur: Recur, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_stdin(monkeypatch, b"")
-    code, out, err = recur("predict", trained, "--quiet")
-    assert (code, out, err) == (0, "", "recur: warning: standard input: the input has no rows\n")
-
-
-def test_without_a_header_no_row_is_taken_for_one(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.tsv").write_text("sentence\n鼠鼠\n")
-    assert len(tsv(recur("predict", trained, tmp_path / "x.tsv", "--no-header")[1])) == 2
-    (tmp_path / "x.tsv").write_text("鼠鼠\n虎虎\n")
-    assert tsv(recur("predict", trained, tmp_path / "x.tsv", "--header")[1])[0][0] == "鼠鼠"
-    (tmp_path / "x.tsv").write_text("1\t鼠鼠\n2\t虎虎\n")
-    code, out, err = recur("predict", trained, tmp_path / "x.tsv")
-    assert code == 0
-    assert len(tsv(out)) == 2
-    assert "taking column 1 of 2 as the text; --text names another" in err
-    assert "column 1" not in recur("predict", trained, tmp_path / "x.tsv", "--text", "2")[2]
+@pytest.mark.parametrize(
+    ("content", "options", "rows"),
+    [
+        ("sentence\n鼠鼠\n", ["--no-header"], ["sentence", "鼠鼠"]),
+        ("鼠鼠\n虎虎\n", ["--header"], ["鼠鼠", "虎虎"]),
+        ("1\t鼠鼠\n2\t虎虎\n", [], ["1", "2"]),
+        ("1\t鼠鼠\n2\t虎虎\n", ["--text", "2"], ["1", "2"]),
+    ],
+)
+def test_options_say_whether_line_1_is_a_row_and_which_column_is_the_text(
+    content: str, options: list[str], rows: list[str], recur: Recur, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tsv").write_text(content)
+    code, out, err = recur("predict", trained, tmp_path / "x.tsv", *options)
+    assert (code, [row[0] for row in tsv(out)]) == (0, rows)
+    assert ("taking column 1 of 2 as the text; --text names another" in err) == (not options)
 
 
 @pytest.mark.parametrize(
@@ -201,31 +203,34 @@ def test_a_note_says_how_line_1_was_taken_unless_an_option_did(
         assert "line 1" not in recur("predict", trained, tmp_path / name, option, "--text", "1")[2]
 
 
-def test_the_delimiter_of_the_training_rows_separates_the_fields_of_a_file_like_theirs(
+@pytest.mark.parametrize(
+    ("content", "quote", "head"),
+    [
+        ("sentence;label\n鼠鼠;100\n", '"', "sentence;label;prediction;score"),
+        ("'sentence';'label'\n'鼠; ''鼠';'100'\n", "'", "sentence;label;prediction;score"),
+        ('label,sentence\n100,"鼠; 鼠"\n', '"', "label,sentence,prediction,score"),
+    ],
+)
+def test_the_delimiter_and_the_quote_of_the_training_rows_separate_the_fields_of_a_file_like_theirs(
+    content: str, quote: str, head: str, recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    edit_preset(run, "  delimiter: null\n", '  delimiter: ";"\n')
+    edit_preset(run, "  quote: '\"'\n", f"  quote: {json.dumps(quote)}\n")
+    (tmp_path / "x.csv").write_text(content)
+    code, out, err = recur("predict", run, tmp_path / "x.csv")
+    assert (code, out.splitlines()[0], out.count("\n"), "warning" in err) == (0, head, 2, False), err
+    if ";" in head:
+        as_stdin(monkeypatch, content.encode())
+        piped = [line.removesuffix(";") for line in recur("predict", run)[1].splitlines()[1:]]  # without the reason
+        assert piped == out.splitlines()[1:]
+
+
+def test_a_text_in_a_pipe_is_not_split_by_the_delimiter_of_the_training_rows(
     recur: Recur, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, rows = tmp_path / "run", "sentence;label\n鼠鼠;100\n"
-    shutil.copytree(trained, run)
+    run = shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     edit_preset(run, "  delimiter: null\n", '  delimiter: ";"\n')
-    (tmp_path / "x.csv").write_text(rows)
-    (tmp_path / "told.jsonl").write_text(recur("predict", trained, tmp_path / "x.csv", "--delimiter", ";")[1])
-    code, out, err = recur("predict", run, tmp_path / "x.csv")
-    assert (code, out, "warning" in err) == (0, (tmp_path / "told.jsonl").read_text(), False), err
-    assert out.splitlines()[0] == "sentence;label;prediction;score"
-    as_stdin(monkeypatch, rows.encode())
-    assert [line.split(";")[:2] for line in recur("predict", run)[1].splitlines()] == [
-        ["sentence", "label"],
-        ["鼠鼠", "100"],
-    ]
-    edit_preset(run, "  quote: '\"'\n", '  quote: "\'"\n')
-    quoted = "'sentence';'label'\n'鼠; ''鼠';'100'\n"
-    (tmp_path / "x.csv").write_text(quoted)
-    as_stdin(monkeypatch, quoted.encode())
-    piped = [line.removesuffix(";") for line in recur("predict", run)[1].splitlines()[1:]]  # without the reason
-    assert piped == recur("predict", run, tmp_path / "x.csv")[1].splitlines()[1:], "read as CSV with the run's quote"
-    assert piped[0].startswith("'鼠; ''鼠';100;")
-    (tmp_path / "x.csv").write_text('label,sentence\n100,"鼠; 鼠"\n')
-    assert recur("predict", run, tmp_path / "x.csv")[1].splitlines()[0] == "label,sentence,prediction,score"
     as_stdin(monkeypatch, "鼠; 鼠\n".encode())
     code, out, err = recur("predict", run)
     assert (code, out.split("\t")[0]) == (0, "鼠; 鼠")
@@ -376,39 +381,12 @@ def test_strict_stops_before_anything_is_written(
 
 def test_faults_are_summed_up_on_stderr(recur: Recur, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_bytes(b"a\n\xfe\n\xff\n")
-    code, _, err = recur("predict", trained, tmp_path / "x.tsv")
-    assert code == 0
-    assert (
-        f"recur: warning: {tmp_path / 'x.tsv'}:2: is not UTF-8 at byte 1 (0xfe) (and 1 more); labelled from the readable part\n"
-        in err
-    )
-    assert (
-        recur("predict", trained, tmp_path / "x.tsv", "--quiet")[2]
-        == err[err.index("recur: warning") :].split("\n")[0] + "\n"
-    )
+    code, _, err = recur("predict", trained, tmp_path / "x.tsv", "--quiet")
+    reason = "is not UTF-8 at byte 1 (0xfe) (and 1 more); labelled from the readable part"
+    assert (code, err) == (0, f"recur: warning: {tmp_path / 'x.tsv'}:2: {reason}\n")
 
 
 # --- what a prediction depends on
-
-
-def test_a_prediction_depends_on_its_text_alone(recur: Recur, trained: Path, tmp_path: Path) -> None:
-    lines = texts(40)
-
-    def shares(order: list[str], batch_size: int) -> dict[str, tuple[str, list[float]]]:
-        (tmp_path / "x.tsv").write_text("".join(f"{text}\n" for text in order))
-        options = ["--probabilities", "--batch-size", batch_size, "--quiet"]
-        code, out, _ = recur("predict", trained, tmp_path / "x.tsv", *options)
-        assert code == 0
-        _, *found = tsv(out)
-        assert [row[0] for row in found] == order
-        return {row[0]: (row[1], [float(share) for share in row[3:]]) for row in found}
-
-    alone = {text: shares([text], batch_size=1)[text] for text in lines[:8]}
-    for order, batch_size in ((lines, 1), (lines, 7), (lines[::-1], 64), (sorted(lines), 3)):
-        found = shares(order, batch_size)
-        for text, (label, wanted) in alone.items():
-            assert found[text][0] == label
-            assert found[text][1] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_windows_leave_no_seam(recur: Recur, trained: Path, tmp_path: Path) -> None:
@@ -459,7 +437,3 @@ def test_python_gives_the_same(recur: Recur, trained: Path, tmp_path: Path) -> N
     assert code == 0
     found = recurcli.load(trained).predict(lines)
     assert [(label, score) for _, label, score in tsv(out)] == [(p.label, f"{p.score:.6f}") for p in found]
-    assert sum(found[0].probabilities.values()) == pytest.approx(1)
-    assert recurcli.load(trained).predict([("鼠", None), "鼠"]) == recurcli.load(trained).predict(["鼠"] * 2)
-    with pytest.raises(TypeError, match="put it in a list"):
-        recurcli.load(trained).predict("鼠")

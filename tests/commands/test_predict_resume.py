@@ -372,24 +372,11 @@ def kill(child: Child, output: Path, *, size: float, seconds: float) -> bool:
 
 
 @pytest.mark.slow
-def test_a_few_random_kills_end_byte_for_byte_where_no_kill_does(
-    forks: ForkServer, trained: Path, tmp_path: Path
+@pytest.mark.parametrize(("rows", "wanted"), [(8_000, 3), (30_000, 30)])
+def test_random_kills_end_byte_for_byte_where_no_kill_does(
+    rows: int, wanted: int, forks: ForkServer, trained: Path, tmp_path: Path
 ) -> None:
-    kills = _random_kills(forks, trained, tmp_path, rows=8_000, wanted=3)
-    assert kills >= 3
-
-
-@pytest.mark.slow
-def test_thirty_random_kills_end_byte_for_byte_where_no_kill_does(
-    forks: ForkServer, trained: Path, tmp_path: Path
-) -> None:
-    kills = _random_kills(forks, trained, tmp_path, rows=30_000, wanted=30)
-    assert kills >= 30
-    print(f"\n{kills} kills, every output byte-identical to one that was left alone")
-
-
-def _random_kills(forks: ForkServer, trained: Path, tmp_path: Path, rows: int, wanted: int) -> int:
-    """Kill and resume, six times an output at most, and compare; the number of kills, some of them before any row."""
+    # An output is killed and resumed six times at most, and some kills come before any row.
     draw, source = random.Random(rows), tmp_path / "x.tsv"
     source.write_text("".join(f"{text}\n" for text in texts(rows)))
     finish(start(forks, trained, source, tmp_path / "whole"))
@@ -409,7 +396,7 @@ def _random_kills(forks: ForkServer, trained: Path, tmp_path: Path, rows: int, w
             break
     assert kept, "some kills come while rows are made"
     assert not any(name.endswith(("partial", "tmp")) for name in left_in(tmp_path))
-    return kills
+    assert kills >= wanted
 
 
 def test_a_signal_keeps_what_is_done_and_says_how_to_go_on(forks: ForkServer, trained: Path, tmp_path: Path) -> None:
