@@ -121,7 +121,7 @@ def test_a_prediction_is_not_resumed_with_another_part(recur: Recur, trained: Pa
     line = ("predict", trained, tmp_path / "x.txt", "--no-header", "--output", tmp_path / "y.tsv", "--resume")
     assert recur(*line, "--fast")[0] == 0
     code, _, err = recur(*line)
-    assert (code, "cannot be resumed: --fast was True and is now absent" in err) == (2, True), err
+    assert (code, "cannot be resumed: --fast was True and is now False" in err) == (2, True), err
 
 
 @pytest.mark.slow

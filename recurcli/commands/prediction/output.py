@@ -156,13 +156,10 @@ class OutputStream:
         self.output = output
         self.earlier = earlier
         """The progress of an earlier run, which has written a part of the file or all of it."""
-        self.resumable = earlier is not None
-        """Whether the written rows are kept if the command stops early."""
-
-    @property
-    def is_complete(self) -> bool:
+        self.is_complete = earlier is not None
         """Whether an earlier run has written all rows, so that nothing is to be written."""
-        return self.earlier is not None and COMPLETE in self.earlier.facts
+        self.resumable = self.is_complete
+        """Whether the written rows are kept if the command stops early."""
 
     def begin(self, facts: dict[str, Facts]) -> PredictionProgress:
         """Return a copy of the progress to continue from; it is zero without an earlier run.
