@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 class Apart(Ranks):
     """Processes whose logits are not put together."""
 
-    def combine(self, values: Any) -> Any:
+    def sum_disjoint(self, values: Any) -> Any:
         return values
 
 
