@@ -1,13 +1,9 @@
-"""The `recur check` command: its options and help."""
-
-from pathlib import Path
-from typing import Annotated
-
-import typer
+"""The `recur check` command."""
 
 from recurcli.cli.app import command
 from recurcli.errors import DataError
-from recurcli.requests.options import Columns, Debug, Json, Quiet, named_files
+from recurcli.requests.check import CheckRequest
+from recurcli.requests.options import Debug, Json, Quiet
 
 
 @command(
@@ -17,55 +13,7 @@ from recurcli.requests.options import Columns, Debug, Json, Quiet, named_files
     "recur check clue.zip",
     "recur check rows.tsv --suspects suspects.tsv",
 )
-def check(
-    *,
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Data files, folders of a task's files, folders of such folders, CLUE predictions or zips of them.",
-            metavar="PATH",
-        ),
-    ] = None,
-    train: Annotated[
-        Path | None,
-        typer.Option(help="File of training rows; it is compared with those of --dev and --test.", metavar="FILE"),
-    ] = None,
-    dev: Annotated[
-        Path | None, typer.Option(help="File of dev rows. Default: they are drawn from --train.", metavar="FILE")
-    ] = None,
-    test: Annotated[Path | None, typer.Option(help="File of test rows.", metavar="FILE")] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="The task of the rows; default: from the name of the folder or file, else custom.", metavar="NAME"
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="Preset with the task, columns, tokenizer and max_length.", metavar="NAME|FILE"),
-    ] = None,
-    columns: Columns,
-    no_lengths: Annotated[
-        bool, typer.Option("--no-lengths", help="Count no tokens; counting may first train a vocabulary.")
-    ] = False,
-    out_of_fold: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the training rows with out-of-fold probabilities of the linear model to this .tsv or .csv.",
-            metavar="FILE",
-        ),
-    ] = None,
-    suspects: Annotated[
-        Path | None,
-        typer.Option(help="Write the training rows whose labels may be wrong to this .tsv or .csv.", metavar="FILE"),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace existing files of --out-of-fold and --suspects.")
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+def check(request: CheckRequest, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Find faults in data files and CLUE submissions.
 
     Data: rows that cannot be used, texts in two splits or with two labels, lengths, labels, invisible characters. Each PATH
@@ -77,24 +25,8 @@ def check(
     from recurcli.display import progress, tables
     from recurcli.display.check import print_check
 
-    labels = None
-    if out_of_fold is not None or suspects is not None:
-        from recurcli.commands.label_check import LabelCheck
-
-        labels = LabelCheck(out_of_fold, suspects, overwrite)
-    given = named_files(None, train=train, dev=dev, test=test)
-    files = {split: str(file) for split, file in given.items() if file is not None}
     with progress.Screen(quiet=quiet) as log:
-        result = run_check(
-            paths or [],
-            log,
-            task=task,
-            preset=preset,
-            columns=columns.given(),
-            files=files,
-            lengths=not no_lengths,
-            labels=labels,
-        )
+        result = run_check(request, log)
     if json:
         tables.print_json(result)
     else:

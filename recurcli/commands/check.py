@@ -1,15 +1,14 @@
 """`recur check`: reports errors in data files and CLUE submissions before training or upload."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from recurcli.data.columns import ColumnSchema
 from recurcli.data.config import DataConfig, TokenizerConfig, with_options
 from recurcli.data.tasks import (
     CUSTOM,
@@ -24,28 +23,26 @@ from recurcli.data.tasks import (
 from recurcli.errors import DataError, StorageError, UsageError, escaped
 from recurcli.export.clue import is_submission, validate
 from recurcli.findings import Finding, sort_by_severity
-from recurcli.inspection.rows import (
+from recurcli.inspection.counts import (
     LISTED,
-    Numbers,
-    SplitRows,
+    CheckedSplit,
+    count_tokens,
     find_files,
-    note_repeated_ids,
-    prepare_tokens,
-    read_rows,
+    read_splits,
     repeated_texts,
     shared_texts,
     summarize_lengths,
-    text_numbers,
 )
 from recurcli.inspection.rules import find_split_issues, find_task_issues
-from recurcli.log import Log, RowsDone
+from recurcli.log import Log
 from recurcli.preset import Preset, compose
+from recurcli.requests.check import CheckRequest
+from recurcli.requests.options import named_files
 from recurcli.tokens.texts import is_text_file
 from recurcli.tokens.tokenizer import choose_max_length
 
-if TYPE_CHECKING:
-    from recurcli.commands.label_check import LabelCheck
-
+BAD_ROWS_LISTED = 100
+"""Bad rows whose reasons `--json` lists; all are counted."""
 _COMMON_NAME = re.compile(r"(train|dev|validation|test)(\.[a-z]+)?")
 """File names that many tasks share."""
 
@@ -61,42 +58,35 @@ for _task in TASKS.values():
             _TYPICAL[_file] = _task.name if _TYPICAL.get(_file, _task.name) == _task.name else None
 
 
-def check(
-    paths: Sequence[Path],
-    log: Log,
-    *,
-    task: str | None = None,
-    preset: str | None = None,
-    columns: Mapping[str, object] | None = None,
-    files: Mapping[str, str] | None = None,
-    lengths: bool = True,
-    labels: "LabelCheck | None" = None,
-) -> dict[str, Any]:
-    """Check each path. Yields notes, the number of rows read, and finally `{"reports": […], "errors": n, "warnings": n}`.
+def check(request: CheckRequest, log: Log) -> dict[str, Any]:
+    """Check each path. Return `{"reports": […], "errors": n, "warnings": n}`, and facts of the files that were written.
 
-    `files` maps splits (train, dev, test) to the absolute paths of files that are compared with each other. `columns` has the
-    options `text`, `pair`, `label`, `id`, `header`, `delimiter`, `quote` and `encoding`; None: the option was not given.
-    `labels` names files that are written about the labels of the training rows of one data set.
     Raises UsageError without a path and files. Raises DataError or StorageError if a single path cannot be read. With several
     paths, the report of that path says so.
     """
+    paths, columns = request.paths or [], request.columns.given()
+    given = named_files(None, train=request.train, dev=request.dev, test=request.test)
+    files = {split: str(file) for split, file in given.items() if file is not None}
     if not paths and not files:
         raise UsageError("name a PATH, or files that belong together with --train, --dev and --test")
-    columns, reason = columns or {}, "from --task"
-    settings = None if preset is None else compose(preset).preset
-    if task is not None:
-        task = task_named(task).name
+    settings = None if request.preset is None else compose(request.preset).preset
+    task, reason = None, "from the preset"
+    if request.task is not None:
+        task, reason = task_named(request.task).name, "from --task"
     elif settings is not None:
-        task, reason = settings.task, "from the preset"
+        task = settings.task
+    writes = request.out_of_fold is not None or request.suspects is not None
+    if writes:
+        from recurcli.commands.label_check import check_outputs, write_label_check
+
+        check_outputs(request, [*paths, *map(Path, files.values())])
     reports: list[dict[str, Any]] = []
     checked: list[tuple[Task, DataConfig]] = []
-    if labels:
-        labels.check_writable([*paths, *(Path(file) for file in (files or {}).values())])
-    named = [Path(file) for file in (files or {}).values()][:1]
-    for number, path in enumerate([*named, *paths]):
+    together = [Path(file) for file in files.values()][:1]
+    for number, path in enumerate([*together, *paths]):
+        is_together = number < len(together)
         try:
-            together = files if number < len(named) else None
-            if not together and columns.get("text") is None and is_submission(path):
+            if not is_together and request.columns.text is None and is_submission(path):
                 reports.append(_report("submission", path, validate(path)))
                 continue
             datasets = find_datasets(path, task, reason)
@@ -105,25 +95,27 @@ def check(
             for dataset in datasets:
                 used = settings or _preset_of(dataset.task)
                 config = with_options(used.data, dataset.path, columns)
-                if together:
-                    config = replace(config, path=None, files={**together})
-                roles = {*(files or ()), *(split_named(TASKS[CUSTOM], other) for other in paths if other != path)}
-                counted = used.tokenizer if lengths else None
+                if is_together:
+                    config = replace(config, path=None, files=files)
+                roles = {*files, *(split_named(TASKS[CUSTOM], other) for other in paths if other != path)}
+                counted = None if request.no_lengths else used.tokenizer
                 facts, findings = inspect(dataset, config, counted, log, without_dev=roles <= {"test"})
                 reports.append(_report("data", dataset.path, findings, facts))
                 checked.append((task_named(dataset.task), config))
         except (DataError, StorageError) as error:
-            if len(named) + len(paths) == 1:
+            if len(together) + len(paths) == 1:
                 raise
             reports.append(_report("unreadable", path, [Finding("error", escaped(error, limit=4000))]))
     counts = {level: sum(report[level] for report in reports) for level in ("errors", "warnings")}
     written: dict[str, Any] = {}
-    if labels:
+    if writes:
         if len(checked) != 1:
             raise UsageError(
                 f"--out-of-fold and --suspects are for one data set, not {len(checked)}; name one file or folder"
             )
-        written = labels.write(*checked[0], log)
+        inputs = [Path(split["path"]) for report in reports for split in report.get("splits", [])]
+        check_outputs(request, inputs)
+        written = write_label_check(request, *checked[0], log)
     return {"reports": reports, **counts, **written}
 
 
@@ -244,74 +236,59 @@ def inspect(
     if not files:
         names = ", ".join(dict.fromkeys(name for layout in task.layouts for name in layout.files.values()))
         raise DataError(f"{dataset.path}: has no file of {task.name}" + (f" (looked for {names})" if names else ""))
-    tokens, count_tokens, no_tokens = None, None, None
-    if tokenizer is not None:
-        try:
-            tokens, count_tokens = prepare_tokens(files, task, config, tokenizer, log)
-        except DataError as error:
-            no_tokens = Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000))
-    label_numbers: dict[str, int] = {}
-    splits: list[SplitRows] = []
-    trained = None
-    for file in files:
-        done = sum(rows.read for rows in splits)
-        by_name = {split: SplitRows(split, file, label_numbers) for split in file.splits}
-        for number in read_rows(file, task, config, by_name, count_tokens, trained):
-            log.progress(RowsDone(done + number))
-        first = next(iter(by_name.values()))
-        if trained is None and first.format is not None:
-            trained = ColumnSchema(str(file.source.path), first.columns.texts, is_run=False)
-        splits += by_name.values()
-    faults = dict.fromkeys(rows.fault for rows in splits if rows.fault is not None)
+    splits = read_splits(files, task, config, log)
+    faults = [split.fault for split in splits if split.fault is not None]
     if faults and len(files) == 1 and is_one_file(dataset.path):
         raise DataError(*faults)
     findings = [Finding("error", escaped(fault, limit=2000)) for fault in faults]
-    train = next((rows for rows in splits if rows.split == "train"), splits[0])
+    tokens, lengths = None, [np.empty(0, np.int64)] * len(splits)
+    has_rows = any(split.rows.examples for split in splits[:1])
+    if tokenizer is not None and has_rows:
+        try:
+            tokens, lengths = count_tokens(splits, config, tokenizer, log)
+        except DataError as error:
+            findings.append(Finding("warning", escaped(f"no tokens were counted: {error}", limit=1000)))
     if tokens is not None and tokens["max_length"] == "auto":
-        tokens["max_length"] = choose_max_length(np.array(train.lengths))
+        train = next((number for number, split in enumerate(splits) if split.name == "train"), 0)
+        tokens["max_length"] = choose_max_length(lengths[train])
     reports = []
-    numbers = text_numbers(splits)
-    for rows, row_numbers in zip(splits, numbers, strict=True):
-        note_repeated_ids(rows)
-        reports.append(_facts(rows, row_numbers, task, tokens))
-        if rows.fault is None:
-            findings += find_split_issues(rows, reports[-1], task, config, without_dev=without_dev)
-    overlaps = shared_texts(splits, numbers)
+    for split, counted in zip(splits, lengths, strict=True):
+        summary = None if tokens is None else summarize_lengths(counted, tokens["max_length"])
+        reports.append(_facts(split, task, summary))
+        if split.fault is None:
+            findings += find_split_issues(split, reports[-1], task, config, without_dev=without_dev)
+    overlaps = shared_texts(splits)
     findings += find_task_issues(splits, overlaps, task)
     if dataset.path.is_dir() and not is_one_file(dataset.path) and not config.named_files:
-        missing = task.files.keys() - {rows.split for rows in splits}
+        missing = task.files.keys() - {split.name for split in splits}
         what = "there are no {} rows (no {})".format
         findings += [Finding("information", what(split, task.files[split])) for split in sorted(missing)]
-    if no_tokens is not None and not faults and len(train):  # else no text is the reason, which is told
-        findings.append(no_tokens)
     report = {"task": task.name, "task_reason": dataset.reason, "tokens": tokens}
     return {**report, "splits": reports, "overlaps": overlaps}, findings
 
 
-def _facts(rows: SplitRows, numbers: Numbers, task: Task, tokens: Mapping[str, Any] | None) -> dict[str, Any]:
+def _facts(split: CheckedSplit, task: Task, lengths: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the counts of one split; labels with the most rows come first."""
-    columns = rows.columns
-    labels = dict(sorted(rows.label_counts.items(), key=lambda item: (-item[1], item[0])))
+    rows, labels = split.rows, dict(sorted(split.labels.items(), key=lambda item: (-item[1], item[0])))
+    dev = () if split.alone is None or split.alone.dev is None else split.alone.dev.examples
     return {
-        "split": rows.split,
-        "path": str(rows.path),
-        "format": rows.format,
-        "columns": rows.format and {**columns.texts.to_json(), "label": columns.label, "id": columns.id},
-        "fault": rows.fault,
+        "split": split.name,
+        "path": str(split.path),
+        "format": rows.format or None,
+        "columns": {**rows.columns.to_json(), "label": rows.label, "id": rows.id} if rows.format else None,
+        "fault": split.fault,
         "read": rows.read,
-        "rows": len(rows),
-        "official": None if rows.drawn else task.rows.get(rows.split),
+        "rows": len(rows.examples),
+        "official": None if split.is_drawn else task.rows.get(split.name),
         "dropped": rows.dropped,
         "unlabelled": rows.unlabelled,
-        "dev_rows": rows.dev_rows if rows.alone else None,
-        "extra_rows": rows.extra_rows,
-        "bad": rows.bad,
-        "bad_rows": rows.first_bad,
+        "dev_rows": None if split.alone is None else len(dev),
+        "extra_rows": sum(len(row.extra) for row in (rows if split.alone is None else split.alone).examples),
+        "bad": len(rows.bad),
+        "bad_rows": rows.bad[:BAD_ROWS_LISTED],
         "labels": labels,
         "majority": max(labels.values()) / sum(labels.values()) if labels else None,
-        "repeated": repeated_texts(rows, numbers),
-        "lengths": None if tokens is None else summarize_lengths(rows.lengths, tokens["max_length"]),
-        "issues": {
-            issue: {"rows": len(lines), "first_lines": [*lines[:LISTED]]} for issue, lines in rows.issues.items()
-        },
+        "repeated": repeated_texts(split),
+        "lengths": lengths,
+        "issues": {issue: {"rows": len(lines), "first_lines": lines[:LISTED]} for issue, lines in split.issues.items()},
     }

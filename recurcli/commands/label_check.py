@@ -6,11 +6,11 @@ Shapes: N rows, C classes.
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,113 +18,93 @@ from scipy.special import log_softmax
 
 from recurcli.commands.prediction.rows import as_text, tsv_obstacle
 from recurcli.data.config import DataConfig
-from recurcli.data.splits import Example, RowHashes, load_split
-from recurcli.data.tasks import Task, find_source, task_with_columns
+from recurcli.data.splits import RowHashes, Split, load_split
+from recurcli.data.tasks import Task
 from recurcli.data.values import ordered_labels
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import OutputKind, check_writable, write_atomically
-from recurcli.inspection.rows import DataFile, SplitRows, examples_of_file, find_files
 from recurcli.linear.config import LinearConfig
 from recurcli.linear.ensemble import fit_calibration
 from recurcli.linear.fitting import UNSEEN, fit_model, search_hyperparameters
 from recurcli.linear.ngrams import Texts
 from recurcli.log import Log
+from recurcli.requests.check import CheckRequest
 
 ROWS = OutputKind("a file of rows", (".tsv", ".csv"))
 FOLDS = 5
-SUSPECT_COLUMNS = ("given", "suggested", "probability")
+Table = list[list[str]]
+"""A line of column names, then one line for each row."""
 
 
-@dataclass(frozen=True)
-class LabelCheck:
-    """The files that `recur check` writes about labels."""
-
-    out_of_fold: Path | None = None
-    """The file of all training rows, with the probabilities of the linear model that was fitted without them."""
-    suspects: Path | None = None
-    """The file of the rows whose labels may be wrong."""
-    overwrite: bool = False
-
-    def __bool__(self) -> bool:
-        return self.out_of_fold is not None or self.suspects is not None
-
-    def check_writable(self, inputs: Sequence[Path]) -> None:
-        """Raise UsageError or StorageError if a file cannot be written, or exists without `overwrite`."""
-        for option, path in (("--out-of-fold", self.out_of_fold), ("--suspects", self.suspects)):
-            if path is not None:
-                check_writable(path, ROWS, overwrite=self.overwrite, option=option, inputs=inputs)
-        if self.out_of_fold and self.suspects and self.out_of_fold.resolve() == self.suspects.resolve():
-            raise UsageError(
-                f"{self.suspects}: is named by --out-of-fold and --suspects; each writes a file of its own"
-            )
-
-    def write(self, task: Task, config: DataConfig, log: Log) -> dict[str, Any]:
-        """Write the files on the training rows of `config`.
-
-        Rows without a label, and dev rows that `recur finetune` draws from the file, are in no fit. Raises UsageError if a file
-        is an input, or no training file is named. Raises DataError for rows that a training refuses, or that a TSV cannot hold.
-        """
-        if config.named_files and "train" not in config.named_files:
-            raise UsageError("--out-of-fold and --suspects read training rows; name their file with --train")
-        files = find_files(task, config)
-        self.check_writable([file.source.path for file in files])
-        load_split(task, "train", replace(config, unlabelled="drop"), labelled=True)  # it checks the rows
-        fields, texts, labels, drawn = _read(files, task, config)
-        names = ordered_labels({label for label in labels if label is not None})
-        numbers = {name: number for number, name in enumerate(names)}
-        targets = np.array([-1 if label is None else numbers[label] for label in labels])
-        opinion_columns = ["prediction", "score", *(f"probability_{name}" for name in names)]
-        for path, added in ((self.out_of_fold, opinion_columns), (self.suspects, SUSPECT_COLUMNS)):
-            if path is not None:
-                _check_holdable(path, fields, added)
-        labelled, fitted = np.flatnonzero(targets >= 0), (targets >= 0) & ~drawn
-        logits = out_of_fold_logits(texts, targets, len(names), fitted=fitted)
-        log_probabilities = log_softmax(logits * fit_calibration(logits[fitted], targets[fitted]), axis=1)
-        probabilities, rows = np.exp(log_probabilities), np.arange(len(targets))
-        counts = {
-            "rows": len(targets),
-            "fitted": int(fitted.sum()),
-            "accuracy": float((probabilities[labelled].argmax(axis=1) == targets[labelled]).mean()),
-            "loss": -float(log_probabilities[labelled, targets[labelled]].mean()),
-        }
-        unfitted = [(int((targets < 0).sum()), "row", " without a label"), (int(drawn.sum()), "dev row", "")]
-        if said := [f"{pluralize(number, word)}{more}" for number, word, more in unfitted if number]:
-            log.note(f"{' and '.join(said)} were in no fit of the linear model")
-        result: dict[str, Any] = {}
-        if self.out_of_fold is not None:
-            _write(self.out_of_fold, fields, opinion_columns, [_opinion(row, names) for row in probabilities], rows)
-            result["out_of_fold"] = {"path": str(self.out_of_fold), **counts}
-            scores = f"accuracy {counts['accuracy']:.4f}, log loss {counts['loss']:.4f}"
-            log.note(f"{self.out_of_fold}: out-of-fold probabilities of {pluralize(len(rows), 'row')}, {scores}")
-        if self.suspects is not None:
-            found = labelled[find_suspects(probabilities[labelled], targets[labelled])]
-            _write(
-                self.suspects,
-                fields,
-                SUSPECT_COLUMNS,
-                [_suspicion(probabilities[r], targets[r], names) for r in found],
-                found,
-            )
-            result["suspects"] = {"path": str(self.suspects), **counts, "suspects": len(found)}
-            what = pluralize(len(found), "row", of=len(labelled))
-            reliable = f"out of fold the linear model is right on {counts['accuracy']:.1%}"
-            log.note(f"{self.suspects}: {what} with a label that may be wrong, the likeliest first ({reliable})")
-        return result
+def check_outputs(request: CheckRequest, inputs: Sequence[Path]) -> None:
+    """Raise UsageError or StorageError if a file cannot be written, is one of the `inputs`, or exists without --overwrite."""
+    for option, path in (("--out-of-fold", request.out_of_fold), ("--suspects", request.suspects)):
+        if path is not None:
+            check_writable(path, ROWS, overwrite=request.overwrite, option=option, inputs=inputs)
+    one, other = request.out_of_fold, request.suspects
+    if one is not None and other is not None and one.resolve() == other.resolve():
+        raise UsageError(f"{other}: is named by --out-of-fold and --suspects; each writes a file of its own")
 
 
-def _opinion(row: NDArray[np.float64], names: Sequence[str]) -> list[str]:
-    return [names[int(row.argmax())], f"{row.max():.6f}", *(f"{value:.6f}" for value in row.tolist())]
+def write_label_check(request: CheckRequest, task: Task, config: DataConfig, log: Log) -> dict[str, Any]:
+    """Write the files of `request` on the training rows of `config`, and return facts on them for --json.
 
-
-def _suspicion(row: NDArray[np.float64], given: int, names: Sequence[str]) -> list[str]:
-    return [names[given], names[int(row.argmax())], f"{row[given]:.6f}"]
-
-
-class Fields(NamedTuple):
-    """The columns of a file, and the values of its rows."""
-
-    names: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    Rows without a label, and dev rows that `recur finetune` draws from the file, are in no fit. Raises UsageError if no
+    training file is named. Raises DataError for rows that a training refuses, or that a TSV cannot hold.
+    """
+    if config.named_files and "train" not in config.named_files:
+        raise UsageError("--out-of-fold and --suspects read training rows; name their file with --train")
+    own = replace(config, unlabelled="drop")
+    train = load_split(task, "train", own, labelled=True, use_dev_split=True, keep_records=True)
+    dev = [] if train.dev is None else train.dev.examples
+    label_of = {row.line: str(row.label) for row in (*train.examples, *dev)}
+    names = ordered_labels(label_of.values())
+    numbers = {name: number for number, name in enumerate(names)}
+    targets = np.array([numbers.get(label_of.get(record.line, ""), -1) for record in train.records])
+    drawn = np.isin([record.line for record in train.records], [row.line for row in dev])
+    table = _table(train)
+    predicted = ["prediction", "score", *(f"probability_{name}" for name in names)]
+    suspected = ["given", "suggested", "probability"]
+    for path, added in ((request.out_of_fold, predicted), (request.suspects, suspected)):
+        if path is not None:
+            _check_holdable(path, table, added)
+    labelled, fitted = np.flatnonzero(targets >= 0), (targets >= 0) & ~drawn
+    texts = [train.columns.read(record)[:2] for record in train.records]
+    logits = out_of_fold_logits(texts, targets, len(names), fitted=fitted)
+    log_probabilities = log_softmax(logits * fit_calibration(logits[fitted], targets[fitted]), axis=1)
+    probabilities = np.exp(log_probabilities)
+    best = [names[number] for number in probabilities.argmax(axis=1).tolist()]
+    counts = {
+        "rows": len(targets),
+        "fitted": int(fitted.sum()),
+        "accuracy": float((probabilities[labelled].argmax(axis=1) == targets[labelled]).mean()),
+        "loss": -float(log_probabilities[labelled, targets[labelled]].mean()),
+    }
+    unfitted = [(int((targets < 0).sum()), "row", " without a label"), (int(drawn.sum()), "dev row", "")]
+    if parts := [f"{pluralize(number, word)}{more}" for number, word, more in unfitted if number]:
+        log.note(f"{' and '.join(parts)} were in no fit of the linear model")
+    result: dict[str, Any] = {}
+    if (path := request.out_of_fold) is not None:
+        lines = [
+            [*line, name, *(f"{share:.6f}" for share in (row.max(), *row))]
+            for line, name, row in zip(table[1:], best, probabilities, strict=True)
+        ]
+        _write(path, [[*table[0], *predicted], *lines])
+        result["out_of_fold"] = {"path": str(path), **counts}
+        scores = f"accuracy {counts['accuracy']:.4f}, log loss {counts['loss']:.4f}"
+        log.note(f"{path}: out-of-fold probabilities of {pluralize(len(lines), 'row')}, {scores}")
+    if (path := request.suspects) is not None:
+        found = labelled[find_suspects(probabilities[labelled], targets[labelled])].tolist()
+        lines = [
+            [*table[row + 1], names[targets[row]], best[row], f"{probabilities[row, targets[row]]:.6f}"]
+            for row in found
+        ]
+        _write(path, [[*table[0], *suspected], *lines])
+        result["suspects"] = {"path": str(path), **counts, "suspects": len(found)}
+        what = pluralize(len(found), "row", of=len(labelled))
+        reliable = f"out of fold the linear model is right on {counts['accuracy']:.1%}"
+        log.note(f"{path}: {what} with a label that may be wrong, the likeliest first ({reliable})")
+    return result
 
 
 def out_of_fold_logits(
@@ -194,38 +174,25 @@ def find_suspects(probabilities: NDArray[np.float64], targets: NDArray[np.int64]
     return other[np.argsort(own[other], kind="stable")][:expected]
 
 
-def _read(
-    files: Sequence[DataFile], task: Task, config: DataConfig
-) -> tuple[Fields, list[tuple[str, str | None]], list[str | None], NDArray[np.bool_]]:
-    """Return the rows of the training file, their texts, their labels or None, and whether a training draws each as a dev row.
+def _table(train: Split) -> Table:
+    """Return all rows of the training file.
 
-    Columns without a name are called text (text1 and text2 for pairs), label, and by their number. Raises DataError without a
-    training file.
+    Columns without a name are called text (text1 and text2 for pairs), label, and by their number.
     """
-    task = task_with_columns(task, config)
-    source = find_source(task, "train", config)
-    file = next(file for file in files if file.source.path == source.path)
-    facts = SplitRows(file.splits[0], file, {})
-    read = list(examples_of_file(file, task, config, [facts]))
-    columns = facts.columns
-    names = {name: name for record, *_ in read for name in record.fields}
-    if facts.format in ("tsv", "csv") and not columns.header:
-        texts = ("text",) if len(columns.texts.names) == 1 else ("text1", "text2")
-        names |= dict(zip([*columns.texts.names, str(columns.label)], [*texts, "label"], strict=False))
-    values = [[as_text(record.fields.get(name, "")) for name in names] for record, *_ in read]
-    labels = [example.label if isinstance(example, Example) else None for _, example, *_ in read]
-    found = (columns.texts.read(record) for record, *_ in read)
-    drawn = np.array([is_dev for *_, is_dev in read], bool)
-    return Fields([*names.values()], values), [(text.text, text.pair) for text in found], labels, drawn
+    names = {name: name for record in train.records for name in record.fields}
+    if train.format in ("tsv", "csv") and not train.header:
+        texts = ("text",) if len(train.columns.names) == 1 else ("text1", "text2")
+        names |= dict(zip([*train.columns.names, str(train.label)], [*texts, "label"], strict=False))
+    return [[*names.values()], *([as_text(record.fields.get(name, "")) for name in names] for record in train.records)]
 
 
-def _check_holdable(path: Path, fields: Fields, added: Sequence[str]) -> None:
+def _check_holdable(path: Path, table: Table, added: Sequence[str]) -> None:
     """Raise DataError, before anything is fitted, if the rows have a column of `added`, or a value that a TSV cannot hold."""
-    if clash := next((name for name in added if name in fields.names), None):
+    if clash := next((name for name in added if name in table[0]), None):
         raise DataError(f"{path}: the rows have a column '{escaped(clash)}', which the file adds; rename it first")
     if path.suffix == ".csv":
         return
-    for number, line in enumerate([[*fields.names, *added], *fields.rows]):
+    for number, line in enumerate([[*table[0], *added], *table[1:]]):
         for value in line:
             if found := tsv_obstacle(value, "\t"):
                 raise DataError(
@@ -233,14 +200,11 @@ def _check_holdable(path: Path, fields: Fields, added: Sequence[str]) -> None:
                 )
 
 
-def _write(
-    path: Path, fields: Fields, added: Sequence[str], values: Sequence[Sequence[str]], rows: Iterable[int]
-) -> None:
-    """Write the `rows` of `fields` with the `added` columns and their `values`, one for each of the rows, as TSV or CSV."""
-    lines = [[*fields.names, *added], *([*fields.rows[row], *more] for row, more in zip(rows, values, strict=True))]
+def _write(path: Path, table: Table) -> None:
+    """Write a table as TSV or CSV."""
     if path.suffix == ".csv":
         buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows(lines)
+        csv.writer(buffer, lineterminator="\n").writerows(table)
         write_atomically(path, buffer.getvalue())
-        return
-    write_atomically(path, "".join("\t".join(line) + "\n" for line in lines))
+    else:
+        write_atomically(path, "".join("\t".join(line) + "\n" for line in table))

@@ -15,12 +15,12 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import Columns, ColumnSchema, doubt_of_label, find_columns
+from recurcli.data.columns import Columns, ColumnSchema, find_columns
 from recurcli.data.config import DataConfig
 from recurcli.data.hub import load_hub_split
 from recurcli.data.listops import listops_rows
@@ -38,7 +38,7 @@ from recurcli.data.values import (
 )
 from recurcli.errors import DataError, UsageError, escaped, pluralize
 from recurcli.files import sha256_of
-from recurcli.log import Log, Note
+from recurcli.log import AfterBatch, Log, Note, ignore
 
 Line = TypeVar("Line")
 
@@ -199,6 +199,8 @@ ROWS_PER_FIRST_TEXT = 20
 """A first text in more rows, or in more than one of so many, does not keep them together (ours; 15 is the most in OCNLI)."""
 BAD_ROWS_ALLOWED = 0.01
 BAD_ROWS_SHOWN = 5
+ROWS_AT_ONCE = 4096
+"""Rows after which the caller of `load_split` hears of the progress."""
 
 
 class Example(NamedTuple):
@@ -210,6 +212,8 @@ class Example(NamedTuple):
     label: str | None
     extra: tuple[str, ...] = ()
     """Texts of the columns `data.extra_rows`, without empty ones."""
+    line: int = 0
+    """The number of its first line in its file, from 1; 0: it has no file."""
 
 
 @dataclass(frozen=True)
@@ -225,18 +229,31 @@ class Split:
     """Columns of the texts."""
     label: str | None = None
     """Column of the label. None if labels were not read."""
+    id: str | None = None
+    """Column of the ids. None if there is none."""
     unread: tuple[str, ...] = ()
     """Columns with the usual name of a text that were not read."""
+    format: str = ""
+    header: bool = False
+    """Whether line 1 of a TSV or CSV names the columns."""
+    read: int = 0
+    """Number of rows of the file, with those that are not among the examples."""
     dropped: int = 0
     """Number of rows left out because they have no majority label."""
     bad: list[str] = field(default_factory=list)
     """`file:line: reason` of each row that was skipped."""
+    faults: list[str] = field(default_factory=list)
+    """Why `load_split` raises DataError for this split, if it is to `keep_faults`."""
+    id_issues: Mapping[str, list[int]] = field(default_factory=dict)
+    """Lines of the rows with "no id" and with a "repeated id". Row numbers are then the ids of all rows."""
     notes: tuple[Note, ...] = ()
     """Notes for the user on how the file was read."""
     unlabelled: int = 0
-    """Number of rows left out because they have no label (`data.unlabelled`)."""
+    """Number of rows that have no label. They are bad rows, too, unless `data.unlabelled` leaves them out."""
     delimiter: str | None = None
     """The delimiter of the file if nobody named it and it is not the usual one."""
+    records: list[Record] = field(default_factory=list)
+    """All rows of the file as they were read, if `load_split` is to keep them."""
     dev: "Split | None" = None
     """The dev rows if this is a train split whose file holds both. None for other splits."""
 
@@ -283,9 +300,12 @@ def load_split(
     split: str,
     config: DataConfig,
     *,
-    labelled: bool | None = None,
+    labelled: bool | Literal["optional"] | None = None,
     use_dev_split: bool = False,
     trained: ColumnSchema | None = None,
+    keep_faults: bool = False,
+    keep_records: bool = False,
+    after_rows: AfterBatch = ignore,
 ) -> Split:
     """Read the `split` ("train", "dev", "test", or another test file that `task` names) of a task.
 
@@ -294,11 +314,12 @@ def load_split(
     With `use_dev_split` one file holds train and dev rows (see DevSplitter), as do the training rows of a folder or of the Hub
     without dev rows. `config.path` None: the rows of the Hub or of the generator. `labelled`: whether labels are read;
     None: the task's setting. The id of an example is the row's id if all rows have different ids, else (unless
-    `config.id` is set) the row's number in the file from 0. `trained`: see `find_columns`.
+    `config.id` is set) the row's number in the file from 0. `trained`: see `find_columns`. `after_rows` is called with the
+    number of rows read so far.
 
     Raises UsageError for task `custom` without a path or a Hub name; DataError for a split without rows, for rows that
     cannot be read, lack a text or have an unknown label (`config.skip_bad_rows` allows 1 % of them), and for a file
-    of which no row is a dev row.
+    of which no row is a dev row. With `keep_faults` these are the `faults` of the split, which has the rows that can be used.
     """
     task = task_with_columns(task, config)
     if labelled is None:
@@ -308,27 +329,42 @@ def load_split(
         source = find_source(task, split, config, use_dev_split=use_dev_split)
         path, layout, is_divided = source
         records = open_source(source, task, config)
-        labelled = labelled and split not in layout.unlabelled
+        labelled = labelled if split not in layout.unlabelled else False
     elif task.hub is not None:
         records, is_divided = load_hub_split(task, split)
         is_divided = is_divided and not config.has_own_dev_file
-        labelled = labelled and not any(split in layout.unlabelled for layout in task.layouts)
+        labelled = labelled if not any(split in layout.unlabelled for layout in task.layouts) else False
     elif task.name == CUSTOM:
         raise UsageError("task custom has no data; add --data PATH, or --set data.hub=OWNER/NAME")
     else:
         made = listops_rows(task, split, close_brackets=config.close_brackets)
         rows = (Record(line, row._asdict()) for line, row in enumerate(made, 1))
         records, is_divided = Records(task.name, "jsonl", ("text", "label"), rows), False
+    kept: list[Record] = []
     with records:
-        training = split == "train"
-        columns = find_columns(records, task, config, layout, labelled=labelled, training=training, trained=trained)
-        everything = _read_split(records, task, config, columns, layout.label_names, path)
+        asked = None if labelled == "optional" else labelled
+        columns = find_columns(
+            records, task, config, layout, labelled=asked, training=split == "train", trained=trained
+        )
+        if keep_records:
+            records.rows = _kept(records.rows, kept)
+        everything = _read_split(records, task, config, columns, layout.label_names, path, after_rows)
+    everything = replace(everything, records=kept)
+    if everything.faults and not keep_faults:
+        raise DataError(everything.faults[0])
     if not is_divided:
         return everything
     train, dev = draw_dev_rows(everything, task.dev_fraction, config.dev_seed)
     if split == "train":
         return train
     return check_dev_rows(dev, everything, records.name, task.dev_fraction)
+
+
+def _kept(records: Iterator[Record], kept: list[Record]) -> Iterator[Record]:
+    """Yield `records`, and append each to `kept`."""
+    for record in records:
+        kept.append(record)
+        yield record
 
 
 def split_in_memory(rows: Iterable[tuple[str, str | None, str]]) -> Split:
@@ -344,9 +380,11 @@ def draw_dev_rows(everything: Split, fraction: float, seed: int) -> tuple[Split,
     hashes = RowHashes.of(everything.texts)
     drawn = hashes.drawn([example.label for example in everything.examples], fraction, seed)
     parts = [(list(compress(everything.examples, side)), hashes.rows[side]) for side in (~drawn, drawn)]
-    dev = everything.with_examples(*parts[1])
-    counted_once = dev.with_examples(*parts[1], dropped=0, bad=[], notes=(), unlabelled=0)  # with the training rows
-    return everything.with_examples(*parts[0], dev=counted_once if dev.examples else None), dev
+    size = int(drawn.sum())
+    dev = everything.with_examples(*parts[1], read=size)
+    # what the file has is counted once, with the training rows
+    own = dev.with_examples(*parts[1], dropped=0, bad=[], faults=[], id_issues={}, notes=(), unlabelled=0)
+    return everything.with_examples(*parts[0], read=everything.read - size, dev=own if size else None), dev
 
 
 def check_dev_rows(dev: Split, everything: Split, name: str, fraction: float) -> Split:
@@ -435,106 +473,120 @@ def open_source(source: Source, task: Task, config: DataConfig) -> Records:
 
 
 def _read_split(
-    records: Records, task: Task, config: DataConfig, columns: Columns, renamed: Mapping[str, str], path: Path | None
+    records: Records,
+    task: Task,
+    config: DataConfig,
+    columns: Columns,
+    renamed: Mapping[str, str],
+    path: Path | None,
+    after_rows: AfterBatch,
 ) -> Split:
     """Read the examples of `records`, which are those of the file or folder `path` (None: the Hub or the generator)."""
-    numbered: list[tuple[int, Example]] = []
+    examples: list[Example] = []
+    numbers: list[int] = []  # of the examples among all rows
     bad: list[str] = []
-    rows = dropped = unlabelled = 0
-    for rows, (record, example) in enumerate(examples_of(records, task, columns, renamed), 1):
-        if isinstance(example, Unlabelled):
-            unlabelled += 1
-        if isinstance(example, BadRow):
-            if not (isinstance(example, Unlabelled) and config.unlabelled == "drop"):
-                bad.append(f"{records.name}:{record.line}: {example}")
-        elif example is None:
+    read = dropped = unlabelled = 0
+    for read, record in enumerate(records, 1):
+        try:
+            example = _example_of(record, task, columns, renamed)
+        except BadRow as reason:
+            unlabelled += isinstance(reason, Unlabelled)
+            if config.unlabelled != "drop" or not isinstance(reason, Unlabelled):
+                bad.append(f"{records.name}:{record.line}: {reason}")
+            continue
+        if example is None:
             dropped += 1
         else:
-            numbered.append((rows - 1, example))
-    left_out = unlabelled if config.unlabelled == "drop" else 0
-    hint = records.hint + ("" if left_out else way_out_of_unlabelled(unlabelled))
-    check_bad_rows(bad, rows=rows, name=records.name, skip=config.skip_bad_rows, hint=hint)
-    if not numbered:
-        raise DataError(f"{records.name}: no row is left of {rows}" if rows else f"{records.name}: has no rows")
-    examples = [example for _, example in numbered]
-    if len({example.id for example in examples} - {""}) < len(examples):
-        if config.id is not None:
-            raise _repeated_id(numbered, records.name, str(config.id))
-        examples = [example._replace(id=str(number)) for number, example in numbered]
-    sha256 = _sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path)
+            examples.append(example)
+            numbers.append(read - 1)
+        if read % ROWS_AT_ONCE == 0:
+            after_rows(read)
+    after_rows(read)
+    name, leaves_out = records.name, config.unlabelled == "drop"
+    hint = records.hint
+    if unlabelled and not leaves_out:
+        rows = pluralize(unlabelled, "row")
+        hint += f"; a training with --set data.unlabelled=drop leaves out the {rows} without a label"
+    faults = [bad_rows_in_words(bad, rows=read, name=name, skip=config.skip_bad_rows, hint=hint)]
+    if not examples:
+        faults.append(f"{name}: no row is left of {read}" if read else f"{name}: has no rows")
+    issues = {} if columns.id is None else _id_issues(examples)
+    if issues and config.id is not None:
+        line = min(lines[0] for lines in issues.values())
+        faults.append(f"{name}:{line}: the ids in '{escaped(config.id)}' must differ, and no row may be without one")
+    if issues or columns.id is None:
+        examples = [example._replace(id=str(number)) for number, example in zip(numbers, examples, strict=True)]
     notes = [Note(records.doubt, "warning")] if records.doubt else []
-    notes += [Note(f"{records.name}: {columns.note}")] if columns.note else []
-    label = None if numbered[0][0] else examples[0].label
-    if doubt := doubt_of_label(columns, label, sum(example.label == label for example in examples)):
-        notes.append(Note(f"{records.name}: {doubt}", "warning"))
+    notes += [Note(f"{name}: {columns.note}")] if columns.note else []
+    first = examples[0] if examples and not numbers[0] and columns.note and not columns.header else None
+    if first is not None and first.label is not None and sum(row.label == first.label for row in examples) == 1:
+        what = f"its label '{escaped(first.label, 60)}' stands in no other row; --header"
+        notes.append(Note(f"{name}: line 1 may be a header: {what}", "warning"))
     mark = records.delimiter if records.recognised else None
     if mark is not None:
-        notes.append(Note(f"{records.name}: {recognised_in_words(mark)}"))
-    if left_out:
-        what = f"{pluralize(left_out, 'row', of=rows)} without a label left out (data.unlabelled)"
-        notes.append(Note(f"{records.name}: {what}"))
+        notes.append(Note(f"{name}: {recognised_in_words(mark)}"))
+    if unlabelled and leaves_out:
+        what = f"{pluralize(unlabelled, 'row', of=read)} without a label left out (data.unlabelled)"
+        notes.append(Note(f"{name}: {what}"))
     return Split(
-        examples, path, sha256, columns.texts, columns.label, columns.unread, dropped, bad, (*notes,), left_out, mark
+        examples=examples,
+        path=path,
+        sha256=_sha256_of_rows(examples) if path is None or path.is_dir() else sha256_of(path),
+        columns=columns.texts,
+        label=columns.label,
+        id=columns.id,
+        unread=columns.unread,
+        format=records.format,
+        header=columns.header,
+        read=read,
+        dropped=dropped,
+        bad=bad,
+        faults=[*filter(None, faults)],
+        id_issues=issues,
+        notes=(*notes,),
+        unlabelled=unlabelled,
+        delimiter=mark,
     )
 
 
-def _repeated_id(numbered: list[tuple[int, Example]], name: str, column: str) -> DataError:
-    """Return an error that names the first row without an id, or with that of another row."""
-    counts = Counter(example.id for _, example in numbered)
-    row, row_id = next((row, example.id) for row, example in numbered if not example.id or counts[example.id] > 1)
-    what = f"'{escaped(row_id)}' is the id of {counts[row_id]} rows" if row_id else "a row has none"
-    return DataError(f"{name}: the ids in '{escaped(column)}' must differ: {what}; the first is row {row} (from 0)")
+def _id_issues(examples: Sequence[Example]) -> dict[str, list[int]]:
+    """Return the lines of the rows without an id, and of those with the id of an earlier row."""
+    issues: dict[str, list[int]] = {}
+    seen: set[str] = set()
+    for example in examples:
+        if not example.id or example.id in seen:
+            issues.setdefault("repeated id" if example.id else "no id", []).append(example.line)
+        seen.add(example.id)
+    return issues
 
 
-def way_out_of_unlabelled(rows: int) -> str:
-    """Return the end of a message about `rows` without a label, with the setting that leaves them out; "" if there are none."""
-    if not rows:
+def bad_rows_in_words(
+    bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None, hint: str = ""
+) -> str:
+    """Return a message with the first `bad` rows; "" if there are none, or if they may be skipped (at most 1 % of `rows`).
+
+    `count` is the number of bad rows; None means the length of `bad`. The message ends with `hint`.
+    """
+    count = len(bad) if count is None else count
+    few = count <= BAD_ROWS_ALLOWED * rows
+    if not bad or (skip and few):
         return ""
-    return f"; a training with --set data.unlabelled=drop leaves out the {pluralize(rows, 'row')} without a label"
+    allowed = f"{BAD_ROWS_ALLOWED:.0%}"
+    more = f", more than the {allowed} that may be skipped" if skip else ""
+    others = (row.replace(f"{name}:", "line ", 1) for row in bad[1:BAD_ROWS_SHOWN])
+    listed = "; ".join([bad[0].replace(name, Path(name).name, 1), *others]) + (
+        "; …" if len(bad) > BAD_ROWS_SHOWN else ""
+    )
+    way_out = f"; a training with data.skip_bad_rows=true skips up to {allowed} of the rows" if few else ""
+    return f"{name}: {pluralize(count, 'row', of=rows)} cannot be used{more}: {listed}{way_out}{hint}"
 
 
 def check_bad_rows(
     bad: Sequence[str], *, rows: int, name: str, skip: bool, count: int | None = None, hint: str = ""
 ) -> None:
-    """Raise DataError with the first `bad` rows, unless `skip` is True and they are at most 1 % of `rows`.
-
-    `count` is the number of bad rows; None means the length of `bad`. The message ends with `hint`.
-    """
-    count = len(bad) if count is None else count
-    if not bad or (skip and count <= BAD_ROWS_ALLOWED * rows):
-        return
-    here, file = f"{name}:", f"{Path(name).name}:"
-    shown = [
-        (file if row == bad[0] else "line ") + row[len(here) :] if row.startswith(here) else row
-        for row in bad[:BAD_ROWS_SHOWN]
-    ]
-    listed = "; ".join(shown) + ("; …" if len(bad) > BAD_ROWS_SHOWN else "")
-    allowed = f"{BAD_ROWS_ALLOWED:.0%}"
-    raise DataError(
-        f"{name}: {pluralize(count, 'row', of=rows)} cannot be used"
-        + (f", more than the {allowed} that may be skipped" if skip else "")
-        + f": {listed}"
-        + (
-            ""
-            if skip or count > BAD_ROWS_ALLOWED * rows
-            else f"; a training with data.skip_bad_rows=true skips up to {allowed} of the rows"
-        )
-        + hint
-    )
-
-
-def examples_of(
-    records: Iterable[Record], task: Task, columns: Columns, renamed: Mapping[str, str]
-) -> Iterator[tuple[Record, Example | BadRow | None]]:
-    """Yield each record with its example: a BadRow if it cannot be used, None if its label is the task's `dropped_label`.
-
-    `renamed`: label in this file to the task's label. The id of an example without one is "".
-    """
-    for record in records:
-        try:
-            yield record, _example_of(record, task, columns, renamed)
-        except BadRow as reason:
-            yield record, reason
+    """Raise DataError with the message of `bad_rows_in_words`, if there is one."""
+    if message := bad_rows_in_words(bad, rows=rows, name=name, skip=skip, count=count, hint=hint):
+        raise DataError(message)
 
 
 def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[str, str]) -> Example | None:
@@ -543,12 +595,12 @@ def _example_of(record: Record, task: Task, columns: Columns, renamed: Mapping[s
         raise BadRow(fault)
     row_id = _id_of(record.fields.get(columns.id)) if columns.id is not None else ""
     if columns.label is None:
-        return Example(row_id, text, pair, None)
+        return Example(row_id, text, pair, None, (), record.line)
     label = label_of(record.fields, columns.label, task, renamed)
     if label == task.dropped_label:
         return None
     extra = (joined(record.fields, (key,)) for key in columns.extra if record.fields.get(key) is not None)
-    return Example(row_id, text, pair, label, tuple(text for text in extra if text.strip()))
+    return Example(row_id, text, pair, label, tuple(text for text in extra if text.strip()), record.line)
 
 
 def _id_of(value: Any) -> str:

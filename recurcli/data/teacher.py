@@ -1,9 +1,9 @@
-"""A teacher's file: the opinions of another model on rows, from which `recur finetune --teacher` learns.
+"""A teacher's file: the soft labels that another model gave to rows, from which `recur finetune --teacher` learns.
 
 Shapes: N training rows, C classes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,44 +11,41 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurcli.data.columns import find_columns
 from recurcli.data.config import DataConfig
-from recurcli.data.readers import read_records
-from recurcli.data.rows import Record, Records
-from recurcli.data.splits import Example, RowHashes, Split, canonical_texts, hash_of, hashes_of, row_hash, text_key
+from recurcli.data.rows import Record
+from recurcli.data.splits import Example, RowHashes, Split, canonical_texts, hash_of, hashes_of, load_split, text_key
 from recurcli.data.tasks import Task
 from recurcli.data.values import BadRow, Unlabelled, label_of
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize
-from recurcli.files import sha256_of
 from recurcli.log import Note
 
 PREFIX = "probability_"
 SUM_TOLERANCE = 0.01
 """How far from 1 the probabilities of a row may sum. Ours: `recur predict` writes six digits of each."""
-SAME_OPINION = 0.01
+SAME_SOFT_LABEL = 0.01
 """How far apart the probabilities of the same text may be. Ours: bf16 and the rows beside a row change its last digits."""
 Row = NDArray[np.float32]
-"""The opinion on a row: the probability of each class (C,)."""
+"""The soft label of a row: the probability of each class (C,)."""
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """The opinions of a file on the training rows, of which the file may have added some."""
+    """The soft labels of a file for the training rows, of which the file may have added some."""
 
     probabilities: NDArray[np.float32]
-    """(N, C) the opinion on each training row. Zeros: the file has none."""
+    """(N, C) the soft label of each training row. Zeros: the file has none."""
     gold: NDArray[np.bool_]
     """(N,) whether the label of a training row is its own. The label of any other row is the teacher's most probable one."""
     facts: Mapping[str, Any]
-    """For result.json: path, sha256, the column of the opinions, and numbers of rows."""
+    """For result.json: path, sha256, the column of the soft labels, and numbers of rows."""
 
     def row_weights(self, teacher_weight: float) -> NDArray[np.float64]:
         """Return the weight of each training row in the linear model (N,): 1, or `teacher_weight` without a gold label."""
         return np.where(self.gold, 1.0, teacher_weight)
 
 
-class _Opinion(NamedTuple):
-    """An opinion, and the row that it is on."""
+class _SoftLabel(NamedTuple):
+    """A soft label, and its row."""
 
     line: int
     probabilities: Row
@@ -58,74 +55,71 @@ class _Opinion(NamedTuple):
 def read_teacher(
     path: Path, train: Split, held_out: Sequence[Split], task: Task, config: DataConfig
 ) -> tuple[Teacher, Split, list[Note]]:
-    """Read the opinions at `path`. Return them, the training rows with those of the file after them, and notes.
+    """Read the soft labels at `path`. Return them, the training rows with those of the file after them, and notes.
 
-    The texts are in the columns of `train`. The opinion is in `probability_LABEL` (TSV, CSV) or `probabilities` (JSON
+    The texts are in the columns of `train`. The soft label is in `probability_LABEL` (TSV, CSV) or `probabilities` (JSON
     lines), as `recur predict --probabilities` writes them, else in `prediction`, else in `label`. A row without a
-    prediction, or without a text, has no opinion. Rows whose texts are those of a training row (see `canonical_texts`) are
-    opinions on it; the others become training rows. Rows that are equal or nearly equal (by `row_hash`) to one of
+    prediction, or without a text, has no soft label. Rows whose texts are those of a training row (see `canonical_texts`) have
+    its soft label; the others become training rows. Rows that are equal or nearly equal (by `row_hash`) to one of
     `held_out`, the dev and test rows, are left out. So are pairs with the first text of drawn dev rows, where these were
     kept together (see `RowHashes`).
 
     Raises DataError with file and line for a text that cannot be read, an unknown label, probabilities that are no
-    distribution, and two opinions on one text. Raises DataError for a file without these columns, or without a usable opinion.
+    distribution, two soft labels for one text, and a file without these columns or without a usable soft label.
     """
     never = {digest for split in held_out for digest in split.hashes.tolist()}
     first_texts = _first_texts_of_drawn(train)
-    opinions: dict[tuple[str, str], _Opinion] = {}
+    soft_labels: dict[tuple[str, str], _SoftLabel] = {}
     contradicted: list[tuple[int, int]] = []
     without = left_out = 0
-    with read_records(path, encoding=config.encoding, delimiter=config.delimiter, quote=config.quote) as records:
-        own = replace(config, label=None, id=None)
-        texts = find_columns(records, task, own, labelled=False, trained=train.column_schema).texts
-        column, read = _reader(records, task)
-        for record in records:
-            text, pair, fault = texts.read(record)
-            try:
-                if fault is not None:
-                    raise ValueError(fault)
-                probabilities = read(record)
-            except ValueError as reason:
-                raise DataError(f"{path}:{record.line}: {reason}") from None
-            if probabilities is None or not (text.strip() or pair):  # such as a row that `recur predict` could not read
-                without += 1
-            elif row_hash(text, pair) in never or (first_texts and hash_of(text_key(text)) in first_texts):
-                left_out += 1
-            else:
-                example = Example(f"teacher-{record.line}", text, pair, task.labels[int(probabilities.argmax())])
-                opinion = _Opinion(record.line, probabilities, example)
-                first = opinions.setdefault(canonical_texts(text, pair), opinion)
-                if not np.allclose(first.probabilities, probabilities, atol=SAME_OPINION, rtol=0):
-                    contradicted.append((record.line, first.line))
+    own = replace(config, path=str(path), files=None, header=True, skip_bad_rows=False, label=None, id=None)
+    rows = load_split(task, "train", own, labelled=False, trained=train.column_schema, keep_records=True)
+    names = tuple(rows.records[0].fields)
+    column, read = _reader(names, task, str(path))
+    for record, (_, text, pair, *_), digest in zip(rows.records, rows.examples, rows.hashes.tolist(), strict=True):
+        try:
+            probabilities = read(record)
+        except ValueError as reason:
+            raise DataError(f"{path}:{record.line}: {reason}") from None
+        if probabilities is None or not (text.strip() or pair):  # such as a row that `recur predict` could not read
+            without += 1
+        elif digest in never or (first_texts and hash_of(text_key(text)) in first_texts):
+            left_out += 1
+        else:
+            example = Example(f"teacher-{record.line}", text, pair, task.labels[int(probabilities.argmax())])
+            soft_label = _SoftLabel(record.line, probabilities, example)
+            first = soft_labels.setdefault(canonical_texts(text, pair), soft_label)
+            if not np.allclose(first.probabilities, probabilities, atol=SAME_SOFT_LABEL, rtol=0):
+                contradicted.append((record.line, first.line))
     if contradicted:
         (line, first_line), *others = contradicted
         more = f" ({pluralize(len(others), 'row')} more like it)" if others else ""
         raise DataError(
-            f"{path}:{line}: has another opinion on the text of line {first_line}{more}; keep one row of each text"
+            f"{path}:{line}: has another soft label for the text of line {first_line}{more}; keep one row of each text"
         )
-    if not opinions:
-        counts = f"{left_out:,} are dev or test rows, and {without:,} have no opinion"
+    if not soft_labels:
+        counts = f"{left_out:,} are dev or test rows, and {without:,} have no soft label"
         raise DataError(f"{path}: none of its rows can teach: {counts}")
     known = [canonical_texts(*row) for row in train.texts]
-    new = opinions.keys() - set(known)
-    added = {key: opinion.example for key, opinion in opinions.items() if key in new}
+    new = soft_labels.keys() - set(known)
+    added = {key: soft_label.example for key, soft_label in soft_labels.items() if key in new}
     hashes = np.concatenate([train.hashes, hashes_of((row.text, row.pair) for row in added.values())])
     longer = train.with_examples([*train.examples, *added.values()], hashes)
     probabilities = np.zeros((len(hashes), len(task.labels)), np.float32)
     for number, key in enumerate([*known, *added]):
-        if key in opinions:
-            probabilities[number] = opinions[key].probabilities
+        if key in soft_labels:
+            probabilities[number] = soft_labels[key].probabilities
     gold = np.arange(len(hashes)) < len(train.examples)
     facts = {
         "path": str(path),
-        "sha256": sha256_of(path),
+        "sha256": rows.sha256,
         "column": column,
         "training_rows": int(probabilities[gold].any(axis=1).sum()),
         "added": len(added),
         "left_out": left_out,
-        "without_opinion": without,
+        "without_soft_label": without,
     }
-    return Teacher(probabilities, gold, facts), longer, _notes(facts, records)
+    return Teacher(probabilities, gold, facts), longer, _notes(facts, names)
 
 
 def _first_texts_of_drawn(train: Split) -> set[int]:
@@ -137,25 +131,27 @@ def _first_texts_of_drawn(train: Split) -> set[int]:
     return set(hashes.group_ids[drawn][hashes.group_ids[drawn] != hashes.rows[drawn]].tolist())
 
 
-def _notes(facts: Mapping[str, Any], records: Records) -> list[Note]:
+def _notes(facts: Mapping[str, Any], names: Collection[str]) -> list[Note]:
     parts = [
-        f"opinions on {pluralize(facts['training_rows'], 'training row')}",
+        f"soft labels for {pluralize(facts['training_rows'], 'training row')}",
         f"{pluralize(facts['added'], 'row')} more to train on",
     ]
     if facts["left_out"]:
         parts.append(f"{pluralize(facts['left_out'], 'dev or test row')} left out")
-    if facts["without_opinion"]:
-        parts.append(f"{pluralize(facts['without_opinion'], 'row')} without an opinion left out")
+    if facts["without_soft_label"]:
+        parts.append(f"{pluralize(facts['without_soft_label'], 'row')} without a soft label left out")
     notes = [Note(f"{facts['path']}: {', '.join(parts)} (column {facts['column']})")]
-    if facts["column"] != "label" and "label" in records.columns:
-        notes.append(Note(f"{facts['path']}: the column label is not read, since {facts['column']} has the opinions"))
+    if facts["column"] != "label" and "label" in names:
+        notes.append(
+            Note(f"{facts['path']}: the column label is not read, since {facts['column']} has the soft labels")
+        )
     return notes
 
 
-def _reader(records: Records, task: Task) -> tuple[str, Callable[[Record], Row | None]]:
-    """Return the name of the opinions' column, and a function that reads the opinion of a record; None: it has none.
+def _reader(names: Collection[str], task: Task, source: str) -> tuple[str, Callable[[Record], Row | None]]:
+    """Return the name of the soft labels' column, and a function that reads the soft label of a record; None: it has none.
 
-    The function raises ValueError for an opinion that cannot be used.
+    The function raises ValueError for a soft label that cannot be used.
     """
     labels = task.labels
     numbers = {label: number for number, label in enumerate(labels)}
@@ -194,8 +190,8 @@ def _reader(records: Records, task: Task) -> tuple[str, Callable[[Record], Row |
 
         return read
 
-    separated = [name for name in records.columns if name.startswith(PREFIX)]
-    if "probabilities" in records.columns:
+    separated = [name for name in names if name.startswith(PREFIX)]
+    if "probabilities" in names:
 
         def read_object(record: Record) -> Row | None:
             shares = record.fields.get("probabilities")
@@ -213,6 +209,6 @@ def _reader(records: Records, task: Task) -> tuple[str, Callable[[Record], Row |
 
         return f"{PREFIX}LABEL", read_columns
     for name in ("prediction", "label"):
-        if name in records.columns:
+        if name in names:
             return name, hard(name)
-    raise DataError(f"{records.name}: has none of the columns {PREFIX}LABEL, probabilities, prediction and label")
+    raise DataError(f"{source}: has none of the columns {PREFIX}LABEL, probabilities, prediction and label")

@@ -55,7 +55,7 @@ SOUND = [*(f"good film {n}\tpos" for n in range(20)), *(f"bad film {n}\tneg" for
 def test_sound_rows_have_nothing_wrong(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     found = report(written(tmp_path / "x.tsv", *SOUND))
     assert (found["task"], found["errors"], found["warnings"]) == ("custom", 0, 0)
-    divides, line_1 = messages(found, "information")
+    line_1, divides = messages(found, "information")
     assert line_1 == f"x.tsv: {HEADER_TAKEN}"
     assert divides.startswith("x.tsv: training on this file alone divides it into ")
     (split,) = found["splits"]
@@ -94,12 +94,13 @@ def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) ->
     assert code == 3
     assert f"{path}:3: has 1 field, not 2" in out
     assert "… and 3 more" in out
-    assert err.endswith(
-        "1 error was found: x.tsv: 8 of 38 rows cannot be used, the first in line 3: has 1 field, not 2\n"
-    )
+    assert "1 error was found: x.tsv: 8 of 38 rows cannot be used: x.tsv:3: has 1 field, not 2; line 33: " in err
     few = written(tmp_path / "few.tsv", *["a\tx", "c\ty"] * 50, "b")
-    skip = "has 1 field, not 2; training skips up to 1 % of the rows with --set data.skip_bad_rows=true\n"
-    assert recur("check", few)[2].endswith(skip)
+    code, _, err = recur("check", few)
+    assert (code, "data.skip_bad_rows=true skips up to 1% of the rows" in err) == (3, True)
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("extends: starsaber-custom\ndata: {skip_bad_rows: true}\n")
+    assert recur("check", few, "--preset", preset)[0] == 3, "a row would be lost"
 
 
 def test_what_would_stop_a_training_is_an_error(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any
         "6 different values is taken as a class",
         "x.tsv: line 4: the label 'neg ' begins or ends with a space",
     ]
-    assert messages(found, "information")[0].startswith("x.tsv: training on this file alone divides it")
+    assert messages(found, "information")[1].startswith("x.tsv: training on this file alone divides it")
 
 
 def test_fractions_as_labels_look_like_regression(report: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -291,7 +292,7 @@ def test_ids_must_be_sound_only_where_they_are_asked_for(report: Callable[..., d
     found = report(path, "--no-lengths")
     assert messages(found, "warning")[0].startswith("x.tsv: 29 rows with an id that an earlier row has")
     assert messages(report(path, "--id", "id", "--no-lengths", code=3), "error") == [
-        "x.tsv: --id id: this column does not give each row a different id"
+        "x.tsv: line 3: the ids in 'id' must differ, and no row may be without one"
     ]
 
 
@@ -480,8 +481,8 @@ def test_a_single_file_is_divided_as_finetune_divides_it(
     assert (found["splits"][0]["rows"], found["splits"][0]["dev_rows"]) == (60, sizes["dev"])
     use_dev_split = f"{sizes['train']} training rows and {sizes['dev']} dev rows (data.dev_seed 0)"
     assert messages(found, "information") == [
-        f"x.tsv: training on this file alone divides it into {use_dev_split}",
         f"x.tsv: {HEADER_TAKEN}",
+        f"x.tsv: training on this file alone divides it into {use_dev_split}",
     ]
     test = path.rename(tmp_path / "test.tsv")
     assert report(test)["splits"][0]["dev_rows"] is None

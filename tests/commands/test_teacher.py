@@ -63,7 +63,7 @@ def test_soft_labels_are_on_training_rows_or_add_rows(
     (tmp_path / "soft.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "test.csv").write_text("text,label\nunscored test film,y\n")
     unscored = ("--test", tmp_path / "test.csv", "--set", "finetuning.score_test=false")
-    expected = {"training_rows": 1, "added": 3, "left_out": 2, "without_opinion": 1}
+    expected = {"training_rows": 1, "added": 3, "left_out": 2, "without_soft_label": 1}
     for file, column in (
         (soft, "probability_LABEL"),
         (hard, "prediction"),
@@ -91,7 +91,7 @@ def test_what_predict_writes_for_texts_without_a_header_can_teach(
         assert soft.read_text().splitlines()[0] == "text\tprediction\tscore\tprobability_n\tprobability_y"
     code, _, err = recur(*LINEAR[:3], *data[:-1], tmp_path / "student", "--teacher", soft)
     assert code == 0, err
-    assert "opinions on 1 training row, 1 row more to train on, 1 dev or test row left out" in err
+    assert "soft labels for 1 training row, 1 row more to train on, 1 dev or test row left out" in err
 
 
 def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
@@ -138,11 +138,11 @@ def test_a_student_learns_what_only_the_teacher_knows_and_resumes_with_its_file(
         ("text probability_n probability_y", [("a", "nan", 1)], "f.tsv:2: the probabilities must have the sum 1"),
         ("text probability_n probability_y", [("a", -0.5, 1.5)], "f.tsv:2: the probability of 'n' is below 0: -0.5"),
         ("text probability_n probability_y", [("a", "x", 1)], "f.tsv:2: the probability of 'n' is no number: 'x'"),
-        ("text prediction", [("a", "y"), ("a", "n")], "f.tsv:3: has another opinion on the text of line 2"),
+        ("text prediction", [("a", "y"), ("a", "n")], "f.tsv:3: has another soft label for the text of line 2"),
         (
             "text prediction",
             [("a", "y"), ("b", "n"), ("a", "n"), ("b", "y")],
-            "f.tsv:4: has another opinion on the text of line 2 (1 row more like it); keep one row of each text",
+            "f.tsv:4: has another soft label for the text of line 2 (1 row more like it); keep one row of each text",
         ),
         ("text prediction", [("good dev film", "y"), ("a", "")], "none of its rows can teach: 1 are dev or test rows"),
         ("word prediction", [("a", "y")], "column"),
@@ -173,7 +173,7 @@ def test_rows_that_the_teacher_was_trained_on_are_counted_where_its_run_is_named
     file = write_tsv(tmp_path / "f.tsv", "text prediction", [("a", "y"), ("", "n")])
     code, out, err = recur(*[word for word in LINEAR if word != "--quiet"], *data, "--teacher", file)
     assert code == 0 and "f.tsv: nothing tells whether its model was trained on the dev or test rows" in err
-    assert json.loads(out)["teacher"]["without_opinion"] == 1  # the row without a text
+    assert json.loads(out)["teacher"]["without_soft_label"] == 1  # the row without a text
     named = ("--teacher", file, "--set", f"finetuning.teacher_run={tmp_path / 'big'}", "--overwrite")
     code, _, err = recur(*LINEAR, *data, *named)
     assert code == 0 and "nothing tells" not in err and "has no effect" not in err
@@ -236,7 +236,7 @@ def test_weights_stay_with_their_rows() -> None:
     [
         ([("a", 0.4, 0.592), ("b", 0.2, 0.8), ("b", 0.208, 0.792)], None),
         ([("a", 0.4, 0.58)], ":2: the probabilities must have the sum 1, but the sum is 0.98"),
-        ([("e\u0301", 0.2, 0.8), ("\xe9 ", 0.22, 0.78)], ":3: has another opinion on the text of line 2"),
+        ([("e\u0301", 0.2, 0.8), ("\xe9 ", 0.22, 0.78)], ":3: has another soft label for the text of line 2"),
     ],
 )
 def test_rounded_probabilities_are_soft_labels_and_others_are_not(

@@ -33,7 +33,7 @@ def config(path: Path, **more: object) -> DataConfig:
 def test_a_json_split_is_read_in_order(tmp_path: Path) -> None:
     path = write_json(tmp_path / "train.json", tnews_row("102", "甲", keywords="x"), tnews_row("116", "乙"))
     split = load_split(TNEWS, "train", config(tmp_path))
-    assert split.examples == [Example("0", "甲", None, "102"), Example("1", "乙", None, "116")]
+    assert split.examples == [Example("0", "甲", None, "102", line=1), Example("1", "乙", None, "116", line=2)]
     assert split.path == path
     assert split.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (split.dropped, split.bad) == (0, [])
@@ -67,8 +67,8 @@ def test_a_tsv_split_is_read_by_its_header(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text("label\tsentence2\tid\tsentence1\n1\t乙\ta\t甲\n0\tNA\tb\t001\n")
     assert load_split(AFQMC, "dev", config(path)).examples == [
-        Example("a", "甲", "乙", "1"),
-        Example("b", "001", "NA", "0"),
+        Example("a", "甲", "乙", "1", line=2),
+        Example("b", "001", "NA", "0", line=3),
     ]
 
 
@@ -76,7 +76,7 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text("key\tgold\tone\ttwo\nk\t1\ta\tb\n")
     named = config(path, text="one", pair="two", label="gold", id="key")
-    assert load_split(AFQMC, "train", named).examples == [Example("k", "a", "b", "1")]
+    assert load_split(AFQMC, "train", named).examples == [Example("k", "a", "b", "1", line=2)]
 
 
 def test_extra_rows_have_the_label_of_their_row_and_never_that_of_a_dev_row(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_rows_without_a_majority_label_are_dropped_and_keep_their_numbers(tmp_pa
     write_json(tmp_path / "dev.json", {**pair, "label": "-"}, {**pair, "label": "neutral"})
     split = load_split(OCNLI, "dev", config(tmp_path))
     assert split.dropped == 1
-    assert split.examples == [Example("1", "a", "b", "neutral")]
+    assert split.examples == [Example("1", "a", "b", "neutral", line=2)]
 
 
 def test_no_row_of_a_leaderboards_test_file_is_dropped_or_labelled(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_generated_rows_need_no_file_and_are_always_the_same() -> None:
 
 def test_generated_rows_may_be_replaced_by_files(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("text\tlabel\n[MAX 1 2 ]\t2\n")
-    assert load_split(LISTOPS, "dev", config(tmp_path)).examples == [Example("0", "[MAX 1 2 ]", None, "2")]
+    assert load_split(LISTOPS, "dev", config(tmp_path)).examples == [Example("0", "[MAX 1 2 ]", None, "2", line=2)]
 
 
 @pytest.mark.parametrize(

@@ -1,45 +1,41 @@
-"""One pass over a split's rows: what is counted, and that nothing is kept of the texts."""
+"""What `recur check` counts in the rows that `load_split` reads, and how it finds the task of a path."""
 
 import re
-import tracemalloc
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
+from logs import Kept
 
 from recurcli.commands.check import find_datasets
 from recurcli.data.config import DataConfig, TokenizerConfig
-from recurcli.data.splits import load_split, row_hash
+from recurcli.data.splits import load_split
 from recurcli.data.tasks import CUSTOM, TASKS, task_with_columns
 from recurcli.errors import DataError
 from recurcli.export.clue import is_submission
-from recurcli.inspection.rows import (
-    BAD_ROWS_KEPT,
-    SplitRows,
+from recurcli.inspection.counts import (
+    CheckedSplit,
+    count_tokens,
     find_files,
     has_invisible,
-    needs_texts,
-    note_repeated_ids,
-    read_rows,
+    read_splits,
     repeated_texts,
     shared_texts,
-    text_numbers,
-    token_counter,
-    training_texts,
 )
+from recurcli.log import RowsDone
 from recurcli.tokens.tokenizer import Tokenizer
 
 
-def rows_of(path: Path, numbers: dict[str, int] | None = None, **config: object) -> SplitRows:
-    """The rows of a file of the task `custom`, read as the command reads them."""
-    asked = DataConfig(path=str(path), **config)  # type: ignore[arg-type]
+def splits_of(path: Path, log: Kept | None = None) -> list[CheckedSplit]:
+    """The splits of a file or folder of the task `custom`, read as the command reads them."""
+    asked = DataConfig(path=str(path))
     task = task_with_columns(TASKS[CUSTOM], asked)
-    (file,) = find_files(task, asked)
-    rows = SplitRows(file.splits[0], file, {} if numbers is None else numbers)
-    for _ in read_rows(file, task, asked, {rows.split: rows}, None):
-        pass
-    return rows
+    return read_splits(find_files(task, asked), task, asked, log or Kept())
+
+
+def split_of(path: Path) -> CheckedSplit:
+    """The only split of a file."""
+    (split,) = splits_of(path)
+    return split
 
 
 def tsv(path: Path, *rows: str, header: str = "text\tlabel") -> Path:
@@ -47,28 +43,28 @@ def tsv(path: Path, *rows: str, header: str = "text\tlabel") -> Path:
     return path
 
 
-def test_rows_that_cannot_be_used_are_counted_and_the_first_kept(tmp_path: Path) -> None:
-    rows = rows_of(tsv(tmp_path / "x.tsv", "a\tx", *["b"] * 150, "c\t", "d\ty"))
-    assert (rows.read, len(rows), rows.bad) == (153, 2, 151)
-    assert len(rows.first_bad) == BAD_ROWS_KEPT
-    assert rows.first_bad[0] == f"{tmp_path / 'x.tsv'}:3: has 1 field, not 2"
-    assert list(rows.lines) == [2, 154]
-    assert rows.label_lines == {"x": 2, "y": 154}
+def test_bad_rows_are_kept_beside_the_sound_ones_and_each_row_has_its_line(tmp_path: Path) -> None:
+    log, path = Kept(), tsv(tmp_path / "x.tsv", "a\tx", *["b"] * 150, "c\t", "d\ty")
+    (split,) = splits_of(path, log)
+    assert (split.rows.read, len(split.rows.bad)) == (153, 151)
+    assert split.rows.bad[0] == f"{path}:3: has 1 field, not 2"
+    assert [row.line for row in split.rows.examples] == [2, 154]
+    assert split.label_lines == {"x": 2, "y": 154}
+    assert log.states == [RowsDone(153)]
 
 
 def test_issues_of_rows_are_noted_with_their_lines(tmp_path: Path) -> None:
     lines = ['"a\tx', '"b"\ty', " \tx", "NA\ty", "c\u202ed\tx", "e\ufffd\ty", "plain 全角　text\tx"]
-    rows = rows_of(tsv(tmp_path / "x.tsv", *lines))
-    issues = {issue: list(lines) for issue, lines in rows.issues.items()}
-    assert issues == {"quoted": [3], "blank": [4], "invisible": [6, 7]}
+    split = split_of(tsv(tmp_path / "x.tsv", *lines))
+    assert split.issues == {"quoted": [3], "blank": [4], "invisible": [6, 7]}
 
 
 def test_a_quote_that_is_left_open_in_csv_is_a_bad_row(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('text,label\n"a\nb",x\n"c"d,y\nf,y\n', encoding="utf-8")
-    rows = rows_of(path)
-    assert (len(rows), rows.bad, rows.issues) == (2, 1, {})
-    assert rows.first_bad == [f"{path}:4: has text after a closing quote: '\"d,y'"]
+    split = split_of(path)
+    assert (len(split.rows.examples), split.issues) == (2, {})
+    assert split.rows.bad == [f"{path}:4: has text after a closing quote: '\"d,y'"]
 
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\x85", "\u202e", "\ufffd", "\ufeff", "\u200b"])
@@ -84,9 +80,8 @@ def test_ordinary_text_has_no_invisible_characters(text: str) -> None:
     assert not has_invisible(text)
 
 
-def test_repeats_and_conflicts_are_told_with_lines(tmp_path: Path) -> None:
-    rows = rows_of(tsv(tmp_path / "x.tsv", "a\tx", "b\tx", "a\ty", "b\tx", "c\ty", "a\tx"))
-    assert repeated_texts(rows, text_numbers([rows])[0]) == {
+def test_repeats_and_conflicts_are_counted_with_lines(tmp_path: Path) -> None:
+    assert repeated_texts(split_of(tsv(tmp_path / "x.tsv", "a\tx", "b\tx", "a\ty", "b\tx", "c\ty", "a\tx"))) == {
         "texts": 2,
         "rows": 3,
         "equal_rows": 3,
@@ -99,15 +94,14 @@ def test_repeats_and_conflicts_are_told_with_lines(tmp_path: Path) -> None:
 
 def test_pairs_are_the_same_only_when_both_texts_are(tmp_path: Path) -> None:
     header = "text\tpair\tlabel"
-    rows = rows_of(tsv(tmp_path / "x.tsv", "a\tb\tx", "ab\t\tx", "a\tc\tx", "a\tb\tx", header=header))
-    assert repeated_texts(rows, text_numbers([rows])[0])["first_lines"] == [[2, 5]]
+    split = split_of(tsv(tmp_path / "x.tsv", "a\tb\tx", "ab\t\tx", "a\tc\tx", "a\tb\tx", header=header))
+    assert repeated_texts(split)["first_lines"] == [[2, 5]]
 
 
 def test_overlap_counts_texts_rows_and_other_labels(tmp_path: Path) -> None:
-    labels: dict[str, int] = {}
-    train = rows_of(tsv(tmp_path / "train.tsv", "a\tx", "b\tx", "a\tx", "c\ty"), labels)
-    dev = rows_of(tsv(tmp_path / "dev.tsv", "d\tx", "c\ty", "a\ty", "A\ty", "a\tz"), labels)
-    assert shared_texts([train, dev], text_numbers([train, dev])) == [
+    train = split_of(tsv(tmp_path / "train.tsv", "a\tx", "b\tx", "a\tx", "c\ty"))
+    dev = split_of(tsv(tmp_path / "dev.tsv", "d\tx", "c\ty", "a\ty", "A\ty", "a\tz"))
+    assert shared_texts([train, dev]) == [
         {
             "first": "train",
             "second": "dev",
@@ -122,53 +116,38 @@ def test_overlap_counts_texts_rows_and_other_labels(tmp_path: Path) -> None:
 
 
 def test_splits_without_rows_have_nothing_in_common(tmp_path: Path) -> None:
-    empty, some = rows_of(tsv(tmp_path / "train.tsv")), rows_of(tsv(tmp_path / "dev.tsv", "a\tx"))
-    (overlap,) = shared_texts([empty, some], text_numbers([empty, some]))
-    assert overlap["texts"] == 0
-    assert repeated_texts(empty, text_numbers([empty])[0])["rows"] == 0
+    empty, some = split_of(tsv(tmp_path / "train.tsv")), split_of(tsv(tmp_path / "dev.tsv", "a\tx"))
+    assert empty.rows.faults == [f"{tmp_path / 'train.tsv'}: has no rows"]
+    assert shared_texts([empty, some])[0]["texts"] == 0
+    assert repeated_texts(empty)["rows"] == 0
 
 
 def test_repeated_ids_are_found_and_missing_ones_are_not_repeated(tmp_path: Path) -> None:
     header = "id\ttext\tlabel"
-    rows = rows_of(tsv(tmp_path / "x.tsv", "1\ta\tx", "\tb\ty", "1\tc\tx", "\td\tx", header=header))
-    note_repeated_ids(rows)
-    assert list(rows.issues["repeated id"]) == [4]
-    assert list(rows.issues["no id"]) == [3, 5]
-
-
-TEXTS: Sequence[tuple[str, str | None]] = [
-    ("  Ａｂ\t c ", None),
-    ("", None),
-    ("[SEP] x", "全角　y"),
-    ("é\u200b😀 b", ""),
-    ("\u2028\ud800 a", None),
-]
+    split = split_of(tsv(tmp_path / "x.tsv", "1\ta\tx", "\tb\ty", "1\tc\tx", "\td\tx", header=header))
+    assert (split.issues["repeated id"], split.issues["no id"]) == ([4], [3, 5])
 
 
 @pytest.mark.parametrize("kind", ["char", "byte", "whitespace", "wordpiece", "bpe"])
-def test_lengths_are_those_of_the_tokens_a_training_would_have(kind: str) -> None:
+def test_lengths_are_those_of_the_tokens_a_training_would_have(kind: str, tmp_path: Path) -> None:
     config = TokenizerConfig(kind=kind, min_frequency=1, vocab_size=60)  # type: ignore[arg-type]
-    words = [part for row in TEXTS for part in row if part]
-    count_tokens = token_counter(config, iter(words) if needs_texts(config) else iter(()))
-    tokens = Tokenizer.train(words, config).encode(TEXTS, max_length=4000)
-    np.testing.assert_array_equal(count_tokens(TEXTS), tokens.lengths)
+    rows = ["  Ａｂ   c \t\tx", "[SEP] x\t全角　y\tx", "é\u200b😀 b\t\ty", "\u2028 a\tb\ty"]
+    split = split_of(tsv(tmp_path / "train.tsv", *rows, header="text\tpair\tlabel"))
+    _, (lengths,) = count_tokens([split], DataConfig(), config, Kept())
+    assert split.alone is not None
+    words = [text for row in split.alone.texts for text in row if text is not None]
+    tokens = Tokenizer.train(words, config).encode(split.rows.texts, max_length=4000)
+    assert lengths.tolist() == tokens.lengths.tolist()
 
 
-def test_rows_and_vocabulary_are_those_of_a_training(tmp_path: Path) -> None:
+def test_rows_are_those_of_a_training(tmp_path: Path) -> None:
     tsv(tmp_path / "train.tsv", *(f"t{row % 90}\t{'xyz'[row % 3]}" for row in range(100)))
-    config = DataConfig(path=str(tmp_path))
-    task = task_with_columns(TASKS[CUSTOM], config)
-    (file,) = find_files(task, config)
-    splits = {split: SplitRows(split, file, {}) for split in file.splits}
-    for _ in read_rows(file, task, config, splits, None):
-        pass
-    for name, rows in splits.items():
-        trained = load_split(TASKS[CUSTOM], name, config, use_dev_split=True)
-        hashes = [row_hash(example.text, None) for example in trained.examples]
-        assert np.frombuffer(rows.texts, np.uint64).tolist() == hashes
-    hashes = [row_hash(text, None) for text in training_texts(file, task, config)]
-    assert hashes == np.frombuffer(splits["train"].texts, np.uint64).tolist()
-    assert 0 < len(splits["dev"]) < 20
+    splits = splits_of(tmp_path)
+    assert [split.name for split in splits] == ["train", "dev"]
+    for split in splits:
+        trained = load_split(TASKS[CUSTOM], split.name, DataConfig(path=str(tmp_path)), use_dev_split=True)
+        assert split.rows.examples == trained.examples
+    assert 0 < len(splits[1].rows.examples) < 20
 
 
 def test_a_path_names_its_task(tmp_path: Path) -> None:
@@ -235,14 +214,3 @@ def test_predictions_are_told_from_data(tmp_path: Path) -> None:
     ]:
         (tmp_path / name).write_text(content)
         assert is_submission(tmp_path / name) is expected, name
-
-
-def test_memory_does_not_grow_with_the_texts(tmp_path: Path) -> None:
-    path = tsv(tmp_path / "x.tsv", *(f"{'long text ' * 200}{row}\tx{row % 2}" for row in range(5000)))
-    rows_of(tsv(tmp_path / "warm.tsv", "a\tx"))
-    tracemalloc.start()
-    rows = rows_of(path)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(rows) == 5000
-    assert peak < 4 << 20, "the file has 10 MB"
