@@ -105,8 +105,8 @@ def evaluate(request: EvaluationRequest, log: Log) -> dict[str, Any]:
     RunDirectory(run).note_if_unfinished(log)
     task = task_of(run, predictor)
     scored = scored_split(run, request.split, request.data, request.columns)
-    told_here = request.data is None or any(request.columns.get(key) is not None for key in ("text", "pair", "label"))
-    rows = load_rows(run, task, scored, training_rows(run, predictor)._replace(told_here=told_here))
+    same_file = request.data is None or any(request.columns.get(key) is not None for key in ("text", "pair", "label"))
+    rows = load_rows(run, task, scored, training_rows(run, predictor)._replace(same_file=same_file))
     _notes_on_rows(rows, task, log)
     own_dev = scored.name == "dev" and _divides_as_training(run, task, scored)
     overlap = {}

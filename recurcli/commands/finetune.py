@@ -165,7 +165,7 @@ def _load_splits(request: TrainingRequest) -> tuple[Task, dict[str, Split]]:
     task = task_named(request.resolved.preset.task)
     if request.splits is not None:
         trained = request.splits["train"].column_schema._replace(source="texts")
-        check_same_kind("dev texts", request.splits["dev"].columns, trained, "give rows of one kind")
+        check_same_kind("dev texts", request.splits["dev"].columns, trained)
         task = replace(with_labels_of(task, request.splits["train"], config), baselines={}, hub=None)
         return task, {**request.splits}
     train = load_split(task, "train", config, use_dev_split=True)
@@ -304,8 +304,7 @@ def _with_teacher(
         with contextlib.suppress(DataError):  # the note on the test score says why they cannot be read
             held_out["test"] = load_split(task, "test", preset.data, labelled=False, trained=train.column_schema)
     file = Path(preset.finetuning.teacher)
-    teacher, longer, notes = read_teacher(file, train, [*held_out.values()], task, preset.data)
-    log.add(*notes)
+    teacher, longer = read_teacher(file, train, [*held_out.values()], task, preset.data, log)
     if preset.is_linear and not teacher.facts["added"]:
         log.warn(f"{file}: has no effect; the linear model reads the opinions on rows without a label")
     if (run := preset.finetuning.teacher_run) is not None:

@@ -126,8 +126,7 @@ def _open_rows(
     if records.delimiter and request.delimiter is None and trained.delimiter is None:
         log.note(f"{records.name}: {recognised_in_words(records.delimiter)}")
     options = ColumnOptions(tuple(request.text or ()), tuple(request.pair or ()), request.id, request.header)
-    columns = find_input_columns(records, sample, trained, options)
-    log.add(*columns.notes)
+    columns = find_input_columns(records, sample, trained, options, log)
     if columns.header:
         del sample[:1]
     format = request.format or (has_ending(request.output) and named_format(request.output)) or _like(records)

@@ -99,7 +99,9 @@ def training_rows(run: CommittedFolder, predictor: Predictor) -> ColumnSchema:
             format = "tsv"
         source = find_source(task_with_columns(task_named(predictor.model.config.task), config), "train", config)
         format = "tsv" if format_of(source.path.name) in ("tsv", None) else "csv"
-    return ColumnSchema(str(run), columns, named=named, delimiter=config.delimiter, quote=config.quote, format=format)
+    return ColumnSchema(
+        str(run), columns, explicit=named, delimiter=config.delimiter, quote=config.quote, format=format
+    )
 
 
 def task_of(run: CommittedFolder, predictor: Predictor) -> Task:

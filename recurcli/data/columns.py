@@ -13,7 +13,7 @@ from recurcli.data.rows import QUOTE, Record, Records, first_repeated
 from recurcli.data.tasks import PLAIN, Layout, Task
 from recurcli.data.values import TextColumns, folded
 from recurcli.errors import DataError, did_you_mean, escaped
-from recurcli.log import Note
+from recurcli.log import Log
 
 TEXT_NAMES = (
     *("text", "sentence", "sentence1", "premise", "question1", "text1", "text_a", "review", "content", "query"),
@@ -65,10 +65,10 @@ class ColumnSchema(NamedTuple):
     columns: TextColumns
     is_run: bool = True
     """Whether `source` is a run."""
-    told_here: bool = True
-    """Whether the columns that are told are those of this file. If not, their numbers are those of the training's file."""
-    named: bool = False
-    """Whether a setting named their columns. If not, they were found by their usual names."""
+    same_file: bool = True
+    """Whether explicit columns are those of this file. If not, their numbers are those of the training's file."""
+    explicit: bool = False
+    """Whether a setting names their columns. If not, they were found by their usual names."""
     delimiter: str | None = None
     """The separator of their fields; None: TAB or a comma."""
     quote: str = QUOTE
@@ -102,11 +102,7 @@ class ColumnNames:
         """
         if (key := self.look_up(word)) is not None:
             return key
-        parts = word.split(",")
-        if what in ("text", "pair") and len(parts) > 1 and None not in map(self.look_up, parts):
-            way_out = f"; {' '.join(escaped(option(what, part)) for part in parts)} joins columns"
-        else:
-            way_out = f"{escaped(did_you_mean(word, self.names), 400)}; {option(what)} names another"
+        way_out = f"{escaped(did_you_mean(word, self.names), 400)}; {option(what)} names another"
         hint = (self.hint or way_out) + self.no_header
         raise DataError(f"{self.header or self.source}: has no column '{escaped(word)}'{hint}")
 
@@ -136,13 +132,9 @@ class ColumnNames:
         """Return the name of the column with this key; the key itself if there is none."""
         return self.names[self.keys.index(key)] if key in self.keys else key
 
-    def ask(self, what: str, first: Iterable[str] = ()) -> DataError:
-        """Return an error that asks which column is the `what`. `first`: the cells of line 1 if it is taken as a row."""
-        cells = [*first]
-        answer = f"add {option(what)}"
-        if cells:
-            names = " ".join(option(key, "NAME") for key in ([what, "label"] if what == "text" else [what]))
-            answer = f"add {names} with the names in line 1, or {option(what, 'NUMBER')} if it is a row"
+    def ask(self, what: str, cells: Sequence[str] = ()) -> DataError:
+        """Return an error that asks which column is the `what`. `cells`: those of line 1 if it is taken as a row."""
+        answer = f"add {option(what)}, a name in line 1 or a number" if cells else f"add {option(what)}"
         question = self.hint.removeprefix("; ") or f"which column is the {what}? {answer}"
         shown = ", ".join(escaped(name, 40) for name in (cells or self.names)[:20])
         return DataError(f"{self.source}: {question}; {'line 1 is' if cells else 'the columns are'}: {shown}")
@@ -151,16 +143,6 @@ class ColumnNames:
         if self.names.count(name) > 1:
             raise DataError(f"{self.source}: has the column '{escaped(name)}' twice; give its number{self.no_header}")
         return self.keys[self.names.index(name)]
-
-
-def doubt_of_label(columns: Columns, label: str | None, rows: int) -> str:
-    """Return a warning if line 1, which has this `label`, was taken as a row by what it holds, and no other of the rows has it.
-
-    `rows`: the number of rows with the label of line 1.
-    """
-    if label is None or rows > 1 or columns.header or not columns.note:
-        return ""
-    return f"line 1 may be a header: its label '{escaped(label, 60)}' stands in no other row; --header"
 
 
 def is_usual(name: object) -> bool:
@@ -189,7 +171,7 @@ def is_header(
     name: str,
     rows: Sequence[Record],
     option: bool | None,
-    told: TextColumns,
+    explicit: TextColumns,
     trained: ColumnSchema | None,
     *,
     labelled: bool | None = False,
@@ -198,12 +180,12 @@ def is_header(
 ) -> tuple[bool, str]:
     """Return whether row 1 of a TSV or CSV is a header, and a note that says so, which is "" if an option or a name decides.
 
-    `rows`: the first rows, with numbers as keys. `told`, `label` and `row_id`: the columns that settings name. `trained`: the
-    training rows that these are to be like. A text is looked for, a second text if it is told or `trained` has one, and a
-    label unless `labelled` is False; it may be missing if this is None. The first that applies decides:
+    `rows`: the first rows, with numbers as keys. `explicit`, `label` and `row_id`: the columns that settings name. `trained`:
+    the training rows that these are to be like. A text is looked for, a second text if it is explicit or `trained` has one,
+    and a label unless `labelled` is False; it may be missing if this is None. The first that applies decides:
 
     1. The `option`.
-    2. Columns that are told by name are in a header. The caller refuses a name that is missing. Numbers change nothing.
+    2. Explicit columns with names are in a header. The caller refuses a name that is missing. Numbers change nothing.
     3. A single cell is a header if it is in SOLE_NAMES or the name of the text in the training rows, else a row.
     4. Of several cells, some are the names of the texts in the training rows, or usual names of all texts that are looked
        for, and one is the usual name of a label that is looked for. Each is a cell of its own, which no later row repeats.
@@ -214,7 +196,7 @@ def is_header(
     """
     if option is not None or not rows:
         return bool(option), ""
-    words = [word for word in (*told.names, label, row_id) if word is not None]
+    words = [word for word in (*explicit.names, label, row_id) if word is not None]
     if not all(is_number(part) for word in words for part in word.split(",")):
         return True, ""
     header = True, "line 1 is taken as column names; --no-header reads it as a row"
@@ -226,7 +208,7 @@ def is_header(
     if len(cells) == 1:
         names = {*SOLE_NAMES, *(folded(name) for _, (name,) in known if len(known) == 1)}
         return header if fault is None and not names.isdisjoint(places) else row
-    pairs, labels = bool(told.pair or before.pair), [("the label", LABEL_NAMES)] * (labelled is not False)
+    pairs, labels = bool(explicit.pair or before.pair), [("the label", LABEL_NAMES)] * (labelled is not False)
     usual = [("the text", TEXT_NAMES), *([("the second text", SECOND_NAMES)] * pairs), *labels]
 
     joined = [name for names in (before.text, before.pair) if len(names) > 1 for name in names]
@@ -254,7 +236,11 @@ def is_header(
             break
     if not doubt:
         return row
-    asked = {"--text": not told.text, "--pair": pairs and not told.pair, "--label": bool(labels) and label is None}
+    asked = {
+        "--text": not explicit.text,
+        "--pair": pairs and not explicit.pair,
+        "--label": bool(labels) and label is None,
+    }
     options = " and ".join(name for name, is_asked in asked.items() if is_asked and (pairs or labels))
     raise DataError(f"{name}:1: {fault or doubt}; add --header or --no-header{options and f', and {options}'}")
 
@@ -275,11 +261,11 @@ def find_columns(
     it. `labelled` None: the label is optional unless `config` names it. `training`: whether these are, or may be, the rows of a
     training. Line 1 is then taken as there, also if the label is optional, and the columns of `config.extra_rows` are read;
     they may be missing. `trained`: the rows that these are to be like. Where a header has their names or
-    usual ones, numbers that were told for another file yield to these. The header of a TSV or CSV is taken if
+    usual ones, explicit numbers of another file yield to these. The header of a TSV or CSV is taken if
     `is_header` finds one. Raises DataError for another column that is missing or has no usual name, and for pairs beside
     single texts.
     """
-    told, wanted = TextColumns(layout.text or task.text, task.pair), layout.label or task.label
+    explicit, wanted = TextColumns(layout.text or task.text, task.pair), layout.label or task.label
     looks_up_label = labelled or (labelled is None and config.label is not None)
     numbered, cells, note, hint = records.format in ("tsv", "csv"), records.columns, "", ""
     decides = numbered and not records.header
@@ -289,7 +275,7 @@ def find_columns(
         label, row_id = wanted if looks_up_label else None, None if config.id is None else str(config.id)
         sought = True if training and trained is None and labelled is None else labelled
         header, note = is_header(
-            records.name, rows, layout.header, told, trained, labelled=sought, label=label, row_id=row_id
+            records.name, rows, layout.header, explicit, trained, labelled=sought, label=label, row_id=row_id
         )
         if header or not rows:
             records.take_header()
@@ -306,12 +292,12 @@ def find_columns(
     no_header = NO_HEADER if decided and records.header else ""
     columns = ColumnNames(records.name, names, names, header=line, numbered=numbered, hint=hint, no_header=no_header)
 
-    places = told.text
-    by_number = records.header and trained is not None and not trained.told_here
-    if by_number := by_number and all(map(is_number, filter(None, (*told.names, wanted)))):
-        told = TextColumns(())
+    places = explicit.text
+    by_number = records.header and trained is not None and not trained.same_file
+    if by_number := by_number and all(map(is_number, filter(None, (*explicit.names, wanted)))):
+        explicit = TextColumns(())
 
-    def named(name: str, what: str) -> str:
+    def resolve(name: str, what: str) -> str:
         return name if records.format == "jsonl" else columns.find(name, what)
 
     def usual(candidates: Iterable[str], what: str) -> str:
@@ -325,12 +311,12 @@ def find_columns(
             return names[0]
         raise columns.ask(what, cells if decided and not records.header else ())
 
-    def guess(what: str, text: tuple[str, ...]) -> tuple[str, ...]:
+    def fallback(what: str, text: tuple[str, ...]) -> tuple[str, ...]:
         if text:
             return ()
-        return tuple(named(name, what) for name in places) if by_number and places else (usual(TEXT_NAMES, what),)
+        return tuple(resolve(name, what) for name in places) if by_number and places else (usual(TEXT_NAMES, what),)
 
-    texts = find_texts(columns, told, trained, named, guess)
+    texts = find_texts(columns, explicit, trained, resolve, fallback)
     if by_number and texts.text != tuple(map(columns.look_up, places)):
         wanted = None  # the columns of this file stand at other places than those of the training
     texts = texts._replace(spans=task.spans)
@@ -338,11 +324,11 @@ def find_columns(
     if labelled is None and config.label is None:
         label = (wanted if wanted in names else None) if wanted else columns.find_usual(LABEL_NAMES, texts.names)
     elif labelled is not False:
-        label = named(wanted, "label") if wanted is not None else usual(LABEL_NAMES, "label")
+        label = resolve(wanted, "label") if wanted is not None else usual(LABEL_NAMES, "label")
     check_read_once(records.name, texts, label)
     row_id = task.id
     if config.id is not None:
-        row_id = named(str(config.id), "id")
+        row_id = resolve(str(config.id), "id")
     elif row_id not in names:
         row_id = next((name for name in ID_NAMES if name in names), row_id)
     wanted_extra = [str(name) for name in config.extra_rows if training]
@@ -350,34 +336,34 @@ def find_columns(
     extra_names = tuple(key for key in found_extra if key is not None)
     found_id = row_id if records.format == "jsonl" or row_id in names else None
     read = {*texts.names, label, row_id, *extra_names}
-    unread = () if told.text else unread_texts(names, read)
+    unread = () if explicit.text else unread_texts(names, read)
     return Columns(texts, label, found_id, extra_names, unread, records.header, note)
 
 
 def find_texts(
     columns: ColumnNames,
-    told: TextColumns,
+    explicit: TextColumns,
     trained: ColumnSchema | None,
-    named: Callable[[str, str], str],
-    guess: Callable[[str, tuple[str, ...]], tuple[str, ...]],
+    resolve: Callable[[str, str], str],
+    fallback: Callable[[str, tuple[str, ...]], tuple[str, ...]],
     *,
     by_name: bool = True,
 ) -> TextColumns:
-    """Find the columns of the text and of the second text: those that are `told`, else those of the training rows, else
-    those with a usual name, else a guess.
+    """Find the columns of the text and of the second text: those that are `explicit`, else those of the training rows, else
+    those with a usual name, else a fallback.
 
-    `named` returns the key of a told column, `guess` the keys for "text" or "pair" beside the columns of the text; () if
-    there are none. `by_name`: whether the columns have names, of which some may be usual. A second text belongs to a pair
-    only: if nothing tells the column of the text, it has the usual name beside that of the text. Raises DataError for
+    `resolve` returns the key of an explicit column, `fallback` the keys for "text" or "pair" beside the columns of the text;
+    () if there are none. `by_name`: whether the columns have names, of which some may be usual. A second text belongs to a pair
+    only: if the column of the text is not explicit, it has the usual name beside that of the text. Raises DataError for
     pairs if `trained` are single texts, and for single texts if these are pairs.
     """
     before = TextColumns(()) if trained is None else trained.columns
 
     def find(
-        what: str, told: tuple[str, ...], before: tuple[str, ...], usual: Sequence[str], text: tuple[str, ...] = ()
+        what: str, explicit: tuple[str, ...], before: tuple[str, ...], usual: Sequence[str], text: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        if told:
-            return tuple(named(name, what) for name in told)
+        if explicit:
+            return tuple(resolve(name, what) for name in explicit)
         if before and (found := columns.find_all(before, text)):
             return found
         again = before if len(before) == 1 else ()
@@ -388,50 +374,44 @@ def find_texts(
             raise DataError(f"{columns.source}: {fault}; {option(what)} names another")
         if by_name and (key := columns.find_usual([*again, *usual], text)) is not None:
             return (key,)
-        return guess(what, text)
+        return fallback(what, text)
 
-    text = find("text", told.text, before.text, TEXT_NAMES)
+    text = find("text", explicit.text, before.text, TEXT_NAMES)
     names = tuple(map(columns.name_of, text))
-    told_by_run = trained is not None and trained.named and names == before.text
+    explicit_in_run = trained is not None and trained.explicit and names == before.text
     pair: tuple[str, ...] = ()
-    if told.pair or before.pair:
-        pair = find("pair", told.pair, before.pair, [*seconds_of(names[0]), *SECOND_NAMES], text)
-    elif by_name and not told.text and not told_by_run:
+    if explicit.pair or before.pair:
+        pair = find("pair", explicit.pair, before.pair, [*seconds_of(names[0]), *SECOND_NAMES], text)
+    elif by_name and not explicit.text and not explicit_in_run:
         second = columns.find_usual(seconds_of(names[0]), text)
         pair = () if second is None else (second,)
     shown = TextColumns(names, tuple(map(columns.name_of, pair)))
     check_read_once(columns.source, shown)
-    check_same_kind(columns.source, shown, trained, "leave out --pair" if told.pair else "")
+    check_same_kind(columns.source, shown, trained)
     return TextColumns(text, pair)
 
 
 def check_read_once(source: str, texts: TextColumns, label: str | None = None) -> None:
     """Raise DataError if a column is joined to itself, or is a text and the `label`. Both texts of a pair may share one."""
     for names in (texts.text, texts.pair):
-        if (twice := first_repeated([*names, *filter(None, [label])])) is None:
-            continue
-        if twice == label:
-            what = f"the text and the label; {option('text')} and {option('label')} name others"
-        else:
-            what = f"the text twice; {option('text')} names another"
-        raise DataError(f"{source}: the column '{escaped(twice)}' is taken as {what}")
+        if (twice := first_repeated([*names, *filter(None, [label])])) is not None:
+            what = "the text and the label" if twice == label else "the text twice"
+            raise DataError(
+                f"{source}: the column '{escaped(twice)}' is taken as {what}; {option('text')} names another"
+            )
 
 
-def check_same_kind(source: str, texts: TextColumns, trained: ColumnSchema | None, way_out: str = "") -> None:
+def check_same_kind(source: str, texts: TextColumns, trained: ColumnSchema | None) -> None:
     """Raise DataError if `source` holds pairs of texts and the training rows are single texts, or the other way round."""
     if trained is None or not trained.columns.text or bool(texts.pair) == bool(trained.columns.pair):
         return
     kinds = "single texts", "pairs of texts"
-    holds = "was trained on" if trained.is_run else "holds"
     shown = " and ".join(f"'{escaped(' + '.join(names))}'" for names in (texts.text, texts.pair) if names)
-    if not texts.pair and trained.is_run:
-        way_out = f"{option('pair')} names the column of the second text"
-    elif texts.pair and not way_out and (trained.is_run or trained.columns.text == texts.text):
-        way_out = f"{option('text', escaped(texts.text[0]))} says that one column is meant"
-    raise DataError(
-        f"{source}: holds {kinds[bool(texts.pair)]} ({shown}), but {trained.source} {holds} "
-        f"{kinds[bool(trained.columns.pair)]}; {way_out or 'give rows of one kind'}"
+    trained_on = (
+        f"{trained.source} {'was trained on' if trained.is_run else 'holds'} {kinds[bool(trained.columns.pair)]}"
     )
+    way_out = "give rows of one kind, or name their columns with --text and --pair"
+    raise DataError(f"{source}: holds {kinds[bool(texts.pair)]} ({shown}), but {trained_on}; {way_out}")
 
 
 def unread_texts(names: Iterable[str], read: Collection[str | None]) -> tuple[str, ...]:
@@ -474,39 +454,38 @@ class InputColumns:
     id: str | None = None
     breaks: bool = False
     """Whether a value may hold TABs and line ends, which a TSV cannot."""
-    notes: tuple[Note, ...] = ()
-    """A warning about guesses, and notes on line 1 and on text columns that are not read."""
 
 
 def find_input_columns(
-    records: Records, sample: Sequence[Record], trained: ColumnSchema, options: ColumnOptions
+    records: Records, sample: Sequence[Record], trained: ColumnSchema, options: ColumnOptions, log: Log
 ) -> InputColumns:
     """Find the columns of an input of `recur predict` as `find_columns` does, else the first ones if they have no names.
 
-    `is_header` decides whether the first row of `sample`, the first rows of `records`, is a header.
+    `is_header` decides whether the first row of `sample`, the first rows of `records`, is a header. Warns of columns that are
+    taken by their place, and notes how line 1 is taken and which columns of texts are not read.
 
     Raises DataError if a column is missing, or if several named columns may be the text. Raises DataError if the rows are pairs
     and the model was trained on single texts, or the other way round.
     """
     names_before = trained.columns.to_json()
-    told = TextColumns(options.text, options.pair)
+    explicit = TextColumns(options.text, options.pair)
     if records.named:
         names = tuple(dict.fromkeys(key for record in sample for key in record.fields))
         keys, header, note = names, False, ""
     else:
         keys = records.columns
         rows = sample[:ROWS_FOR_HEADER]
-        header, note = is_header(records.name, rows, options.header, told, trained, row_id=options.id)
+        header, note = is_header(records.name, rows, options.header, explicit, trained, row_id=options.id)
         names = tuple(sample[0].fields.values()) if header and sample else keys
     no_header = NO_HEADER if header and options.header is None else ""
     columns = ColumnNames(records.name, names, keys, no_header=no_header)
     has_names = records.named or header
-    guesses: dict[str, str] = {}  # the numbers of the columns that were guessed as the text or the second text
+    fallbacks: dict[str, str] = {}  # the numbers of the columns that are taken as the text or the second text
 
-    def named(word: str, what: str) -> str:
+    def resolve(word: str, what: str) -> str:
         return columns.find(word, what) if names else word  # an empty input has no columns
 
-    def guess(what: str, text: tuple[str, ...]) -> tuple[str, ...]:
+    def fallback(what: str, text: tuple[str, ...]) -> tuple[str, ...]:
         if not names:
             return tuple(names_before.get(what, [what]))
         left = [key for key in keys if key not in text]
@@ -518,28 +497,33 @@ def find_input_columns(
         joined = len(names_before.get(what, [what]))
         if joined > 1 and 1 < len(keys) != len(trained.columns.names):
             raise columns.ask(what)
-        if len(left) > 1 or guesses:
-            guesses[what] = " and ".join(str(keys.index(key) + 1) for key in left[:joined])
+        if len(left) > 1 or fallbacks:
+            fallbacks[what] = " and ".join(str(keys.index(key) + 1) for key in left[:joined])
         return tuple(left[:joined])
 
-    texts = find_texts(columns, told, trained, named, guess, by_name=has_names)
-    doubt = _other_delimiter(records, sample, trained) or _guessed(guesses, len(keys))
-    notes = [Note(f"{records.name}: {doubt}", "warning")] if doubt else []
-    notes += [Note(f"{records.name}: {note}")] if note else []
-    if has_names and not told.text:
+    texts = find_texts(columns, explicit, trained, resolve, fallback, by_name=has_names)
+    if doubt := _other_delimiter(records, sample, trained):
+        log.warn(f"{records.name}: {doubt}")
+    elif fallbacks:
+        numbers = " and ".join(fallbacks.values())
+        taken = f"taking column{'s' * (' and ' in numbers)} {numbers} of {len(keys)} as "
+        taken += " and ".join("the second text" if what == "pair" else "the text" for what in fallbacks)
+        log.warn(f"{records.name}: {taken}; {' and '.join(f'--{what}' for what in fallbacks)} names another")
+    if note:
+        log.note(f"{records.name}: {note}")
+    if has_names and not explicit.text:
         read = {columns.name_of(key) for key in texts.names}
         unread = unread_texts(dict.fromkeys(names), read)
         if words := unread_in_words([*map(columns.name_of, texts.text)], unread):
-            notes.append(Note(f"{records.name}: {words}"))
+            log.note(f"{records.name}: {words}")
     return InputColumns(
         names=names if header or records.named else _as_trained(keys, texts, trained.columns),
         keys=keys,
         header=header,
         typed=records.named,
         texts=texts._replace(spans=trained.columns.spans if records.named else None),
-        id=None if options.id is None else named(options.id, "id"),
+        id=None if options.id is None else resolve(options.id, "id"),
         breaks=records.format != "tsv",
-        notes=tuple(notes),
     )
 
 
@@ -555,17 +539,6 @@ def _header_names(trained: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the usual names of columns and those in the training data, case-folded, without numbers."""
     usual = (*TEXT_NAMES, *SECOND_NAMES, *LABEL_NAMES, *ID_NAMES)
     return {folded(name) for names in (usual, *trained.values()) for name in names if not is_number(name)}
-
-
-def _guessed(guesses: Mapping[str, str], count: int) -> str | None:
-    """Return a warning about columns that were guessed by their position."""
-    if not guesses:
-        return None
-    numbers = " and ".join(guesses.values())
-    texts = " and ".join({"text": "the text", "pair": "the second text"}[what] for what in guesses)
-    columns, others = ("columns", "others") if " and " in numbers else ("column", "another")
-    names = f"{'name' if len(guesses) > 1 else 'names'} {others}"
-    return f"taking {columns} {numbers} of {count} as {texts}; {' and '.join(f'--{what}' for what in guesses)} {names}"
 
 
 def trained_delimiter(trained: ColumnSchema, *, is_table: bool) -> Callable[[str], Separation]:

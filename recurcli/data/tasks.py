@@ -330,29 +330,33 @@ def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bo
     """Find the `split` of a task: the file that `config.files` names, else `config.path` or a file of that folder.
 
     A folder of label folders counts as one file. `use_dev_split` means that a single file holds both train and dev rows. Files
-    may be gzipped. Raises UsageError for a split that the task does not have, and DataError with the expected names if no
-    file exists.
+    may be gzipped. The layout has the header and the delimiter that `config` sets. Raises UsageError for a split that the task
+    does not have, and DataError with the expected names if no file exists.
     """
     if split not in splits_of(task):
         raise UsageError(f"{task.name} has no split '{escaped(split)}'{did_you_mean(split, splits_of(task))}")
+    path, layout, has_both = _found(task, split, config, use_dev_split=use_dev_split)
+    header = layout.header if config.header is None else config.header
+    layout = replace(layout, header=header, delimiter=config.delimiter or layout.delimiter)
+    return Source(path, layout, has_both and split in ("train", "dev") and not config.has_own_dev_file)
+
+
+def _found(task: Task, split: str, config: DataConfig, *, use_dev_split: bool) -> Source:
+    """Return the file or folder of a `split` with the layout that the task has for it."""
     if (named := config.named_file(split)) is not None:
         if not named.exists():
             raise DataError(f"{named}: does not exist; it is named for the {split} rows")
-        both = split in ("train", "dev") and not config.has_own_dev_file
-        return _configured(Source(named, replace(_layout_of(task, named), unlabelled=()), both), config)
+        return Source(named, replace(_layout_of(task, named), unlabelled=()), use_dev_split=True)
     if config.path is None:
         raise DataError(f"no {split} rows are named; add --data PATH or --{split} FILE")
     path = Path(config.path)
-    use_dev_split = use_dev_split and not config.has_own_dev_file
     try:
         if not path.exists():
             raise DataError(f"{path}: does not exist; --data (data.path) names the folder or file of the data")
         if not path.is_dir() or (not config.files_of_folder and is_label_folder(path)):
             if config.files_of_folder:
                 raise UsageError(f"{path}: is one file; data.files names the files of a folder")
-            return _configured(
-                Source(path, _layout_of(task, path), use_dev_split and split in ("train", "dev")), config
-            )
+            return Source(path, _layout_of(task, path), use_dev_split)
         candidates = list(_candidates(task, split, path))
         source = next((candidate for candidate in candidates if candidate.path.exists()), None)
     except OSError as error:
@@ -363,7 +367,7 @@ def find_source(task: Task, split: str, config: DataConfig, *, use_dev_split: bo
         looked_for = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         others = files_in_words(path) or "--data (data.path) names a folder with these files, or one file"
         raise DataError(f"{path}: has no {split} rows (looked for {looked_for}); {others}")
-    return _configured(source._replace(use_dev_split=source.use_dev_split and not config.has_own_dev_file), config)
+    return source
 
 
 def files_in_words(folder: Path) -> str:
@@ -469,10 +473,3 @@ def _custom_files(folder: Path, split: str) -> Iterator[Path]:
         for ending in (".txt", ".txt.gz"):  # other texts are for `recur pretrain`
             if is_fasttext(file := folder / f"{stem}{ending}"):
                 yield file
-
-
-def _configured(source: Source, config: DataConfig) -> Source:
-    """Return `source` with the header and the delimiter that `config` sets."""
-    layout = source.layout
-    header = layout.header if config.header is None else config.header
-    return source._replace(layout=replace(layout, header=header, delimiter=config.delimiter or layout.delimiter))

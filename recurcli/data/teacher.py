@@ -3,7 +3,7 @@
 Shapes: N training rows, C classes.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurcli.data.config import DataConfig
-from recurcli.data.rows import Record
 from recurcli.data.splits import Example, RowHashes, Split, canonical_texts, hash_of, hashes_of, load_split, text_key
 from recurcli.data.tasks import Task
 from recurcli.data.values import BadRow, Unlabelled, label_of
 from recurcli.errors import DataError, did_you_mean, escaped, pluralize
-from recurcli.log import Note
+from recurcli.log import Log
 
 PREFIX = "probability_"
+SEPARATE = f"{PREFIX}LABEL"
 SUM_TOLERANCE = 0.01
 """How far from 1 the probabilities of a row may sum. Ours: `recur predict` writes six digits of each."""
 SAME_SOFT_LABEL = 0.01
@@ -47,15 +47,14 @@ class Teacher:
 class _SoftLabel(NamedTuple):
     """A soft label, and its row."""
 
-    line: int
     probabilities: Row
     example: Example
 
 
 def read_teacher(
-    path: Path, train: Split, held_out: Sequence[Split], task: Task, config: DataConfig
-) -> tuple[Teacher, Split, list[Note]]:
-    """Read the soft labels at `path`. Return them, the training rows with those of the file after them, and notes.
+    path: Path, train: Split, held_out: Sequence[Split], task: Task, config: DataConfig, log: Log
+) -> tuple[Teacher, Split]:
+    """Read the soft labels at `path`. Return them, and the training rows with those of the file after them.
 
     The texts are in the columns of `train`. The soft label is in `probability_LABEL` (TSV, CSV) or `probabilities` (JSON
     lines), as `recur predict --probabilities` writes them, else in `prediction`, else in `label`. A row without a
@@ -75,10 +74,11 @@ def read_teacher(
     own = replace(config, path=str(path), files=None, header=True, skip_bad_rows=False, label=None, id=None)
     rows = load_split(task, "train", own, labelled=False, trained=train.column_schema, keep_records=True)
     names = tuple(rows.records[0].fields)
-    column, read = _reader(names, task, str(path))
+    column = _column_of(names, str(path))
+    numbers, unlabelled = {label: number for number, label in enumerate(task.labels)}, replace(task, labels=())
     for record, (_, text, pair, *_), digest in zip(rows.records, rows.examples, rows.hashes.tolist(), strict=True):
         try:
-            probabilities = read(record)
+            probabilities = _read_soft_label(record.fields, column, unlabelled, numbers)
         except ValueError as reason:
             raise DataError(f"{path}:{record.line}: {reason}") from None
         if probabilities is None or not (text.strip() or pair):  # such as a row that `recur predict` could not read
@@ -86,11 +86,13 @@ def read_teacher(
         elif digest in never or (first_texts and hash_of(text_key(text)) in first_texts):
             left_out += 1
         else:
-            example = Example(f"teacher-{record.line}", text, pair, task.labels[int(probabilities.argmax())])
-            soft_label = _SoftLabel(record.line, probabilities, example)
+            label = task.labels[int(probabilities.argmax())]
+            soft_label = _SoftLabel(
+                probabilities, Example(f"teacher-{record.line}", text, pair, label, line=record.line)
+            )
             first = soft_labels.setdefault(canonical_texts(text, pair), soft_label)
             if not np.allclose(first.probabilities, probabilities, atol=SAME_SOFT_LABEL, rtol=0):
-                contradicted.append((record.line, first.line))
+                contradicted.append((record.line, first.example.line))
     if contradicted:
         (line, first_line), *others = contradicted
         more = f" ({pluralize(len(others), 'row')} more like it)" if others else ""
@@ -110,7 +112,7 @@ def read_teacher(
         if key in soft_labels:
             probabilities[number] = soft_labels[key].probabilities
     gold = np.arange(len(hashes)) < len(train.examples)
-    facts = {
+    facts: dict[str, Any] = {
         "path": str(path),
         "sha256": rows.sha256,
         "column": column,
@@ -119,7 +121,16 @@ def read_teacher(
         "left_out": left_out,
         "without_soft_label": without,
     }
-    return Teacher(probabilities, gold, facts), longer, _notes(facts, names)
+    parts = [
+        f"soft labels for {pluralize(facts['training_rows'], 'training row')}",
+        f"{pluralize(len(added), 'row')} more to train on",
+        *([f"{pluralize(left_out, 'dev or test row')} left out"] if left_out else []),
+        *([f"{pluralize(without, 'row')} without a soft label left out"] if without else []),
+    ]
+    log.note(f"{path}: {', '.join(parts)} (column {column})")
+    if column != "label" and "label" in names:
+        log.note(f"{path}: the column label is not read, since {column} has the soft labels")
+    return Teacher(probabilities, gold, facts), longer
 
 
 def _first_texts_of_drawn(train: Split) -> set[int]:
@@ -131,84 +142,50 @@ def _first_texts_of_drawn(train: Split) -> set[int]:
     return set(hashes.group_ids[drawn][hashes.group_ids[drawn] != hashes.rows[drawn]].tolist())
 
 
-def _notes(facts: Mapping[str, Any], names: Collection[str]) -> list[Note]:
-    parts = [
-        f"soft labels for {pluralize(facts['training_rows'], 'training row')}",
-        f"{pluralize(facts['added'], 'row')} more to train on",
-    ]
-    if facts["left_out"]:
-        parts.append(f"{pluralize(facts['left_out'], 'dev or test row')} left out")
-    if facts["without_soft_label"]:
-        parts.append(f"{pluralize(facts['without_soft_label'], 'row')} without a soft label left out")
-    notes = [Note(f"{facts['path']}: {', '.join(parts)} (column {facts['column']})")]
-    if facts["column"] != "label" and "label" in names:
-        notes.append(
-            Note(f"{facts['path']}: the column label is not read, since {facts['column']} has the soft labels")
-        )
-    return notes
-
-
-def _reader(names: Collection[str], task: Task, source: str) -> tuple[str, Callable[[Record], Row | None]]:
-    """Return the name of the soft labels' column, and a function that reads the soft label of a record; None: it has none.
-
-    The function raises ValueError for a soft label that cannot be used.
-    """
-    labels = task.labels
-    numbers = {label: number for number, label in enumerate(labels)}
-
-    def distribution(shares: Mapping[str, Any]) -> Row:
-        probabilities = np.zeros(len(labels))
-        for label, share in shares.items():
-            if label not in numbers:
-                raise ValueError(
-                    f"'{escaped(label, 60)}' is no label of the training rows{did_you_mean(label, labels)}"
-                )
-            try:
-                probabilities[numbers[label]] = float(share)
-            except (TypeError, ValueError):
-                shown = escaped(str(share), 60)
-                raise ValueError(f"the probability of '{escaped(label, 60)}' is no number: '{shown}'") from None
-        if (probabilities < 0).any():
-            label = labels[int(probabilities.argmin())]
-            raise ValueError(f"the probability of '{escaped(label, 60)}' is below 0: {probabilities.min():g}")
-        total = probabilities.sum()
-        if not abs(total - 1) <= SUM_TOLERANCE:  # nor is NaN
-            raise ValueError(f"the probabilities must have the sum 1, but the sum is {total:g}")
-        return (probabilities / total).astype(np.float32)
-
-    def hard(name: str) -> Callable[[Record], Row | None]:
-        def read(record: Record) -> Row | None:
-            if "probabilities" in record.fields:  # of a JSON row, whose keys are its own
-                raise ValueError("has probabilities, which the first row has not; give all rows the same keys")
-            try:
-                label = label_of(record.fields, name, replace(task, labels=()), {})
-            except Unlabelled:
-                return None
-            except BadRow as reason:
-                raise ValueError(str(reason)) from None
-            return distribution({label: 1.0})
-
-        return read
-
-    separated = [name for name in names if name.startswith(PREFIX)]
-    if "probabilities" in names:
-
-        def read_object(record: Record) -> Row | None:
-            shares = record.fields.get("probabilities")
-            if shares is not None and not isinstance(shares, dict):
-                raise ValueError("probabilities is no object of labels and numbers")
-            return None if shares is None or record.fields.get("prediction", "") is None else distribution(shares)
-
-        return "probabilities", read_object
-    if separated:
-
-        def read_columns(record: Record) -> Row | None:
-            if record.fields.get("prediction", True) == "":
-                return None
-            return distribution({name.removeprefix(PREFIX): record.fields.get(name, "") for name in separated})
-
-        return f"{PREFIX}LABEL", read_columns
-    for name in ("prediction", "label"):
+def _column_of(names: Collection[str], source: str) -> str:
+    """Return the name of the column of the soft labels, of which probabilities in TSV and CSV have one for each label."""
+    for name in ("probabilities", *(name for name in names if name.startswith(PREFIX)), "prediction", "label"):
         if name in names:
-            return name, hard(name)
-    raise DataError(f"{source}: has none of the columns {PREFIX}LABEL, probabilities, prediction and label")
+            return SEPARATE if name.startswith(PREFIX) else name
+    raise DataError(f"{source}: has none of the columns {SEPARATE}, probabilities, prediction and label")
+
+
+def _read_soft_label(fields: dict[str, Any], column: str, task: Task, numbers: Mapping[str, int]) -> Row | None:
+    """Return the soft label in the `column` of a row; None: it has none. Raises ValueError if it cannot be used.
+
+    `numbers` maps the labels of the training rows to their classes. `task` has no labels, so that these are not checked twice.
+    """
+    shares: Any
+    if column in ("probabilities", SEPARATE):
+        shares = fields.get("probabilities")
+        if column == SEPARATE:
+            shares = {name.removeprefix(PREFIX): share for name, share in fields.items() if name.startswith(PREFIX)}
+        if shares is None or fields.get("prediction", True) in (None, ""):
+            return None
+        if not isinstance(shares, dict):
+            raise ValueError("probabilities is no object of labels and numbers")
+    else:
+        if "probabilities" in fields:  # of a JSON row, whose keys are its own
+            raise ValueError("has probabilities, which the first row has not; give all rows the same keys")
+        try:
+            shares = {label_of(fields, column, task, {}): 1.0}
+        except Unlabelled:
+            return None
+        except BadRow as reason:
+            raise ValueError(str(reason)) from None
+    probabilities = np.zeros(len(numbers))
+    for label, share in shares.items():
+        if label not in numbers:
+            raise ValueError(f"'{escaped(label, 60)}' is no label of the training rows{did_you_mean(label, numbers)}")
+        try:
+            probabilities[numbers[label]] = float(share)
+        except (TypeError, ValueError):
+            shown = escaped(str(share), 60)
+            raise ValueError(f"the probability of '{escaped(label, 60)}' is no number: '{shown}'") from None
+    if (probabilities < 0).any():
+        label = [*numbers][int(probabilities.argmin())]
+        raise ValueError(f"the probability of '{escaped(label, 60)}' is below 0: {probabilities.min():g}")
+    total = probabilities.sum()
+    if not abs(total - 1) <= SUM_TOLERANCE:  # nor is NaN
+        raise ValueError(f"the probabilities must have the sum 1, but the sum is {total:g}")
+    return (probabilities / total).astype(np.float32)

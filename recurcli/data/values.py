@@ -204,8 +204,8 @@ def folded(name: str) -> str:
     return name.strip().casefold()
 
 
-def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield groups of labels that look alike, each with what they differ by.
+def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Yield groups of labels that look alike.
 
     They differ in case, surrounding spaces, Unicode's forms (NFC, NFD, full and half width), or letters of other scripts that
     look like Latin ones (the commonest of Unicode's confusables.txt; ours).
@@ -214,20 +214,7 @@ def labels_that_look_alike(labels: Iterable[str]) -> Iterator[tuple[tuple[str, .
     for label in labels:
         letters = folded(unicodedata.normalize("NFKC", label)).translate(_LOOK_LATIN)
         groups.setdefault(unicodedata.normalize("NFKC", letters), []).append(label)
-    for group in groups.values():
-        if len(group) > 1:
-            yield tuple(group), _difference(group)
-
-
-def _difference(labels: Sequence[str]) -> str:
-    """Return what the first of `labels` that look alike differ by: case or spaces, else their first different characters."""
-    one = labels[0].strip()
-    other = next((label.strip() for label in labels if folded(label) != folded(one)), None)
-    if other is None:
-        return "case or spaces"
-    at = next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
-    codes = " and ".join(f"U+{ord(label[at]):04X} {unicodedata.name(label[at], '')}".strip() for label in (one, other))
-    return f"how character {at + 1} is written ({codes})"
+    yield from (tuple(group) for group in groups.values() if len(group) > 1)
 
 
 def joined_labels(labels: Iterable[str]) -> tuple[str, str] | None:
@@ -292,8 +279,9 @@ def label_doubts(labels: Sequence[str], named: Callable[[Sequence[str]], str] = 
 
     `named` shows the labels of a group.
     """
-    for group, difference in labels_that_look_alike(labels):
-        yield f"the labels {named(group)} differ only by {difference}; they are taken as {len(group)} classes"
+    for group in labels_that_look_alike(labels):
+        what = "differ only by case, spaces, or letters that look alike"
+        yield f"the labels {named(group)} {what}; they are taken as {len(group)} classes"
     if found := joined_labels(labels):
         mark, label = found
         yield (

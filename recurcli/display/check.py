@@ -20,7 +20,6 @@ from recurcli.errors import pluralize
 
 MAX_LABELS = 20
 """Labels in the table; of more, the most frequent."""
-BAD_ROWS_SHOWN = 5
 STYLES = {"error": "bold red", "warning": "yellow", "information": "dim"}
 
 Splits = Sequence[Mapping[str, Any]]
@@ -48,8 +47,6 @@ def _data(report: Mapping[str, Any]) -> list[RenderableType | Table]:
         shown += _lengths(splits, report["tokens"])
     if any(split["labels"] for split in splits):
         shown += _labels([split for split in splits if split["labels"]])
-    if any(split["bad"] for split in splits):
-        shown += [heading("rows that cannot be used", "the first; --json lists more"), _bad_rows(splits)]
     return shown
 
 
@@ -105,15 +102,6 @@ def _labels(splits: Splits) -> list[RenderableType | Table]:
         rows.append(row)
     headers = [header for split in splits for header in (split["split"], "share")]
     return [heading("labels", *more), Table(["label", *headers], rows)]
-
-
-def _bad_rows(splits: Splits) -> Table:
-    rows: list[list[Cell]] = []
-    for split in splits:
-        rows += [[reason] for reason in split["bad_rows"][:BAD_ROWS_SHOWN]]
-        if split["bad"] > BAD_ROWS_SHOWN:
-            rows.append([Styled(f"… and {split['bad'] - BAD_ROWS_SHOWN:,} more in {split['path']}", "dim")])
-    return Table([""], rows)
 
 
 def _or_dot(count: int) -> Cell:

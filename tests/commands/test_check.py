@@ -92,8 +92,7 @@ def test_bad_rows_are_an_error_with_their_lines(recur: Recur, tmp_path: Path) ->
     path = written(tmp_path / "x.tsv", *SOUND[:1], "b", *SOUND[1:], *["d"] * 7)
     code, out, err = recur("check", path)
     assert code == 3
-    assert f"{path}:3: has 1 field, not 2" in out
-    assert "… and 3 more" in out
+    assert "x.tsv:3: has 1 field, not 2" in out
     assert "1 error was found: x.tsv: 8 of 38 rows cannot be used: x.tsv:3: has 1 field, not 2; line 33: " in err
     few = written(tmp_path / "few.tsv", *["a\tx", "c\ty"] * 50, "b")
     code, _, err = recur("check", few)
@@ -206,7 +205,7 @@ def test_columns_are_found_or_given(recur: Recur, report: Callable[..., dict[str
     path = written(tmp_path / "x.tsv", *(f"{n}\t{row}" for n, row in enumerate(SOUND)), header="n\twords\tverdict")
     code, _, err = recur("check", path)
     assert code == 3
-    assert "which column is the text? add --text NAME --label NAME" in err
+    assert "which column is the text? add --text COLUMN" in err
     found = report(path, "--text", "words", "--label", "3", "--id", "n")
     assert found["splits"][0]["columns"] == {"text": ["words"], "label": "verdict", "id": "n"}
     code, _, err = recur("check", path, "--text", "wrods")
@@ -252,7 +251,8 @@ def test_labels_that_look_alike_are_warnings(report: Callable[..., dict[str, Any
         file.writelines(f"{row}\n" for row in SOUND[:20])
     found = report(path, "--no-lengths")
     assert messages(found, "warning") == [
-        "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ only by case or spaces; they are taken as 2 classes",
+        "x.tsv: the labels 'Pos' (line 2) and 'pos' (line 3) differ only by case, spaces, or letters that look alike; they are "
+        "taken as 2 classes",
         "x.tsv: the label 'a|b' (line 5) looks like several labels a row, joined by '|'; a row has one label, and each of the "
         "6 different values is taken as a class",
         "x.tsv: line 4: the label 'neg ' begins or ends with a space",

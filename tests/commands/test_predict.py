@@ -268,7 +268,7 @@ def test_pairs_come_from_two_columns(recur: Recur, trained_pairs: Path, tmp_path
         found.append(tsv(out)[-1][-2:])
         warnings.append(err)
     assert found == [found[0]] * len(found)
-    assert "taking columns 1 and 2 of 2 as the text and the second text; --text and --pair name others" in warnings[2]
+    assert "taking columns 1 and 2 of 2 as the text and the second text; --text and --pair names another" in warnings[2]
     assert not any("taking" in warning for number, warning in enumerate(warnings) if number != 2)
     (tmp_path / "one.tsv").write_text("sentence1\n鼠\n")
     code, _, err = recur("predict", trained_pairs, tmp_path / "one.tsv")

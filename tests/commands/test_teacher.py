@@ -19,6 +19,7 @@ from recurcli.linear.config import LinearConfig
 from recurcli.linear.fitting import fit_model, fit_sgd, search_hyperparameters
 from recurcli.linear.model import Hyperparameters
 from recurcli.linear.ngrams import NgramConfig
+from recurcli.log import Log
 
 GOLD = [(f"{'good' if n % 2 else 'bad'} film {n}", "y" if n % 2 else "n") for n in range(60)]
 DEV = [("good dev film", "y"), ("bad dev film", "n")]
@@ -246,11 +247,11 @@ def test_rounded_probabilities_are_soft_labels_and_others_are_not(
     train = split_in_memory([("x", None, "y"), ("z", None, "n")])
     task = replace(task_named("custom"), labels=("n", "y"))
     if said is None:
-        found = read_teacher(path, train, [], task, DataConfig())[0].probabilities
+        found = read_teacher(path, train, [], task, DataConfig(), Log())[0].probabilities
         np.testing.assert_allclose(found[2:].sum(axis=1), 1, rtol=1e-6)
         return
     with pytest.raises(DataError) as error:
-        read_teacher(path, train, [], task, DataConfig())
+        read_teacher(path, train, [], task, DataConfig(), Log())
     assert said in str(error.value)
 
 
@@ -264,7 +265,7 @@ def test_a_soft_label_is_on_the_row_of_the_same_text_and_every_other_is_a_row_of
     texts = ["Caf\xe9", "バス", "कल", "notable", "a film", "film", "Caf\xe9 "]
     train = split_in_memory([(text, None, "y") for text in texts])
     task = replace(task_named("custom"), labels=("n", "y"))
-    teacher, rows, _ = read_teacher(path, train, [], task, DataConfig())
+    teacher, rows = read_teacher(path, train, [], task, DataConfig(), Log())
     expected = [[0.2, 0.8], *[[0, 0]] * 5, [0.2, 0.8], *[[0.9, 0.1]] * len(others)]
     assert teacher.probabilities.tolist() == pytest.approx(np.array(expected), abs=1e-6)
     assert [example.text for example in rows.examples] == [*texts, *others]

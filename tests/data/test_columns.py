@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from logs import Kept
 
 from recurcli.data.columns import (
     LABEL_NAMES,
@@ -76,9 +77,7 @@ def test_a_text_column_that_is_not_read_is_known_unless_the_text_is_told() -> No
         (
             "James\tM",
             {},
-            "x.tsv: which column is the text? add --text NAME --label NAME with the names in line 1, "
-            "or --text NUMBER if it is a row; "
-            "line 1 is: James, M",
+            "x.tsv: which column is the text? add --text COLUMN, a name in line 1 or a number; line 1 is: James, M",
         ),
         ("a;b", {"delimiter": ","}, "separated by a semicolon, not by a comma: --delimiter ';'"),
         ("a,b", {"delimiter": ";"}, "separated by a comma, not by a semicolon: --delimiter ','"),
@@ -148,12 +147,11 @@ def found_by_eval_and_predict(header: str, trained: ColumnSchema, text: str | No
             answers.append(str(error))
     with read_records(io.BytesIO(content), "tsv", header=False, name="x.tsv") as records:
         try:
-            inputs = find_input_columns(
-                records, [*records], trained, ColumnOptions(text=() if text is None else (text,))
-            )
+            options, log = ColumnOptions(text=() if text is None else (text,)), Kept()
+            inputs = find_input_columns(records, [*records], trained, options, log)
             names = dict(zip(inputs.keys, inputs.names, strict=True))
             text_names, pair_names = (tuple(map(names.__getitem__, keys)) for keys in inputs.texts[:2])
-            told = (note.text for note in inputs.notes if "read" in note.text and "line 1" not in note.text)
+            told = (note for note in log.notes if "read" in note and "line 1" not in note)
             unread = re.findall(r"'(\w+)'", next(told, "").partition(";")[2])
             answers.append((TextColumns(text_names, pair_names), tuple(unread)))
         except DataError as error:
@@ -169,8 +167,8 @@ def found_by_eval_and_predict(header: str, trained: ColumnSchema, text: str | No
         ("text\ttitle\tbody\tlabel", TITLE, None, (TITLE, ("text", "body"))),
         ("sentence1\tsentence2\tlabel", PAIR, None, (PAIR, ())),
         ("premise\thypothesis\tx", PAIR, None, (TextColumns(("premise",), ("hypothesis",)), ())),
-        ("sentence1\tsentence2\tlabel", SINGLE, None, f"x.tsv: {SINGLES_BESIDE_PAIRS}--text sentence1 says"),
-        ("sentence1\tsentence2\tlabel", TextColumns(("sentence1",)), None, f"x.tsv: {SINGLES_BESIDE_PAIRS}--text"),
+        ("sentence1\tsentence2\tlabel", SINGLE, None, f"x.tsv: {SINGLES_BESIDE_PAIRS}"),
+        ("sentence1\tsentence2\tlabel", TextColumns(("sentence1",)), None, f"x.tsv: {SINGLES_BESIDE_PAIRS}"),
         ("sentence1\tsentence2\tlabel", SINGLE, "sentence1", (TextColumns(("sentence1",)), ())),
         (
             "text\tlabel",
@@ -188,11 +186,11 @@ def test_eval_and_predict_find_the_columns_of_the_training_or_refuse_the_same_ro
 
 
 def test_a_run_whose_settings_name_one_column_reads_it_beside_a_second_text() -> None:
-    trained = ColumnSchema("runs/x", TextColumns(("sentence1",)), named=True)
+    trained = ColumnSchema("runs/x", TextColumns(("sentence1",)), explicit=True)
     with read_records(io.BytesIO(b"sentence1\tsentence2\na\tb\n"), "tsv", header=False, name="x.tsv") as records:
-        columns = find_input_columns(records, [*records], trained, ColumnOptions())
+        columns = find_input_columns(records, [*records], trained, ColumnOptions(), log := Kept())
     assert columns.texts == TextColumns(("1",))
-    assert [note.text for note in columns.notes][1:] == ["x.tsv: the text is 'sentence1'; 'sentence2' is not read"]
+    assert log.notes[1:] == ["x.tsv: the text is 'sentence1'; 'sentence2' is not read"]
 
 
 def test_dev_rows_are_of_the_kind_of_the_training_rows(tmp_path: Path) -> None:
@@ -214,7 +212,7 @@ def test_predict_and_training_find_the_same_columns_by_their_usual_names() -> No
             sample = list(records)
             trained = found(f"{header}\tlabels").texts
             before = ColumnSchema("runs/x", TextColumns((), ("no",) if trained.pair else ()))
-            columns = find_input_columns(records, sample, before, ColumnOptions())
+            columns = find_input_columns(records, sample, before, ColumnOptions(), Kept())
         names = dict(zip(columns.keys, columns.names, strict=True))
         assert tuple(names[key] for key in columns.texts.text) == trained.text
         assert tuple(names[key] for key in columns.texts.pair) == trained.pair

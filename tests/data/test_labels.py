@@ -53,36 +53,22 @@ def test_numbers_stand_by_value_and_the_rest_as_text(labels: list[str], expected
 def test_labels_are_those_of_the_training_rows(tmp_path: Path) -> None:
     task, split, _ = train(tmp_path, ["pos", "neg", " Neg ", "pos"])
     assert task.labels == (" Neg ", "neg", "pos")
-    assert list(labels_that_look_alike(task.labels)) == [((" Neg ", "neg"), "case or spaces")]
+    assert list(labels_that_look_alike(task.labels)) == [(" Neg ", "neg")]
     assert [example.label for example in split.examples] == ["pos", "neg", " Neg ", "pos"]
 
 
 @pytest.mark.parametrize(
-    ("labels", "difference"),
+    "labels",
     [
-        (
-            ("caf\u00e9", "cafe\u0301"),
-            "how character 4 is written (U+00E9 LATIN SMALL LETTER E WITH ACUTE and U+0065 LATIN",
-        ),
-        (
-            ("pos", "p\u043es"),
-            "how character 2 is written (U+006F LATIN SMALL LETTER O and U+043E CYRILLIC SMALL LETTER O)",
-        ),
-        (
-            ("\uff21", "A", "a"),
-            "how character 1 is written (U+FF21 FULLWIDTH LATIN CAPITAL LETTER A and U+0041 LATIN CAPITAL",
-        ),
-        (
-            ("\u041d\u0415\u0422", "HET"),
-            "how character 1 is written (U+041D CYRILLIC CAPITAL LETTER EN and U+0048 LATIN",
-        ),
-        (("весна", "Весна"), "case or spaces"),
+        ("caf\u00e9", "cafe\u0301"),
+        ("pos", "p\u043es"),
+        ("\uff21", "A", "a"),
+        ("\u041d\u0415\u0422", "HET"),
+        ("весна", "Весна"),
     ],
 )
-def test_labels_that_differ_only_in_how_they_are_written_are_told(labels: tuple[str, ...], difference: str) -> None:
-    ((group, found),) = labels_that_look_alike([*labels, "другой"])
-    assert group == labels
-    assert found.startswith(difference)
+def test_labels_that_differ_only_in_how_they_are_written_look_alike(labels: tuple[str, ...]) -> None:
+    assert [*labels_that_look_alike([*labels, "другой"])] == [labels]
 
 
 RED = ["red;blue", "red", "blue", "blue;green", "green;red"]

@@ -19,6 +19,7 @@ from recurcli.data.rows import Format, Record
 from recurcli.data.tasks import TASKS
 from recurcli.data.values import TextColumns
 from recurcli.errors import DataError
+from recurcli.log import Log
 
 CUSTOM = TASKS["custom"]
 
@@ -92,7 +93,7 @@ def test_columns_are_found_among_60_000(tmp_path: Path) -> None:
         assert [columns.texts.read(record).text for record in found] == ["a", "a", "a"]
     with in_time(), read_records(path, header=False) as found:
         trained = ColumnSchema("run", TextColumns(("text",)))
-        inputs = find_input_columns(found, [*found], trained, ColumnOptions())
+        inputs = find_input_columns(found, [*found], trained, ColumnOptions(), Log())
     assert inputs.texts.text == ("60001",)
 
 
