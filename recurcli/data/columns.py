@@ -285,8 +285,6 @@ def find_columns(
         if mark is not None:
             what = f"its fields seem to be separated by {in_words(mark)}, not by {in_words(used)}"
             hint = f"; {what}: {option('delimiter', mark)}"
-    if hint or (numbered and any(cell.startswith("'") for cell in cells)):
-        hint = records.other_quote() or hint
     names, line = records.columns, "" if records.named else f"{records.name}:1"
     decided = decides and layout.header is None
     no_header = NO_HEADER if decided and records.header else ""

@@ -14,7 +14,6 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -437,8 +436,6 @@ def read_records(
             return parquet_records(path)
         decoder = TextDecoder(encoding)
         records = _text_records(stream, str(path), format, decoder, quote, header=header, delimiter=delimiter)
-        if records.format == "csv" and quote == QUOTE:
-            records.other_quote = partial(_other_quote, path, format, encoding, records.delimiter)
         records.close = on_error.pop_all().close
         return records
 
@@ -474,16 +471,6 @@ def _splits_alike(path: Path, format: Format | None, encoding: str, mark: str, q
             for record in records
         )
         return len(records.columns) > 1 and all(sound)
-
-
-def _other_quote(path: Path, format: Format | None, encoding: str, delimiter: str | None) -> str:
-    """Return the end of a message with the options that read every row of a CSV, if ' is the quote in it; else ""."""
-    mark = delimiter or recognised_delimiter(path, encoding, format, "'")
-    with contextlib.suppress(DataError):
-        if _splits_alike(path, format, encoding, mark or ",", "'"):
-            shown = "$'\\t'" if mark == "\t" else f"'{mark}'"
-            return f'; every row reads with {"" if mark == delimiter else f"--delimiter {shown} "}--quote "\'"'
-    return ""
 
 
 def recognised_in_words(mark: str) -> str:

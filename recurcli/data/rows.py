@@ -243,10 +243,8 @@ class Records(Iterator[Record]):
     header: bool = False
     """Whether row 1 of a TSV or CSV was taken as the names of its columns (see `take_header`)."""
     quote: str = QUOTE
-    other_quote: Callable[[], str] = str
-    """Reads the file, and returns the options with which every row can be read, by another quote; "" if there are none."""
-    faulty: bool = False
-    """Whether one of the rows read so far could not be read."""
+    may_be_single_quoted: bool = False
+    """Whether a field of a row of a CSV that could not be read begins with a single quote."""
 
     def peek(self, count: int) -> list[Record]:
         """Return the next rows of a TSV or CSV, `count` at most. They stay unread."""
@@ -281,7 +279,7 @@ class Records(Iterator[Record]):
     @property
     def hint(self) -> str:
         """The end of a message about rows that could not be read: the likely quote or encoding of the file."""
-        quote = self.other_quote() if self.faulty else ""
+        quote = '; --quote "\'" is for fields in single quotes' if self.may_be_single_quoted else ""
         return quote or ("" if self.decoder is None else self.decoder.hint)
 
     @property
@@ -297,7 +295,8 @@ class Records(Iterator[Record]):
 
     def __next__(self) -> Record:
         record = next(self.rows)
-        self.faulty = self.faulty or record.fault is not None
+        if record.fault is not None and self.format == "csv" and self.quote == QUOTE:
+            self.may_be_single_quoted |= any(value.startswith("'") for value in record.fields.values())
         return record
 
     def __enter__(self) -> Self:
