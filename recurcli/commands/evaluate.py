@@ -1,10 +1,9 @@
 """`recur eval`: the scores of a trained classifier on labelled rows, or the perplexity of a language model on a text."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,113 +28,106 @@ from recurcli.evaluation.inference import InferenceConfig, Predictor, probabilit
 from recurcli.evaluation.metrics import METRICS
 from recurcli.evaluation.report import EvaluatedRows, report_with_parts
 from recurcli.evaluation.significance import intervals
-from recurcli.files import CommittedFolder, OutputKind, finite, write_atomically
+from recurcli.files import PLOT, CommittedFolder, OutputKind, check_writable, finite, write_atomically
 from recurcli.log import Log
-from recurcli.model.device import Precision, choose_device
+from recurcli.model.device import choose_device
 from recurcli.model.models import Backbone
+from recurcli.requests.evaluate import EvaluateRequest
 from recurcli.runs.model_files import (
+    Hashes,
     build_trained_language_model,
     is_refitted,
     read_known_rows,
     read_linear_model,
     read_model,
 )
-from recurcli.runs.run_directory import RunDirectory, open_run
+from recurcli.runs.run_directory import RunDirectory, contents_of, open_run
 from recurcli.tokens.batching import collate
 from recurcli.tokens.texts import TextSplit, load_texts, windows_of_splits
 from recurcli.tokens.tokenizer import Tokens
 
 ERRORS = OutputKind("a file of mistakes", (".tsv",))
-ERROR_COLUMNS = ("id", "label", "prediction", "score", "label_probability", "text")
+REPORT = OutputKind("a report", (".html",), ("matplotlib", "jinja2"))
 DIAGNOSED_ROWS = 64
 """Number of rows in a diagnosis, which measures all pairs of their tokens."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluationRequest:
-    """The options of `recur eval`."""
+class Evaluation(NamedTuple):
+    """The result of `recur eval`, which is empty on all ranks but the first."""
 
-    run: Path
-    split: str | None = None
-    """None: all rows of `data` if it is a file or holds label folders, else the dev rows."""
-    data: Path | None = None
-    columns: Mapping[str, object] = field(default_factory=dict)
-    """Keys of DataConfig for the rows of `data`: `text`, `pair`, `label`, `id`, `header`, `delimiter`, `quote` and `encoding`.
-    A key that is None has its value of the training."""
-    device: str = "auto"
-    precision: Precision = "fp32"
-    batch_size: int = 64
-    diagnosed: bool = False
-    """Whether the layers are diagnosed."""
-    plots: Path | None = None
-    """The file of the plots of the diagnosis."""
-    errors: Path | None = None
-    """The file of the rows that are predicted wrongly."""
-    report: Callable[[Mapping[str, Any], EvaluatedRows, CommittedFolder], None] | None = None
-    """Called with the result, the rows and the run."""
-
-    def __post_init__(self) -> None:
-        given = [key for key, value in self.columns.items() if value is not None]
-        if given and self.data is None:
-            raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
-        if self.plots is not None and not self.diagnosed:
-            raise UsageError("--plots draws a diagnosis; add --diagnose")
+    result: dict[str, Any]
+    run: CommittedFolder
+    rows: EvaluatedRows | None = None
+    """The rows with their predictions. None for a language model."""
 
 
-def evaluate(request: EvaluationRequest, log: Log) -> dict[str, Any]:
-    """Score the model of a run on labelled rows.
+def evaluate(request: EvaluateRequest, log: Log) -> Evaluation:
+    """Score the model of a run on labelled rows, a language model on a text.
 
-    A language model is scored on a text. Raises DataError if the rows have no labels.
+    Raises UsageError for an output that cannot be written, DataError if the rows have no labels.
     """
-    ranks = current()
+    read = [*contents_of(request.run), *([] if request.data is None else [request.data])]
+    for option, kind in (("plots", PLOT), ("errors", ERRORS), ("report", REPORT)):
+        if (path := getattr(request, option)) is not None:
+            check_writable(path, kind, overwrite=request.overwrite, option=f"--{option}", inputs=read)
     run = open_run(request.run)
-    if is_language_model(run):
-        return evaluate_language_model(request, run, log)
-        return
+    if _is_language_model(run):
+        return _evaluate_language_model(request, run, log)
+    return _evaluate_classifier(request, run, log)
+
+
+def _is_language_model(run: CommittedFolder) -> bool:
+    """Return whether `run` is a pretrained run with the causal objective. Return False if its preset cannot be read."""
+    directory = RunDirectory(run)
+    try:
+        if directory.read_command() != "pretrain":
+            return False
+        section = directory.read_preset().get("pretraining")
+    except ModelError:  # what loads the model names its file
+        return False
+    return isinstance(section, dict) and section.get("objective") == "causal"
+
+
+def _evaluate_classifier(request: EvaluateRequest, run: CommittedFolder, log: Log) -> Evaluation:
     if request.errors is not None and request.data is None and not _keeps_texts(run):
         raise UsageError(
             f"{run}: keeps no texts (finetuning.keep_texts); --errors writes those of rows that --data names"
         )
-    predictor = Predictor.load(
-        run, device=request.device, precision=request.precision, batch_size=request.batch_size, ranks=ranks
-    )
+    ranks = current()
+    predictor = Predictor.load(run, **asdict(request.inference), ranks=ranks)
     if not ranks.is_main:
         predictor.worker_loop()
-        return {}
+        return Evaluation({}, run)
     RunDirectory(run).note_if_unfinished(log)
-    task = task_of(run, predictor)
-    scored = scored_split(run, request.split, request.data, request.columns)
-    same_file = request.data is None or any(request.columns.get(key) is not None for key in ("text", "pair", "label"))
-    rows = load_rows(run, task, scored, training_rows(run, predictor)._replace(same_file=same_file))
-    _notes_on_rows(rows, task, log)
-    own_dev = scored.name == "dev" and _divides_as_training(run, task, scored)
-    overlap = {}
-    if scored.name != "train":
-        overlap = training_overlap(run, rows, request.data, log, own_dev=own_dev)
     has_encoder = not predictor.model.config.is_linear
-    diagnosed = request.diagnosed and has_encoder
-    if request.diagnosed and not has_encoder and request.report is None:  # a report has a diagnosis where it can
+    if not has_encoder and (request.diagnose or request.plots is not None):
         raise UsageError(f"{run}: is a linear model, which has no layers to diagnose; leave --diagnose out")
+
+    task, columns = task_of(run, predictor), request.columns.given()
+    scored = scored_split(run, request.split, request.data, columns)
+    explicit = request.data is None or any(columns[key] is not None for key in ("text", "pair", "label"))
+    schema = training_rows(run, predictor)._replace(same_file=explicit)
+    divided = scored.is_own or (scored.is_lone_file and is_training_file(run, task, Path(str(scored.config.path))))
+    own_dev = scored.name == "dev" and divided
+    rows = _read_rows(run, task, scored, schema, use_dev_split=divided)
+    _note_rows(rows, task, log)
+    overlap: dict[str, int | None] = {}
+    if scored.name != "train":
+        overlap = _training_overlap(run, rows.hashes, log, is_own=request.data is None, own_dev=own_dev)
+
     tokens = predictor.encode(rows.texts)
-    if request.plots is not None and not len(_diagnosed_rows(tokens)):
-        raise DataError("no row has two tokens, so --plots has nothing to draw")
     encoder_logits = predictor.encoder_logits(tokens, partial(log.rows, total=len(tokens))) if has_encoder else None
     predictor.stop_workers()
-    metrics, facts, evaluated = _evaluated(
-        predictor, run, task, scored.name, rows, tokens, encoder_logits, own_dev=own_dev
-    )
     if predictor.truncated:
         log.note(f"{pluralize(predictor.truncated, 'row', 'were')} cut to the {predictor.cut_to} tokens")
-    if diagnosed:
-        facts["diagnosis"] = _diagnose(predictor.model, predictor.config.device, log, tokens)
-    if request.plots is not None:
-        from recurcli.diagnostics.plots import draw_diagnosis
-
-        title = f"{request.run.name}: {predictor.model.config.encoder['name']}"
-        draw_diagnosis(facts["diagnosis"], request.plots, title=title)
+    metrics, facts, evaluated = _scores(
+        predictor, run, task, scored.name, rows, tokens, encoder_logits, own_dev=own_dev
+    )
+    if has_encoder:
+        facts |= _diagnosis(request, predictor.model, predictor.config.device, log, tokens)
     if request.errors is not None:
-        written = pluralize(write_errors(request.errors, evaluated), "row")
-        log.note(f"{request.errors}: {written} predicted wrongly")
+        _write_errors(request.errors, evaluated)
+        log.note(f"{request.errors}: {pluralize(len(evaluated.mistakes), 'row')} predicted wrongly")
     result = {
         "run": str(request.run),
         "task": task.name,
@@ -151,25 +143,69 @@ def evaluate(request: EvaluationRequest, log: Log) -> dict[str, Any]:
         "intervals": intervals(METRICS, evaluated.labels, evaluated.predictions),
         **facts,
     }
-    if request.report is not None:
-        request.report(result, evaluated, run)
-    return result
+    return Evaluation(result, run, evaluated)
 
 
-def _notes_on_rows(rows: Split, task: Task, log: Log) -> None:
+def _keeps_texts(run: CommittedFolder) -> bool:
+    section = RunDirectory(run).read_preset().get("finetuning")
+    return not isinstance(section, dict) or bool(section.get("keep_texts", True))
+
+
+def _read_rows(
+    run: CommittedFolder, task: Task, scored: ScoredSplit, schema: ColumnSchema, *, use_dev_split: bool
+) -> Split:
+    """Return the labelled rows to score.
+
+    Raises DataError if the rows have no labels or cannot be read, if they are pairs and those of the `schema` single texts, or
+    the other way round, and for rows of the run if they are not those of the training.
+    """
+    split, is_file = scored.name, scored.name == "file"
+    if not is_file and not scored.is_named and not task.has_labels(split):
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
+    scored.check("rows")
+    use_dev_split = use_dev_split and not is_file
+    rows = load_split(task, "dev" if is_file else split, scored.config, use_dev_split=use_dev_split, trained=schema)
+    if rows.label is None:
+        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
+    if scored.is_own:
+        check_rows_of_training(run, split, rows)
+    return rows
+
+
+def _note_rows(rows: Split, task: Task, log: Log) -> None:
     """Log notes on the columns that are not read, and on the rows that are left out."""
+    where = rows.path or task.name
     if unread := unread_in_words(rows.columns.text, rows.unread):
-        log.note(f"{rows.path or task.name}: {unread}")
+        log.note(f"{where}: {unread}")
     log.add(*rows.notes)
     for doubt in () if task_named(task.name).labels else label_doubts(rows.labels):
-        log.warn(f"{rows.path or task.name}: {doubt}")
+        log.warn(f"{where}: {doubt}")
     if rows.bad:
         log.warn(f"{pluralize(len(rows.bad), 'bad row')} skipped, the first: {rows.bad[0]}")
     if rows.dropped:
         log.note(f"{pluralize(rows.dropped, 'row')} without a majority label ('-') dropped")
 
 
-def _evaluated(
+def _training_overlap(
+    run: CommittedFolder, hashes: Hashes, log: Log, *, is_own: bool, own_dev: bool = False, lines: bool = False
+) -> dict[str, int | None]:
+    """Return how many of the rows or `lines` of text with these hashes are training rows and dev rows of the run.
+
+    The dev rows are training rows if the linear model was fitted again on them; as `own_dev` rows they are not. A number is
+    None if it is unknown. On rows of the run's own (`is_own`) there is a note only if it is a warning.
+    """
+    known = read_known_rows(run) if is_own else known_rows_of(run, log)
+    if known is None:
+        return {"training_rows": None, "dev_rows": len(hashes) if own_dev else None}
+    if is_refitted(run) and not own_dev:
+        known = known.refitted()
+    counts, note = known.among(hashes, lines=lines)
+    if not is_own or note.level == "warning":
+        log.add(note)
+    return counts
+
+
+def _scores(
     predictor: Predictor,
     run: CommittedFolder,
     task: Task,
@@ -209,65 +245,29 @@ def _evaluated(
     return scores.to_json(), facts, evaluated
 
 
-def load_rows(run: CommittedFolder, task: Task, scored: ScoredSplit, trained: ColumnSchema | None = None) -> Split:
-    """Return the labelled rows to score.
+def _diagnosis(
+    request: EvaluateRequest,
+    model: Backbone,
+    device: torch.device,
+    log: Log,
+    tokens: Tokens,
+    targets: Tokens | None = None,
+) -> dict[str, Any]:
+    """Return the diagnosis of the layers by its key in the result, or {} if it is not asked for; draw it for --plots.
 
-    Raises DataError if the rows have no labels or cannot be read, if they are pairs and the rows `trained` single texts, or
-    the other way round, and for rows of the run if they are not those of the training.
+    It is of the first DIAGNOSED_ROWS rows of at least two tokens, and None if there are none. `targets` are the next tokens of
+    the rows of a language model. A measure that these rows do not define is None. Raises DataError for --plots of no rows.
     """
-    split, config = scored.name, scored.config
-    if not task.has_labels(split) and split != "file" and not scored.is_named:
-        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur export` predicts them for CLUE")
-    scored.check("rows")
-    if split == "file":
-        return load_split(task, "dev", config, trained=trained)
-    rows = load_split(task, split, config, use_dev_split=_divides_as_training(run, task, scored), trained=trained)
-    if rows.label is None:
-        raise DataError(f"the {split} rows of {task.name} carry no labels; `recur predict` labels them")
-    if scored.is_own:
-        check_rows_of_training(run, split, rows)
-    return rows
-
-
-def _divides_as_training(run: CommittedFolder, task: Task, scored: ScoredSplit) -> bool:
-    """Return whether the dev rows are drawn from the file, as in the training of the run."""
-    return scored.is_own or (scored.is_lone_file and is_training_file(run, task, Path(str(scored.config.path))))
-
-
-def training_overlap(
-    run: CommittedFolder, rows: Split, data: Path | None, log: Log, *, own_dev: bool = False
-) -> dict[str, int | None]:
-    """Return the numbers of `rows` with the text of a training row and of a dev row of the run.
-
-    The dev rows are training rows if the linear model was fitted again on them; as `own_dev` rows they are not. A number is
-    None if it is unknown. On rows of the run's own, for which `data` is None, there is a note only if training rows are among
-    them.
-    """
-    known = read_known_rows(run) if data is None else known_rows_of(run, log)
-    if known is None:
-        return {"training_rows": None, "dev_rows": len(rows.examples) if own_dev else None}
-    if is_refitted(run) and not own_dev:
-        known = known.refitted()
-    counts, note = known.among(rows.hashes)
-    if data is not None or counts["training_rows"]:
-        log.add(note)
-    return counts
-
-
-def _diagnose(
-    model: Backbone, device: torch.device, log: Log, tokens: Tokens, targets: Tokens | None = None
-) -> dict[str, Any] | None:
-    """Return the diagnosis of the layers on the first DIAGNOSED_ROWS rows of at least two tokens; None if there are none.
-
-    `targets` are the next tokens of the rows of a language model. A measure that these rows do not define is None. Yields a
-    note on either.
-    """
+    if not request.diagnose and request.report is None:
+        return {}
     from recurcli.diagnostics.diagnose import diagnose  # scipy and all encoders: only where they are asked for
 
-    rows = _diagnosed_rows(tokens)
+    rows = np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
     if not len(rows):
+        if request.plots is not None:
+            raise DataError("no row has two tokens, so --plots has nothing to draw")
         log.warn("no row has two tokens, so the layers are not diagnosed")
-        return None
+        return {"diagnosis": None}
     ids, mask = (part.to(device) for part in collate(tokens, rows, pad_id=model.config.pad_id, multiple=1))
     following = None
     if targets is not None:
@@ -279,68 +279,42 @@ def _diagnose(
     if undefined := sorted({key for layer in found["layers"] for key, value in layer.items() if value is None}):
         words = ", ".join(key.replace("_", " ") for key in undefined if not key.endswith("_std"))
         log.warn(f"the diagnosis has no value for {words}: the texts have too few pairs of different tokens")
-    return found
+    if request.plots is not None:
+        from recurcli.diagnostics.plots import draw_diagnosis
+
+        draw_diagnosis(found, request.plots, title=f"{request.run.name}: {model.config.encoder['name']}")
+    return {"diagnosis": found}
 
 
-def _diagnosed_rows(tokens: Tokens) -> np.ndarray:
-    return np.flatnonzero(tokens.lengths > 1)[:DIAGNOSED_ROWS]
+def _write_errors(path: Path, rows: EvaluatedRows) -> None:
+    """Write the wrongly predicted rows to `path`, the most confident one first, with a column `pair` if they are pairs.
 
-
-def write_errors(path: Path, rows: EvaluatedRows) -> int:
-    """Write the wrongly predicted rows to `path`, the most confident one first; return their number.
-
-    The columns are ERROR_COLUMNS, and `pair` if a row has a second text. TABs and line ends in a text are written as \\t, \\n
-    and \\r.
+    TABs and line ends in a text are written as \\t, \\n and \\r.
     """
-    pairs = any(pair is not None for _, pair in rows.texts)
-    write_atomically(path, "".join(_lines(rows, pairs)))
-    return len(rows.mistakes)
-
-
-def _lines(rows: EvaluatedRows, pairs: bool) -> Iterator[str]:
-    escapes = escapes_of("\t")
-    yield "\t".join((*ERROR_COLUMNS, *(["pair"] if pairs else []))) + "\n"
+    columns = ["id", "label", "prediction", "score", "label_probability", "text"]
+    if has_pairs := any(pair is not None for _, pair in rows.texts):
+        columns.append("pair")
+    lines = [columns]
     for row in rows.mistakes:
         text, pair = rows.texts[row]
-        fields = [
-            rows.ids[row],
-            rows.names[rows.labels[row]],
-            rows.names[rows.predictions[row]],
-            f"{rows.scores[row]:.6f}",
-            f"{rows.probabilities[row, rows.labels[row]]:.6f}",
-            text,
-            *([pair or ""] if pairs else []),
-        ]
-        yield "\t".join(field.translate(escapes) for field in fields) + "\n"
+        scores = (rows.scores[row], rows.probabilities[row, rows.labels[row]])
+        label, prediction = rows.names[rows.labels[row]], rows.names[rows.predictions[row]]
+        texts = [text, pair or ""] if has_pairs else [text]
+        lines.append([rows.ids[row], label, prediction, *(f"{score:.6f}" for score in scores), *texts])
+    escapes = escapes_of("\t")
+    write_atomically(path, "".join("\t".join(field.translate(escapes) for field in line) + "\n" for line in lines))
 
 
-def _keeps_texts(run: CommittedFolder) -> bool:
-    section = RunDirectory(run).read_preset().get("finetuning")
-    return not isinstance(section, dict) or bool(section.get("keep_texts", True))
-
-
-def is_language_model(run: CommittedFolder) -> bool:
-    """Return whether `run` is a pretrained run with the causal objective. Return False if its preset cannot be read."""
-    directory = RunDirectory(run)
-    try:
-        if directory.read_command() != "pretrain":
-            return False
-        section = directory.read_preset().get("pretraining")
-    except ModelError:  # what loads the model names its file
-        return False
-    return isinstance(section, dict) and section.get("objective") == "causal"
-
-
-def evaluate_language_model(request: EvaluationRequest, run: CommittedFolder, log: Log) -> dict[str, Any]:
+def _evaluate_language_model(request: EvaluateRequest, run: CommittedFolder, log: Log) -> Evaluation:
     """Compute the perplexity of the model of a run.
 
     Every token counts once, in windows of the length of the training; the state is carried over them if it was carried there.
     Raises UsageError for what is asked of a classifier.
     """
-    ranks = current()
     if request.errors is not None or request.report is not None:
         raise UsageError(f"{request.run}: is a language model; --errors and --report are for classifiers")
-    config = InferenceConfig(choose_device(request.device, ranks), request.precision, request.batch_size, ranks)
+    inference, ranks = request.inference, current()
+    config = InferenceConfig(choose_device(inference.device, ranks), inference.precision, inference.batch_size, ranks)
     ranks.connect(config.device)
     files = read_model(run)
     model = build_trained_language_model(files, config.device)
@@ -349,64 +323,51 @@ def evaluate_language_model(request: EvaluationRequest, run: CommittedFolder, lo
         task = task_named(files.config.task)
     except UsageError as error:
         raise ModelError(f"{run.path / 'config.json'}: {error}") from None
-    scored = scored_split(run, request.split, request.data, request.columns)
-    name, text = scored.name, _load_text(run, task, scored)
-    overlap = {} if name == "train" else (_overlap_of_lines(run, text, request.data, log))
-    windows, facts = windows_of_splits({name: text}, files.tokenizer, files.config.max_length, log)
-    carry = bool(RunDirectory(run).read_preset()["pretraining"].get("carry"))
-    progress = partial(log.rows, total=len(windows[name].targets), unit="window")
-    score = score_text(model, windows[name], config, progress, carry=carry)
-    found: dict[str, Any] = {}
-    if request.diagnosed and ranks.is_main:
-        found["diagnosis"] = _diagnose(model, config.device, log, *windows[name])
-        if carry:
-            log.note("the diagnosis is of windows alone: each begins without a carried state")
-        if request.plots is not None and found["diagnosis"] is not None:
-            from recurcli.diagnostics.plots import draw_diagnosis
 
-            title = f"{request.run.name}: {files.config.encoder['name']}"
-            draw_diagnosis(found["diagnosis"], request.plots, title=title)
-    result: dict[str, Any] = {
+    scored = scored_split(run, request.split, request.data, request.columns.given())
+    split, text = scored.name, _read_text(run, task, scored)
+    overlap: dict[str, int | None] = {}
+    if split != "train":
+        overlap = _training_overlap(run, hashes_of(text.lines), log, is_own=request.data is None, lines=True)
+
+    windows, facts = windows_of_splits({split: text}, files.tokenizer, files.config.max_length, log)
+    count = len(windows[split].targets)
+    carry = bool(RunDirectory(run).read_preset()["pretraining"].get("carry"))
+    score = score_text(model, windows[split], config, partial(log.rows, total=count, unit="window"), carry=carry)
+    if not ranks.is_main:
+        return Evaluation({}, run)
+    diagnosis = _diagnosis(request, model, config.device, log, *windows[split])
+    if diagnosis and carry:
+        log.note("the diagnosis is of windows alone: each begins without a carried state")
+    result = {
         "run": str(request.run),
         "task": task.name,
-        "split": name,
-        **facts[name],
+        "split": split,
+        **facts[split],
         "carry": carry,
-        **found,
+        **diagnosis,
         **overlap,
-        "windows": len(windows[name].targets),
+        "windows": count,
         "perplexity": score.perplexity,
         "metrics": {"perplexity": score.perplexity, "loss": score.loss},
     }
-    return result if ranks.is_main else {}
+    return Evaluation(result, run)
 
 
-def _load_text(run: CommittedFolder, task: Task, scored: ScoredSplit) -> TextSplit:
-    """Return the text to score. Raises DataError if it cannot be read, and for text of the run if it is not that of the
-    training.
+def _read_text(run: CommittedFolder, task: Task, scored: ScoredSplit) -> TextSplit:
+    """Return the text to score.
+
+    Raises DataError if it cannot be read, and for text of the run if it is not that of the training.
     """
     split, config = scored.name, scored.config
     scored.check("text")
-    use_dev_split = split not in ("file", "test") and (
+    use_dev_split = split in ("train", "dev") and (
         scored.is_own or _is_training_text(run, task, Path(str(config.path)))
     )
     text = load_texts(task, "train" if split == "file" else split, config, use_dev_split=use_dev_split)
     if scored.is_own:
         check_rows_of_training(run, split, text)
     return text
-
-
-def _overlap_of_lines(run: CommittedFolder, text: TextSplit, data: Path | None, log: Log) -> Mapping[str, int | None]:
-    """Return the numbers of lines of `text` that are training lines and dev lines of the run.
-
-    On text of the run's own, for which `data` is None, there is a note only if it is a warning.
-    """
-    if (known := read_known_rows(run)) is None:
-        return {"training_rows": None, "dev_rows": None}
-    counts, note = known.among(hashes_of(text.lines), lines=True)
-    if data is not None or note.level == "warning":
-        log.add(note)
-    return counts
 
 
 def _is_training_text(run: CommittedFolder, task: Task, data: Path) -> bool:

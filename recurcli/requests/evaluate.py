@@ -1,0 +1,60 @@
+"""The request of `recur eval`: its argument and options."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from recurcli.errors import UsageError
+from recurcli.requests.options import Columns, Data, Inference
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRequest:
+    """The argument and options of `recur eval`."""
+
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Run directory of `recur finetune`, or of a language model's `recur pretrain`.", metavar="RUN"
+        ),
+    ]
+    split: Annotated[
+        Literal["dev", "test", "train"] | None,
+        typer.Option(
+            help="Which rows to score. Default: all rows of a file (or of label folders) given with --data, else dev."
+        ),
+    ] = None
+    data: Data = None
+    columns: Columns = field(default_factory=Columns)
+    """A column that is None is that of the training."""
+    diagnose: Annotated[bool, typer.Option("--diagnose", help="Measure distances and attention layer by layer.")] = (
+        False
+    )
+    plots: Annotated[
+        Path | None,
+        typer.Option(help="Draw the diagnosis into this .png, .svg or .pdf (needs [report]).", metavar="FILE"),
+    ] = None
+    errors: Annotated[
+        Path | None,
+        typer.Option(help="Write the rows that are predicted wrongly to this .tsv, the surest first.", metavar="FILE"),
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page with scores, curves, confusions, calibration and mistakes to this .html (needs [report]).",
+            metavar="FILE",
+        ),
+    ] = None
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace existing files of --plots, --errors and --report.")
+    ] = False
+    inference: Inference = field(default_factory=Inference)
+
+    def __post_init__(self) -> None:
+        given = [key for key, value in vars(self.columns).items() if value is not None]
+        if given and self.data is None:
+            raise UsageError(f"--{given[0]} belongs to the rows of --data; add --data PATH")
+        if self.plots is not None and not self.diagnose and self.report is None:
+            raise UsageError("--plots draws a diagnosis; add --diagnose")
